@@ -12,7 +12,7 @@ from koord_agent.config.gates import GATES
 
 
 class AgentSettings(ServiceSettings):
-    """Settings of `koord-agent`."""
+    """Settings of `koord-agent`: its command-line flags and environment variables, with their defaults."""
 
     service: ClassVar[str] = "agent"
     known_gates = GATES

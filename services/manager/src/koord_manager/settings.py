@@ -17,7 +17,7 @@ from koord_manager.kubernetes_settings import KubernetesSettings
 
 
 class ManagerSettings(KubernetesSettings):
-    """Settings of `koord-manager`."""
+    """Settings of `koord-manager`: its command-line flags and environment variables, with their defaults."""
 
     service: ClassVar[str] = "manager"
     about: ClassVar[str] = (

@@ -71,7 +71,11 @@ class ProfileUpdates:
         return at is None or now - at >= self._policy.force_update
 
     def has_room(self, now: float) -> bool:
-        """Return whether the rate limit allows another update now."""
+        """Return whether the rate limit allows another update now.
+
+        Args:
+            now: Time of a monotonic clock in seconds.
+        """
         passed = now - self._filled_at if self._filled_at is not None else 0.0
         self._room = min(float(self._policy.burst), self._room + passed * self._policy.qps)
         self._filled_at = now
@@ -99,7 +103,7 @@ def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationP
 
 
 def waiting_pods(view: ManagerView) -> Iterator[tuple[str, Pod]]:
-    """Yield uid and object of every pending pod without a node."""
+    """Yield uid and object of every pending pod that is neither placed nor bound to a node."""
     placements = view.state.of_kind(PodState)
     for uid, spec in list(view.state.of_kind(PodSpecState).items()):
         pod = spec.object

@@ -97,7 +97,7 @@ class WorkQueue:
                 self.add(controller, name)
 
     def add(self, controller: str, name: str) -> None:
-        """Make a key ready now; no-op if it is ready already."""
+        """Make the key of an object ready for a controller now; no-op if it is ready already."""
         ready = self._ready.get(controller)
         if ready is None:
             ready = self._ready[controller] = {}
@@ -108,7 +108,7 @@ class WorkQueue:
                 self._due.pop((controller, name), None)
 
     def add_all(self, controller: str, names: Iterable[str]) -> None:
-        """Make keys ready now."""
+        """Make the keys of several objects ready for a controller now."""
         for name in names:
             self.add(controller, name)
 
@@ -221,7 +221,7 @@ class WorkQueue:
         self.add_all(controller, [name for of, name in self._back_offs if of == controller])
 
     def failing(self) -> Iterator[tuple[str, str]]:
-        """Yield (controller, name) of the objects whose last decision failed."""
+        """Yield (controller, name) of all objects whose last decision raised an error."""
         yield from (key for key, back_off in self._back_offs.items() if back_off.is_failure)
 
     def take_failures(self) -> list[Failure]:

@@ -271,7 +271,7 @@ class ControllerMetrics:
 
         Args:
             rounds: The controller with the learned models.
-            view: The cluster.
+            view: The folded state of the cluster.
             seconds: Duration of the run.
         """
         self._objects.set(len(rounds.book.targets.all()))

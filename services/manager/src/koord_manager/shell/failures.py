@@ -33,7 +33,7 @@ def object_name(view: ManagerView, controller: str, name: str) -> str:
     """Return the name of an object as users know it: the name of a node, or `default/web (<uid>)` for a workload.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         controller: Name of a controller.
         name: Key of the object in the controller's queue.
     """

@@ -26,7 +26,7 @@ class DeviceTopology(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """The condition `Healthy` of a device."""
+    """The condition `Healthy` of a device: status "True" or "False", with reason and message."""
 
     type: str
     status: str

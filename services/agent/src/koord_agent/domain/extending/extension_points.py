@@ -129,7 +129,7 @@ class Collector(Protocol):
         ...
 
     def collect(self, seen: Surroundings) -> Iterable[Found]:
-        """Return the current values. It runs in its own thread, so it may take long."""
+        """Measure, and return the present values. It runs in its own thread, so it may take long."""
         ...
 
 
@@ -142,7 +142,7 @@ class State(Protocol):
         ...
 
     def read(self, seen: Surroundings) -> object:
-        """Return the current state. It runs in its own thread, so it may take long."""
+        """Read and return the present state. It runs in its own thread, so it may take long."""
         ...
 
 
@@ -186,7 +186,7 @@ TopologyHook = Callable[[NodeTopologyReported], TopologyAdditions]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A GET or POST request to the agent's port."""
+    """A GET or POST request to a page that an extension serves on the agent's port."""
 
     method: str
     path: str

@@ -145,7 +145,7 @@ class Extensions:
     """Failures since the start, by extension point and name."""
 
     def add_strategy(self, strategy: Strategy) -> None:
-        """Add a strategy. It runs if `--qos-extension-plugins` enables its name."""
+        """Add a QoS strategy. It runs only if the flag `--qos-extension-plugins` enables its name."""
         _add(self.strategies, strategy.name, strategy, "a strategy")
         self.needs[strategy.name] = strategy.needs
 
@@ -185,7 +185,10 @@ class Extensions:
             _add(self.pod_filters, (collector, name), keeps, f"a filter of pods for {collector}")
 
     def add_pod_metric(self, name: str, fill: PodMetricFiller) -> None:
-        """Add a value to the report of every pod, as `extensions.<name>`."""
+        """Add a function that computes a value for each pod.
+
+        The usage report contains it as `extensions.<name>` of the pod.
+        """
         _add(self.pod_metrics, name, fill, "a metric of pods")
 
     def add_topology_hook(self, name: str, hook: TopologyHook) -> None:

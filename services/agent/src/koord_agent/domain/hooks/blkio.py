@@ -72,7 +72,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
-    """Return the blocks of a `blkioQOS` object.
+    """Return the configured blocks (disks with their limits) in a `blkioQOS` object (JSON).
 
     Raises:
         InvalidInput: A field has a wrong type.

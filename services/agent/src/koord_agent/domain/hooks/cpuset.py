@@ -33,7 +33,7 @@ class ResourceStatus(msgspec.Struct, rename="camel"):
 
     Attributes:
         cpuset: CPU list that the pod owns. "" means none.
-        numa_node_resources: Amounts by NUMA node.
+        numa_node_resources: Amounts by NUMA node; None if the annotation has none.
     """
 
     cpuset: str = ""

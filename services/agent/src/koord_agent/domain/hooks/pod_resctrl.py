@@ -34,7 +34,7 @@ class _Wanted(msgspec.Struct):
 
 
 def group_name(uid: str) -> str:
-    """Return the name of the resctrl group of a pod with its own group."""
+    """Return the name of the resctrl group for a pod that has its own group, from the UID of the pod."""
     return GROUP_PREFIX + uid
 
 

@@ -28,7 +28,7 @@ AMD_GBPS_AT_100 = 160
 class ClassShare:
     """Share of a QoS class in the last-level cache and memory bandwidth, in percent.
 
-    None for a part that is not configured.
+    A part that is not configured is None.
 
     Attributes:
         cat_start_percent: Begin of its range of cache ways.

@@ -373,12 +373,12 @@ def _any_base(text: str) -> int | str:
 
 
 def shares_to_weight(shares: int) -> int:
-    """Return the cpu.weight for cpu.shares: 1 + ((s - 2) * 9999) / 262142."""
+    """Convert cpu.shares of cgroup v1 to cpu.weight of cgroup v2: 1 + ((s - 2) * 9999) / 262142."""
     return MIN_WEIGHT + ((shares - MIN_SHARES) * (MAX_WEIGHT - MIN_WEIGHT)) // (MAX_SHARES - MIN_SHARES)
 
 
 def weight_to_shares(weight: int) -> int:
-    """Return the cpu.shares for cpu.weight: ((w - 1) * 262142) / 9999 + 2, within 2..262144.
+    """Convert cpu.weight of cgroup v2 to cpu.shares of v1: ((w - 1) * 262142) / 9999 + 2, within 2..262144.
 
     Raises:
         InvalidInput: The weight is outside 1..10000.

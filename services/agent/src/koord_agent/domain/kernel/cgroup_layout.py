@@ -58,7 +58,7 @@ class HostApplication:
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression counts it as best effort: QoS BE and a cgroup in the best-effort class."""
+        """Whether CPU suppression treats the process as best effort: QoS BE and a cgroup in the best-effort class."""
         return self.qos == "BE" and self.base == "KubepodsBesteffort"
 
 
@@ -76,7 +76,7 @@ class CgroupLayout:
 
     @property
     def root(self) -> str:
-        """Directory that contains all pods."""
+        """Directory that contains the directories of all pods, relative to the root of a hierarchy."""
         return self.kubepods or ROOT[self.driver]
 
     def qos_directory(self, qos: KubeQos) -> str:
@@ -117,7 +117,7 @@ class CgroupLayout:
     def parse_container(self, basename: str) -> str | None:
         """Return the container id, without its runtime, in the name of a cgroup directory.
 
-        None for other directories.
+        Return None for other directories.
         """
         if self.driver is Driver.CGROUPFS:
             return basename or None

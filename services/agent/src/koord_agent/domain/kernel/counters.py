@@ -45,7 +45,7 @@ _THROTTLING_LINES: Final = re.compile(
 
 
 def whole_number(text: str) -> int | None:
-    """Parse an unsigned kernel number; None for any other text and above 64 bits."""
+    """Parse an unsigned number of a kernel text; return None for other texts and for numbers above 64 bits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _U64_DIGITS else None
 
 
@@ -70,7 +70,7 @@ class MemInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupMemory:
-    """Memory of one cgroup and its descendants, in bytes."""
+    """Memory in use by one cgroup and its descendants in bytes, without and with page cache."""
 
     used_bytes: int
     """The sum inactive_anon + active_anon + unevictable."""

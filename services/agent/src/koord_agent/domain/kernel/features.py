@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Findings about all features of a machine."""
+    """Which features a machine has: one finding for each feature that the agent can use."""
 
     findings: tuple[Finding, ...]
 

@@ -74,7 +74,7 @@ def parse_pressure(text: str) -> Pressure:
 def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
     """Return the share of an interval in which a task waited, from 0 to 1.
 
-    None if the counter fell or the interval is 0.
+    Return None if the counter fell or the interval is not positive.
 
     Source:
         agent spec, 18 (mem-alloc).

@@ -43,7 +43,7 @@ class StorageInfo:
     def disk_of_volume(self, pod_uid: str, volume: str, *, kubelet_dir: str = "/var/lib/kubelet") -> str | None:
         """Return MAJ:MIN of the disk that contains a CSI volume of a pod.
 
-        None if it is not mounted or its disk is unknown.
+        Return None if it is not mounted or its disk is unknown.
 
         Args:
             pod_uid: UID of the pod.

@@ -45,7 +45,10 @@ class CpuCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """Cycles and instructions of a container in one measuring window, summed over CPUs and scaled."""
+    """Cycles and instructions of a container in one measuring window.
+
+    They are summed over CPUs, and scaled up for the time in which a counter was not active.
+    """
 
     cycles: float
     instructions: float

@@ -9,7 +9,10 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """Kind of a metric. `LABELS` defines which labels identify one series of it."""
+    """Kind of a metric, such as the CPU usage of pods.
+
+    `LABELS` names the labels that identify one series of a kind, for example the UID of the pod.
+    """
 
     NODE_CPU = "node_cpu_usage"
     NODE_MEMORY = "node_memory_usage"

@@ -108,7 +108,14 @@ def aggregate(points: Points, name: str) -> float:
 
 @lru_cache(maxsize=4096)
 def percentile_index(count: int, fraction: float) -> int:
-    """Return the index int(f32(count) * f32(fraction)) - 1 in single precision, never below 0 (agent spec, 5)."""
+    """Return the index of a percentile in a sorted list: int(f32(count) * f32(fraction)) - 1, at least 0.
+
+    f32 means single precision (agent spec, 5).
+
+    Args:
+        count: Number of values.
+        fraction: The percentile as a fraction, such as 0.95.
+    """
     product = _float32(_float32(float(count)) * _float32(fraction))
     return max(int(product) - 1, 0)
 
@@ -161,7 +168,7 @@ class Series:
         return True
 
     def drop_before(self, oldest_kept_ms: int) -> int:
-        """Delete samples older than the given time and return their number."""
+        """Delete the samples of the series that are older than a time, and return their number."""
         cut = bisect_left(self._times, oldest_kept_ms)
         if cut:
             del self._times[:cut]
@@ -169,7 +176,7 @@ class Series:
         return cut
 
     def drop_after(self, newest_kept_ms: int) -> int:
-        """Delete samples newer than the given time and return their number."""
+        """Delete the samples of the series that are newer than a time, and return their number."""
         cut = bisect_right(self._times, newest_kept_ms)
         released = len(self._times) - cut
         del self._times[cut:]
@@ -177,7 +184,7 @@ class Series:
         return released
 
     def after(self, at_ms: int) -> Points:
-        """Return the samples newer than the given time."""
+        """Return the samples of the series that are newer than a time."""
         low = bisect_right(self._times, at_ms)
         return Points(times_ms=self._times[low:], values=self._values[low:])
 
@@ -204,7 +211,7 @@ class Series:
 
     @property
     def newest_ms(self) -> int | None:
-        """Time of the newest sample; None if there is none."""
+        """Time of the newest sample in milliseconds; None if there is none."""
         return self._times[-1] if self._times else None
 
 

@@ -16,7 +16,7 @@ CLASSES: Final = (*(str(band) for band in PriorityBand), "")
 
 
 def class_uid(priority_class: str) -> str:
-    """Return the UID of the model of a priority class."""
+    """Return the UID under which the usage model of a priority class is stored."""
     return f"__node-{priority_class}__"
 
 

@@ -77,7 +77,7 @@ class Rotation:
 
 
 def is_rotated(name: str) -> bool:
-    """Return whether this is the file name of a rotated log."""
+    """Return whether a file name is that of a rotated (full, renamed) file of the audit log."""
     return _ROTATED.fullmatch(name) is not None
 
 

@@ -106,7 +106,7 @@ def _usage(used: Usage | None) -> observation.Usage | None:
 def quota_changed(decision: Decision) -> BeCpuSuppressed | BeCpuReleased | None:
     """Return the fact about a written CPU quota of the best-effort class.
 
-    None if the decision did not change the quota. Call it only after the executor has reported the write.
+    Return None if the decision did not change the quota. Call it only after the executor has reported the write.
     """
     old, new = decision.old_quota_us, decision.new_quota_us
     if old is None or new is None or old == new:

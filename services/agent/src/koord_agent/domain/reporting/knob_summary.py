@@ -105,7 +105,7 @@ class KnobSummary:
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> KnobsChanged | None:
         """Return the fact `KnobsChanged` if `every_ms` have passed since the last one and there was a write.
 
-        Otherwise None.
+        Otherwise return None.
         """
         if self.said_ms is None:
             self.said_ms = now_ms
@@ -116,7 +116,7 @@ class KnobSummary:
     def said(self, now_ms: int) -> KnobsChanged | None:
         """Return the fact `KnobsChanged` about all writes since the last fact, and begin a new summary.
 
-        None if there were none.
+        Return None if there were none.
         """
         if not self._knobs and not self._lost and not self.failed:
             return None

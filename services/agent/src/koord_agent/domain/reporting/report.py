@@ -57,7 +57,7 @@ class ReportedHostApplication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostApplicationMetric:
-    """Usage of one host application."""
+    """Usage of one host application in the report."""
 
     application: ReportedHostApplication
     usage: Usage

@@ -34,7 +34,7 @@ KIBIBYTE: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaMemory:
-    """Memory of one NUMA node. Huge pages are numbers of pages by page size in KiB."""
+    """Memory of one NUMA node: total bytes, and page size in KiB -> number of huge pages."""
 
     total_bytes: int
     hugepages: Mapping[int, int]

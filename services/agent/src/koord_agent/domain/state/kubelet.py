@@ -24,7 +24,7 @@ _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
-    """Fields of `kubeletconfig` that the agent reads."""
+    """Those fields of the kubelet's configuration (`kubeletconfig` of /configz) that the agent reads."""
 
     cpu_manager_policy: str = ""
     cpu_manager_policy_options: dict[str, str] = {}
@@ -98,7 +98,10 @@ def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -
 
 
 class KubeletAllocation(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """CPUs that the kubelet assigned to one pod. Namespace and name are absent if the pod is unknown."""
+    """CPUs that the kubelet's CPU manager assigned to one pod, as the topology report states them.
+
+    Namespace and name are absent if the pod is unknown.
+    """
 
     uid: str
     cpuset: str

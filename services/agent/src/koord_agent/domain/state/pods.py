@@ -49,7 +49,7 @@ class ContainerState(msgspec.Struct):
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
-    """Object `status.containerStatuses[]` of the kubelet."""
+    """One entry of `status.containerStatuses[]` in a pod object of the kubelet."""
 
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
@@ -146,12 +146,12 @@ class AgentPod:
 
     @cached_property
     def cpu_request_milli(self) -> int:
-        """Request of cpu or batch-cpu in milli-cores."""
+        """CPU request of the pod in milli-cores: cpu, or batch-cpu."""
         return self.requests.get("cpu", 0) or self.requests.get(BATCH_CPU, 0)
 
     @cached_property
     def memory_request_bytes(self) -> int:
-        """Request of memory or batch-memory in bytes."""
+        """Memory request of the pod in bytes: memory, or batch-memory."""
         return self.requests.get("memory", 0) or self.requests.get(BATCH_MEMORY, 0)
 
     @cached_property

@@ -49,7 +49,7 @@ class BusLink:
 
     @property
     def ports(self) -> Ports | None:
-        """The ports; None before the first connection."""
+        """Connections to log, reports, desired state and pushed facts; None before the bus has answered once."""
         return self._ports
 
     def connect(self, ports: Ports, *, is_connected: Callable[[], bool] | None = None) -> None:
@@ -74,7 +74,7 @@ class BusLink:
         return None if self._is_connected() else "the connection is lost; the last desired state stays in force"
 
     async def connected(self) -> Ports:
-        """Wait for the first connection and return the ports."""
+        """Wait until the bus has answered once, and return the connections."""
         await self._there.wait()
         assert self._ports is not None, "the event is set together with the ports"
         return self._ports

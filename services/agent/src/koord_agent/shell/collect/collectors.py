@@ -89,7 +89,7 @@ class _Measuring:
 
 
 class Collectors:
-    """All collectors of one node. Only one task uses them; call `close` at the end."""
+    """Runs all collectors of one node at their intervals. Only one task uses them; it calls `close` at the end."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class XpuFolder:
         self._good: dict[str, tuple[list[Xpu], int]] = {}
 
     def read(self) -> list[Xpu]:
-        """Return the entries of all files, in the order of the files' names. A missing folder has none."""
+        """Return the devices that all files describe, in the order of the files' names. A missing folder has none."""
         try:
             files = sorted(path for path in self._folder.iterdir() if path.is_file() and path.name[0] != ".")
         except OSError:
@@ -53,10 +53,10 @@ class XpuFolder:
 
 
 class MachineDevices:
-    """Devices of a real machine: those of description files, else NVIDIA GPUs; and RDMA functions.
+    """Finds the devices of a real machine: in description files, else NVIDIA GPUs through NVML; and RDMA functions.
 
     Args:
-        folder: Description files.
+        folder: Description files of vendors' tools.
         gpus: Returns the NVIDIA GPUs, for a machine without description files; None: NVML is not asked.
         rdma: Returns the RDMA functions; None: they are not collected.
     """
@@ -93,8 +93,8 @@ class DeviceReporter:
     def report(self, now_ms: int) -> DeviceInventoryChanged | None:
         """Read the devices if it is due, and return the fact about them if it differs from the last one.
 
-        Otherwise None. If all devices vanish, the last ones are reported as not healthy for ten minutes before the
-        report is empty.
+        Otherwise return None. If all devices vanish, the last ones are reported as not healthy for ten minutes before
+        the report is empty.
 
         Args:
             now_ms: Time in milliseconds.

@@ -25,14 +25,14 @@ _UNWATCHED: Final = GpuFault("DeviceHealthCheckNotSupported", "the GPU does not 
 
 
 class NvidiaGpus:
-    """Watches the GPUs of this machine. A machine without NVML has none.
+    """Watches the NVIDIA GPUs of this machine through NVML, in a thread. A machine without NVML has no such GPUs.
 
-    A GPU with a critical Xid error stays faulty until it has vanished from the list of NVML and has come back, as after
-    a reset, or until the agent starts again.
+    A GPU with a critical Xid error stays faulty until it has vanished from the list of NVML and has come back, as
+    after a reset, or until the agent starts again.
 
     Args:
-        pci: Tells where a GPU is.
-        every_ms: Milliseconds between two looks at the list of GPUs.
+        pci: Gives the location of a GPU by its PCI address.
+        every_ms: Milliseconds between two readings of the list of GPUs.
     """
 
     def __init__(self, pci: PciBus, *, every_ms: int) -> None:
@@ -59,7 +59,7 @@ class NvidiaGpus:
         self._thread.start()
 
     def report(self) -> DeviceReport:
-        """Return the GPUs of the last look. Never waits."""
+        """Return the GPUs that the thread found at its last reading, with their health. It never waits."""
         return self._report
 
     def stop(self) -> None:

@@ -24,7 +24,11 @@ class PciBus:
         self._functions = sys / "bus" / "pci" / "devices"
 
     def locate(self, bus_id: str) -> PciLocation | None:
-        """Return the location of the function with this address in lower case; None if sysfs does not tell it."""
+        """Return the location of a PCI function; None if sysfs does not tell it.
+
+        Args:
+            bus_id: PCI address in lower case.
+        """
         folder = self._functions / bus_id
         numa_node = _text(folder / "numa_node")
         return None if numa_node is None else pci_location(numa_node, str(folder.resolve()))

@@ -45,7 +45,7 @@ class Looks:
     failed: int = 0
 
     def count(self, *, succeeded: bool) -> None:
-        """Count one look-up as succeeded or failed."""
+        """Count one look-up of the disks as succeeded or failed."""
         if succeeded:
             self.succeeded += 1
         else:
@@ -75,7 +75,7 @@ class Storage:
     def known(self, now_ms: int) -> StorageInfo | None:
         """Return the disks of the last look-up, and start a new one if it is due.
 
-        None before the first one has ended.
+        Return None before the first one has ended.
         """
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:

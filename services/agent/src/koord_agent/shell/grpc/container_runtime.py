@@ -58,7 +58,7 @@ def messages() -> Any:
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
     """Return the socket of a container runtime: its usual path below the roots, else the given path.
 
-    None if none exists.
+    Return None if none exists.
 
     Args:
         runtime: docker, containerd, pouch or cri-o.

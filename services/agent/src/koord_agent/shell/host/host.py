@@ -41,11 +41,11 @@ class CycleSource(Protocol):
     """Open hardware counters of cycles and instructions for one cgroup."""
 
     def read(self) -> Counted:
-        """Return the counts since the counters were opened."""
+        """Return cycles and instructions since the counters were opened."""
         ...
 
     def close(self) -> None:
-        """Close the counters."""
+        """Close the hardware counters."""
         ...
 
 
@@ -54,7 +54,7 @@ class Host(Protocol):
 
     @property
     def layout(self) -> CgroupLayout:
-        """Names of the cgroup directories."""
+        """Names of the cgroup directories of this machine."""
         ...
 
     @property

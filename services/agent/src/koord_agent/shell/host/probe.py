@@ -41,7 +41,7 @@ class HostRoots:
 
     @property
     def resctrl(self) -> Path:
-        """Path at which resctrl is mounted, or would be."""
+        """Path at which the resctrl file system is mounted, or would be mounted."""
         return (self.filesystems or self.sys / "fs") / "resctrl"
 
     def command(self, words: Sequence[str]) -> list[str]:
@@ -92,7 +92,7 @@ def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> Cgrou
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
     """Return the arguments of the machine's kubelet, and the text of its configuration file.
 
-    None for what is unreadable. A relative path is relative to the working directory of the kubelet.
+    Return None for what is unreadable. A relative path is relative to the working directory of the kubelet.
     """
     for entry in sorted(proc.glob("[0-9]*/comm")):
         if (read_kernel_file(str(entry)) or "").strip() != "kubelet":

@@ -137,7 +137,7 @@ class SimulatedMachines:
         pods.wait_ns += slices * delay_ms * 1e6
 
     def changed(self) -> None:
-        """Drop the cached snapshot, because pods started or ended."""
+        """Drop the cached result of `snapshot`, because pods started or ended."""
         self._snapshot = None
 
     def snapshot(self) -> Snapshot:

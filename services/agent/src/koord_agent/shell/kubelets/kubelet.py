@@ -55,7 +55,7 @@ Observe = Callable[[str, str, int, float], None]
 
 
 class Kubelet:
-    """Client of one kubelet. Only one thread at a time may use it."""
+    """HTTP client of the machine's kubelet. Only one thread at a time may use it."""
 
     def __init__(self, address: KubeletAddress, *, now: Callable[[], float], observe: Observe | None = None) -> None:
         self._address = address

@@ -33,7 +33,7 @@ class PodEvents:
         self._said = False
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch the cgroups, and call `told` for each event, until cancelled."""
         while True:
             watcher = self._open()
             if watcher is None:

@@ -44,7 +44,7 @@ class PodResources:
 
     @property
     def is_there(self) -> bool:
-        """Whether the socket exists now."""
+        """Whether the kubelet's pod-resources socket exists now."""
         return self.socket.is_socket()
 
     def held(self) -> tuple[HeldByPod, ...]:

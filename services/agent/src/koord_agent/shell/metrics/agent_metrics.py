@@ -24,7 +24,7 @@ MOST_DISTURBED: Final = 1_000
 
 
 class AgentMetrics:
-    """Prometheus metrics of one process."""
+    """Prometheus metrics of the agent's process: start, plans, facts and outbox."""
 
     def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
         self._per_node = nodes <= MOST_NODES
@@ -161,7 +161,14 @@ class KubeletRequests:
         )
 
     def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
-        """Record one request. Status 0 means no answer. Called from the thread that made the request."""
+        """Record one request to the kubelet. It is called from the thread that made the request.
+
+        Args:
+            verb: HTTP method.
+            path: Path of the request.
+            status: HTTP status; 0 means no answer.
+            seconds: Duration.
+        """
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
 
 

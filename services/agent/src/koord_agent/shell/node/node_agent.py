@@ -202,7 +202,7 @@ class NodeAgent:
 
     @property
     def topology(self) -> TopologyReporter | None:
-        """Reports the CPUs of each kind of pods. None means they are not reported."""
+        """The part that reports the CPUs of each kind of pods; None if they are not reported."""
         return self._measuring.topology
 
     @property

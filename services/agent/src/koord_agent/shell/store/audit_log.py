@@ -43,7 +43,7 @@ class AuditSink(Protocol):
 
 
 def no_audit(event: AuditEvent, verbosity: int) -> None:
-    """Discard the event, because the audit log is off."""
+    """Discard an audit event. It takes the place of the audit log if that is switched off."""
 
 
 class AuditLog:
@@ -298,5 +298,5 @@ def _decode(line: bytes) -> AuditEvent | None:
 
 
 def text_of(events: Sequence[AuditEvent]) -> str:
-    """Return one JSON line per event."""
+    """Return audit events as text: one JSON line per event."""
     return "".join(codec.encode(event).decode() + "\n" for event in events)

@@ -43,7 +43,7 @@ class QueuedFact(msgspec.Struct, frozen=True):
 
     @property
     def node(self) -> str:
-        """Node that the fact is about."""
+        """Name of the node that the fact is about."""
         return name_from_token(self.ref.id)
 
 

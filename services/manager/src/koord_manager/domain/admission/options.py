@@ -93,7 +93,11 @@ class Options:
     binding: BindingPolicy = field(default_factory=BindingPolicy)
 
     def enabled(self, gate: str) -> bool:
-        """Return whether a gate is on; raise KeyError for a gate that does not exist."""
+        """Return whether a feature gate is on.
+
+        Raises:
+            KeyError: The gate does not exist.
+        """
         default = GATE_DEFAULTS[gate]
         return self.gates.get(gate, default)
 

@@ -27,10 +27,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """An admission request for one object.
 
     Attributes:
-        uid: Uid of the request, from which the draws of profiles with a probability derive.
+        uid: Uid of the request, from which the random numbers for profiles with a probability derive.
+        operation: What the request does with the object.
         resource: Plural name, such as `pods`.
         subresource: Subresource, such as `status`, or empty for the object itself.
         namespace: Namespace of the request, used if the object has none.
+        name: Name of the object, or empty if the API server generates it later.
         object: The submitted object, which no step changes in place, or None on DELETE.
         old_object: The stored object, or None on CREATE.
         dry_run: Whether the request must leave no trace.

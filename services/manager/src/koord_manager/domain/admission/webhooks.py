@@ -59,7 +59,7 @@ class Webhook:
 
     @property
     def entry_name(self) -> str:
-        """Name of the webhook in the configuration object."""
+        """Name of the webhook's entry in the configuration object at the API server."""
         return self.name + _DOMAIN
 
 

@@ -296,17 +296,17 @@ class ManagerView:
         return (uid, state) if uid and state else None
 
     def pods_of_workload(self, uid: str) -> list[str]:
-        """Return the uids of the existing pods that a workload owns, oldest first."""
+        """Return the uids of the existing pods that a Deployment or Job owns, oldest first."""
         specs = self.state.of_kind(PodSpecState)
         return sorted(self._pods.of_owner(uid), key=lambda pod: (specs[pod].added_seq, pod))
 
     def node(self, token: str) -> Node | None:
-        """Return the mirrored node, or None if it is unknown or gone."""
+        """Return the mirrored Node object, or None if it was never observed or was deleted."""
         spec = self.state.of_kind(NodeSpecState).get(token)
         return spec.object if spec else None
 
     def nodes(self) -> list[str]:
-        """Return the tokens of the existing nodes."""
+        """Return the tokens (names as parts of NATS subjects) of the existing nodes."""
         return [token for token, spec in self.state.of_kind(NodeSpecState).items() if spec.object is not None]
 
     def ledger(self, token: str) -> NodeLedger | None:

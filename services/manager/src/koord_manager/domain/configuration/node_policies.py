@@ -90,7 +90,7 @@ class NodePolicies:
         """Return the colocation strategy of a node, with reclaim thresholds lowered by the health of the node.
 
         Args:
-            token: Token of the node.
+            token: Name of the node, as a part of NATS subjects (`.` is `_`).
             node: The node.
             health: Published health of the node, or None if it has none.
 

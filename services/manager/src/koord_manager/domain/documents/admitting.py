@@ -91,7 +91,7 @@ def created_pod(
     """Run admission for a new pod and return it, with its priority, QoS class and phase.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         document: A Pod as JSON, not changed.
         namespace: Namespace of the pod.
         uid: Uid of the pod, from which random numbers for profiles with a probability derive.
@@ -129,7 +129,7 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
     """Check a pod with the rules of the validating webhook, if its gate is on.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         pod: The pod to store.
         old: The stored pod, or None for a new one.
         options: Feature gates and flags of admission.
@@ -151,7 +151,7 @@ def quota_account(
     """Return the fact with the usage of a pod's quota after the pod is added, or None if no quota is charged.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         pod: The pod to store.
         old: The stored pod, or None for a new one.
         options: Feature gates and flags of admission.

@@ -69,7 +69,7 @@ def decide_apply(
     """Decide `koord apply` of one manifest: return the facts that mirror its object.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         manifest: A manifest whose fields have the right types. The rules of its kind are checked after admission.
         new_uid: Uid for a new object.
         now: Creation time of a new object, RFC 3339.

@@ -35,7 +35,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     """Decide `koord apply` of a custom resource: return the fact that mirrors it.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         custom: The manifest.
         new_uid: Uid for a new object.
         now: Creation time of a new object, RFC 3339.

@@ -25,7 +25,7 @@ def decide_delete(view: ManagerView, target: Target, options: Options | None = N
     pod to its node.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         target: The object.
         options: Feature gates and flags of admission; None for the defaults.
 

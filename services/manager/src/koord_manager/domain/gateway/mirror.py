@@ -73,7 +73,7 @@ class Seen(NamedTuple):
 
     @property
     def ref(self) -> AggregateRef:
-        """Aggregate that mirrors the object."""
+        """Aggregate of the log that mirrors the object, such as `podspec.<uid>`."""
         return mirrored_ref(self.resource, self.object)
 
 

@@ -43,8 +43,8 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
     The object is deleted if the node does not exist any more.
 
     Args:
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         known: Name -> NodeSLO object at the API server.
     """
     name = name_from_token(token)
@@ -66,8 +66,8 @@ def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known
     Only the spec is compared. The object is deleted if the node does not exist any more.
 
     Args:
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         known: Name -> NodeMetric object at the API server.
     """
     name = name_from_token(token)

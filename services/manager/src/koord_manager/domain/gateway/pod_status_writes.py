@@ -61,7 +61,7 @@ class KubernetesEvent(NamedTuple):
 
 
 def about_pod(uid: str, namespace: str, name: str) -> Involved:
-    """Return the reference of a Kubernetes event to a pod."""
+    """Return the reference that a Kubernetes event about a pod contains."""
     return Involved("Pod", "v1", namespace, name, uid)
 
 

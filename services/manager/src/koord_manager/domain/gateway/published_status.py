@@ -68,7 +68,7 @@ def with_published_status(view: ManagerView, plural: str, document: Json) -> Jso
     The object is returned unchanged if no status was computed.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         plural: Plural of its kind.
         document: The object, not changed.
     """

@@ -51,7 +51,7 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
     """Return the requests that write the computed status of an aggregate to its custom resource; empty if up to date.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         ref: Aggregate of a kind in `STATUS_KINDS`, such as `gang.<ns=name>`.
     """
     state = view.state.get(ref)
@@ -211,7 +211,7 @@ def quota_refused(view: ManagerView, request: Request, message: str) -> Kubernet
     Return None if the request was not about a root quota.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         request: The refused request.
         message: Text of the API server's answer.
 

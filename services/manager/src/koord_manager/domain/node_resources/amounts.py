@@ -32,7 +32,7 @@ class Amount(NamedTuple):
         return Amount(self.cpu + other.cpu, self.memory + other.memory)
 
     def larger(self, other: "Amount") -> "Amount":
-        """Return the larger value of each resource."""
+        """Return, for cpu and for memory, the larger of both amounts."""
         return Amount(max(self.cpu, other.cpu), max(self.memory, other.memory))
 
 

@@ -7,7 +7,7 @@ from koordcore.values.resources import quantity_of
 
 
 def topology_of_agent(report: NodeTopologyReported) -> NodeResourceTopology:
-    """Return the topology that our agent reported as a NodeResourceTopology."""
+    """Convert the CPUs and NUMA zones that our agent reported to a typed NodeResourceTopology."""
     return NodeResourceTopology(
         metadata=ObjectMeta(annotations=report.annotations),
         zones=[

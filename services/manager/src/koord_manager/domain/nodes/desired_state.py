@@ -29,8 +29,8 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
     """Return the desired state of a node for its agent, or None if the node does not exist.
 
     Args:
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         strategy: Colocation strategy of the node. It gives the measuring policy while none is published.
     """
     node = view.node(token)

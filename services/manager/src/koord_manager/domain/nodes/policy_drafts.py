@@ -56,7 +56,7 @@ def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) 
 
     Args:
         policies: The configuration in force.
-        view: The cluster.
+        view: The folded state of the cluster.
         nodes: Tokens of the nodes to compare.
 
     Source:
@@ -177,8 +177,8 @@ def ratio_event(
 
     Args:
         policies: The configuration in force.
-        view: The cluster.
-        token: Token of an existing node.
+        view: The folded state of the cluster.
+        token: Name of an existing node, as a part of NATS subjects (`.` is `_`).
         published: Last published policies of the node, or None if nothing was published.
     """
     node = view.node(token)
@@ -305,8 +305,8 @@ def look_at(
 
     Args:
         policies: The configuration in force.
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         published: Last published policies of the node, or None if nothing was published.
         report: The newest usage report, or None if none was received.
     """

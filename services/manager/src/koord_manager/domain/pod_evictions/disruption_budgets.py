@@ -68,7 +68,7 @@ class Budgets:
         No-op within a second after the last computation, and if no event was folded since.
 
         Args:
-            view: The cluster.
+            view: The folded state of the cluster.
             now: Unix time in seconds.
         """
         if not view.customs(PLURAL):
@@ -104,7 +104,7 @@ class Budgets:
         """Return the fact that updates the status of a PodDisruptionBudget, or nothing if it is up to date.
 
         Args:
-            view: The cluster.
+            view: The folded state of the cluster.
             id_: Id of its aggregate.
         """
         state = view.state.of_kind(CustomObjectState).get(id_)

@@ -37,7 +37,7 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
     """Decide a requested eviction in a cluster without an API server.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         budgets: Disruption budgets; an allowed eviction is charged to them.
         uid: Uid of the pod.
         now: The time.

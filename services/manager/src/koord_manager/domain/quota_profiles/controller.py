@@ -57,7 +57,7 @@ class QuotaProfileController:
         Return an empty list if it is up to date, or if the profile was deleted.
 
         Args:
-            view: The cluster.
+            view: The folded state of the cluster.
             id_: Id of the profile, `<namespace>=<name>`.
         """
         stored = view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
@@ -81,7 +81,7 @@ def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) 
     """Return the event with the computed root quota of a profile, or with the reason why the profile is not valid.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         stored: State of the profile object.
         nodes: All nodes.
     """

@@ -46,7 +46,7 @@ def apply_to_new_pod(
     """Set the requests of a new pod to the recommended ones, in place, if the mode of its Recommendation permits it.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         targets: Finds the Recommendations that select the pod.
         document: A Pod as JSON, after the colocation profiles were applied.
         namespace: Namespace of the pod.
@@ -162,7 +162,7 @@ def replacement_drafts(
     respects disruption budgets.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         wanted: The Recommendation.
         pods: Uid and state of its pods, oldest first.
         now: The time.

@@ -88,7 +88,7 @@ class RecommenderBook:
         """Learn from one usage report: add a sample for each container of a pod that a Recommendation selects.
 
         Args:
-            view: The cluster.
+            view: The folded state of the cluster.
             position: Position of the report in the stream of observations.
             report: The report.
 
@@ -128,7 +128,7 @@ class RecommenderBook:
         """Drop the state of deleted pods, and drop models without pods whose last sample is too old.
 
         Args:
-            view: The cluster.
+            view: The folded state of the cluster.
             now: Unix time in seconds.
 
         Source:

@@ -55,7 +55,7 @@ def recommendation_drafts(
 
     Args:
         book: The learned models.
-        view: The cluster.
+        view: The folded state of the cluster.
         live: Id of a Recommendation -> uid and state of its pods, oldest first.
         now: The time.
         loading: Whether past reports are still being read, so that the models are incomplete.

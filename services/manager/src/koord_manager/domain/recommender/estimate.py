@@ -23,7 +23,7 @@ CONFIDENT_DAYS: Final = 1.0
 
 
 class Amounts(NamedTuple):
-    """Amounts of cpu in milli-cores and of memory in bytes."""
+    """Amounts of a recommendation: cpu in milli-cores, memory in bytes."""
 
     cpu_milli: int
     memory_bytes: int

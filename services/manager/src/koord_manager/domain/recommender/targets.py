@@ -169,7 +169,7 @@ class Targets:
         return tuple(wanted for wanted in candidates if wanted.target and wanted.target.matches(pod, owners))
 
     def candidates(self, view: ManagerView) -> list[str]:
-        """Return the uids of all pods in namespaces with a Recommendation."""
+        """Return the uids of all pods in namespaces that have a Recommendation, whether it selects them or not."""
         specs = view.state.of_kind(PodSpecState)
         self._of_pod = {uid: known for uid, known in self._of_pod.items() if uid in specs}
         if not self._by_namespace:

@@ -122,7 +122,7 @@ def health_drafts(
     Args:
         policies: The configuration in force.
         policy: The section slo-adjust-config.
-        view: The cluster.
+        view: The folded state of the cluster.
         seen: Node token -> assessment.
     """
     guarded = guard(policy, seen)
@@ -187,8 +187,8 @@ def look_at_health(
     Args:
         policies: The configuration in force.
         policy: The section slo-adjust-config.
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         published: Last published policies of the node, or None if nothing was published.
         report: The newest usage report, or None if none was received.
         now: The time.
@@ -218,8 +218,8 @@ def health_draft(
     Args:
         policies: The configuration in force.
         policy: The section slo-adjust-config.
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         look: The assessment of the node.
         reported: Its weight after `guard`.
     """
@@ -262,7 +262,12 @@ def health_draft(
 
 
 def base_thresholds(policies: NodePolicies, token: str, node: Node) -> Thresholds:
-    """Return the configured thresholds of a node, before health lowers them.
+    """Return the four thresholds of a node as configured, before health lowers them.
+
+    Args:
+        policies: The configuration in force.
+        token: Name of the node, as a part of NATS subjects.
+        node: The node.
 
     Source:
         manager spec, 16.4

@@ -21,7 +21,7 @@ def expiry_drafts(view: ManagerView, id_: str) -> list[Draft]:
     A ScheduleExplanation that was created again with the name of an expired one stays.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         id_: Id of its aggregate, `<namespace>=<name>`.
     """
     stored = view.state.of_kind(CustomObjectState).get(f"{PLURAL}={id_}")

@@ -30,8 +30,8 @@ def node_object_drafts(view: ManagerView, token: str, now: str) -> list[Draft]:
     and the next call the batch resources.
 
     Args:
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         now: Creation time of a new object, RFC 3339.
     """
     if view.node(token) is None:

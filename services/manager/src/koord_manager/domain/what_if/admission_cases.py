@@ -63,7 +63,7 @@ class AdmissionContext:
     """The cluster and the settings under which an admission decision is repeated.
 
     Attributes:
-        view: The cluster.
+        view: The folded state of the cluster.
         options: Feature gates and flags of admission.
         accounts: Quota usage that earlier pods of the same decision have changed.
     """

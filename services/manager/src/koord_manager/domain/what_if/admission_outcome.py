@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 
 
 def recorded_outcome(event: AdmissionDecided) -> Outcome:
-    """Return the outcome of a recorded decision."""
+    """Return the outcome that a recorded admission decision contains, to compare it with a repeated one."""
     return Outcome(
         event.allowed, tuple(event.steps), tuple(event.rules), tuple(event.fields), event.message, digest=event.result
     )
@@ -95,7 +95,7 @@ def ask_again(view: ManagerView, request: Request, webhook: str, options: Option
     Quota usage is left out, because webhooks read it from the API server.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         request: The request.
         webhook: "mutate" or "validate".
         options: Feature gates and flags of admission.
@@ -124,7 +124,7 @@ def apply_again(view: ManagerView, document: JsonObject, options: Options, *, ui
     """Repeat `koord apply` of one document, and return the outcome.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         document: The document.
         options: Feature gates and flags of admission.
         uid: Uid for a new object.
@@ -145,7 +145,7 @@ def delete_again(view: ManagerView, plural: str, namespace: str, name: str, opti
     """Repeat `koord delete` of one object, and return the outcome.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         plural: Plural of its kind.
         namespace: Its namespace, or empty.
         name: Its name.

@@ -58,8 +58,8 @@ def step_again(
 
     Args:
         policies: Configuration of the re-run.
-        view: The cluster.
-        token: Token of the node.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         published: Policies of the node in the re-run, or None if nothing was published.
         recorded: The recorded event.
     """
@@ -83,7 +83,7 @@ def repeat_guard(
 
     Args:
         policies: Configuration of the re-run.
-        view: The cluster.
+        view: The folded state of the cluster.
         in_force: Node token -> policies of the re-run.
         recorded: The recorded event, from which the names of example nodes are taken.
     """

@@ -224,7 +224,7 @@ class NodeDecisions:
     def mass_abnormal(self) -> bool | None:
         """Whether too many nodes look abnormal at the end of the re-run.
 
-        None if no other slo-adjust-config is tried.
+        It is None if no other slo-adjust-config is tried.
         """
         return self._health.mass_abnormal if self._health is not None and self._assesses_health() else None
 
@@ -246,7 +246,7 @@ class NodeDecisions:
         """Apply an event to the policies of a node in the re-run, as if it had been published.
 
         Args:
-            token: Token of the node.
+            token: Name of the node, as a part of NATS subjects (`.` is `_`).
             event: The event.
             stored: Recorded fact that gives position and time.
         """

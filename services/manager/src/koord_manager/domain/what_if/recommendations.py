@@ -141,7 +141,7 @@ class RecommendationDecisions:
             self._take_in(None, event.observed_to)
 
     def begin(self) -> None:
-        """Start the window with the recorded statuses."""
+        """Start the window: the re-run begins with the recorded statuses of all Recommendations."""
         self.rerun = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:

@@ -63,7 +63,7 @@ class Teller(Protocol):
 
     @property
     def options(self) -> Options:
-        """Gates and flags of admission."""
+        """Feature gates and flags of admission, which the published decision records."""
         ...
 
 

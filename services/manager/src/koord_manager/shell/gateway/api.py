@@ -31,7 +31,7 @@ CREDENTIALS_AGAIN_SECONDS = 5.0
 
 
 class Unreachable(Exception):
-    """The API server did not answer, so it is unknown whether a write took effect."""
+    """Raised if the API server did not answer, so that it is unknown whether a write took effect."""
 
 
 class ApiResponse(NamedTuple):

@@ -59,7 +59,7 @@ class Complete:
     def tells_deletions(self) -> bool:
         """Whether objects that are not among `refs` were deleted.
 
-        False if the resource is not served or an object is unreadable.
+        It is False if the resource is not served or an object is unreadable.
         """
         return self.served and not self.unreadable
 
@@ -129,7 +129,7 @@ class ListWatch:
         self.figures = WatchFigures()
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
+        """List the resource, then watch it, and put all observations into the queue, until cancelled."""
         loop, listed_at = asyncio.get_running_loop(), 0.0
         while True:
             try:

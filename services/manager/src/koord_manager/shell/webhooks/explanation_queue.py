@@ -31,7 +31,7 @@ class ExplanationQueue:
         self._news.set()
 
     async def run(self) -> None:
-        """Publish explanations until cancelled."""
+        """Publish queued explanations, several at once, until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHER_SECONDS)

@@ -19,7 +19,7 @@ _OTHER: Final = "other"
 
 
 class WebhookMetrics:
-    """Prometheus metrics of the webhooks."""
+    """Prometheus metrics of the webhooks: numbers and durations of requests by kind of object and decision."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         # the reference observes seconds despite the name

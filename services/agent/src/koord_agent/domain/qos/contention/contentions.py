@@ -122,7 +122,7 @@ class Contentions:
         return tuple(facts)
 
     def effects(self, settings: InterferenceSettings) -> Effects:
-        """Return the effects of the ongoing contentions of prod pods."""
+        """Return how other strategies change because of the ongoing contentions of prod pods."""
         if not settings.psi.act:
             return NO_EFFECTS
         by_signal: dict[Signal, list[str]] = {}
@@ -141,7 +141,7 @@ class Contentions:
 
     @property
     def ongoing(self) -> tuple[str, ...]:
-        """Ids of the ongoing contentions."""
+        """Ids of the contentions that have begun and not ended."""
         return tuple(sorted(ongoing.id for ongoing in self._states.values() if ongoing.id))
 
 

@@ -52,7 +52,7 @@ class BeCpuHistory:
 
 
 def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
-    """Return the length of the averaging window for BECPUEvict in seconds."""
+    """Return the length of BECPUEvict's averaging window in seconds: as configured, at least one collect interval."""
     return max(collect_interval_seconds, policy.cpu_evict_time_window_seconds or 0)
 
 
@@ -165,7 +165,7 @@ def judge_cpu_usage(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Decide whether the node uses too much CPU, and which pods are evicted, by the rule of `judge_usage`.
+    """Decide whether the node uses too much CPU, and which pods are evicted to bring the usage below the lower bound.
 
     Args:
         policy: Thresholds of the NodeSLO.

@@ -28,12 +28,12 @@ class BurstLimiter:
 
     @property
     def capacity(self) -> int:
-        """Largest number of tokens."""
+        """Largest number of tokens that the container can save."""
         return capacity_tokens(self.period_seconds, self.percent)
 
     @property
     def expire_seconds(self) -> int:
-        """Seconds without use after which the limiter is dropped."""
+        """Seconds without use after which the token bucket is dropped: two periods."""
         return 2 * self.period_seconds
 
     def allows(self) -> bool:
@@ -60,7 +60,12 @@ class BurstLimiter:
 
 
 def capacity_tokens(period_seconds: int, percent: int) -> int:
-    """Return the largest number of tokens: period * (percent - 100)."""
+    """Return the largest number of tokens of a bucket: period * (percent - 100).
+
+    Args:
+        period_seconds: Period of the burst policy in seconds.
+        percent: Highest quota of the burst policy, in percent of the limit.
+    """
     return period_seconds * (percent - 100)
 
 

@@ -53,7 +53,7 @@ class _EvictionStrategy(ABC):
 
 
 class CpuEvictStrategy(_EvictionStrategy):
-    """Proposes evictions because CPU is short on one node."""
+    """Proposes evictions on one node: because its CPU is short, or because best-effort pods get too little CPU."""
 
     name = cpu_evict.PLUGIN
     needs = Needs(

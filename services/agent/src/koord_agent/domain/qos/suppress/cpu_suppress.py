@@ -27,7 +27,10 @@ MAX_STEP_US_PER_CORE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCpu:
-    """Last CPU usage of a pod; None if there is no sample within two collect intervals."""
+    """Last CPU usage of a pod in cores, and whether it is best effort.
+
+    The usage is None if there is no sample within two collect intervals.
+    """
 
     is_best_effort: bool
     """Whether the pod has label BE or the Kubernetes QoS class BestEffort."""
@@ -36,7 +39,7 @@ class PodCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAppCpu:
-    """Last CPU usage of a host application; None if there is no sample."""
+    """Last CPU usage of a host application in cores, and whether it is best effort; None if there is no sample."""
 
     is_best_effort: bool
     """Whether it has QoS BE and a cgroup below the best-effort class."""
@@ -103,7 +106,7 @@ class SuppressTerms:
     budget_milli: int
 
     def sentence(self) -> str:
-        """Return the formula with its numbers, in cores."""
+        """Return the formula with its numbers in cores, as a sentence for people."""
         floor = "" if self.min_percent is None else f", at least {self.min_percent}% of the node"
         return (
             f"BE may use {cores(self.budget_milli)} cores = {cores(self.capacity_milli)} x {self.threshold_percent}%"

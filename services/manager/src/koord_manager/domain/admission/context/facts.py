@@ -148,7 +148,7 @@ class Facts:
             self._namespaces[name] = labels
 
     def priority_class_observed(self, name: str, priority_class: PriorityClass | None) -> None:
-        """Set a priority class; None removes it."""
+        """Set the PriorityClass of a name; None removes it."""
         if priority_class is None:
             self._priority_classes.pop(name, None)
         else:
@@ -207,7 +207,7 @@ class Facts:
         return self._namespaces.get(name)
 
     def priority_class(self, name: str) -> PriorityClass | None:
-        """Return a priority class, or None if there is none of this name."""
+        """Return the PriorityClass of a name, or None if there is none."""
         return self._priority_classes.get(name)
 
     def quota_profile_of_tree(self, tree_id: str) -> QuotaProfile | None:

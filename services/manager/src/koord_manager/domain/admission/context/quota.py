@@ -56,7 +56,7 @@ class Quota:
 
     @property
     def tree_id(self) -> str:
-        """Id of the quota's tree, or empty if it has none."""
+        """Id of the tree of quotas to which the quota belongs, from a label; empty if it belongs to none."""
         return self.labels.get(keys.QUOTA_TREE_ID, "")
 
     @property
