@@ -72,7 +72,7 @@ def run(app: typer.Typer) -> int:
 
 
 def say(sentence: str) -> int:
-    """Print an error and return exit status 1."""
+    """Print an error on stderr and return exit status 1."""
     from koordctl.render.output import say_error
 
     say_error(sentence)

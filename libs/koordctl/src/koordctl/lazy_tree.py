@@ -68,7 +68,10 @@ def _build(entry: Entry) -> Any:
 
 
 def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
-    """Return the class of a group with these commands, for `typer.Typer(cls=...)`."""
+    """Return the class of a command group that imports a command of `entries` only when it is called.
+
+    Use it as `typer.Typer(cls=...)`.
+    """
 
     class LazyGroup(TyperGroup):
         """A group whose help needs only the names and summaries of its commands."""

@@ -7,10 +7,12 @@ from koordctl.access.log import LogTrouble, open_log
 
 
 async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
-    """Return the scheduler's answer. A standby instance answers if there is one.
+    """Ask the scheduler where new pods would be placed now, and return its answer.
+
+    A standby instance answers if there is one.
 
     Args:
-        request: The question.
+        request: The pods, and how many of them.
         seconds: Real seconds after which the call fails.
 
     Raises:

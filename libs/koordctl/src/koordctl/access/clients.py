@@ -38,7 +38,7 @@ def var_directory() -> Path:
 def live_directory() -> Path:
     """Return the folder in which commands look for a running stack.
 
-    This is `var_directory()`, or the demo's folder below it if only a demo runs.
+    This is `var_directory()`; if only a demo runs there, it is the folder of the demo.
     """
     var, demo = var_directory(), demo_directory()
     return demo if running_stack(var) is None and running_stack(demo) is not None else var
@@ -79,12 +79,12 @@ def service_url(name: str) -> str:
 
 
 def nothing_runs(what: str, folder: Path, address: str = "") -> str:
-    """Return the error sentence for a service that was not found: where it was looked for, and how to name its address.
+    """Return the error sentence for a service that was not found: where, and how to name its address.
 
     Args:
         what: The missing part, for example "manager".
-        folder: Folder that was searched.
-        address: Variable that names a remote address, with its form, or empty if there is no such variable.
+        folder: Folder that was searched for a running stack.
+        address: Environment variable that names a remote address, with its form; empty if there is no such variable.
     """
     elsewhere = f", or set {address}" if address else ""
     return (
@@ -95,7 +95,7 @@ def nothing_runs(what: str, folder: Path, address: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceReply:
-    """The answer of a service to one request."""
+    """The HTTP status, body and content type of a service's response."""
 
     status_code: int
     body: bytes
@@ -133,7 +133,7 @@ def ask(
     *,
     timeout: float,
 ) -> ServiceReply:
-    """Send one request over a new connection and return the answer.
+    """Send one HTTP request over a new connection and return the response, whatever its status.
 
     Args:
         url: Address, http or https.
@@ -160,7 +160,10 @@ def ask(
 
 
 class Client:
-    """Client of one service for JSON requests. If the service refuses, the command ends with the service's sentence."""
+    """An HTTP client of one service for JSON requests.
+
+    If the service refuses, the command ends with the service's sentence.
+    """
 
     def __init__(self, service: str, *, url: str | None = None, timeout: float = 60.0) -> None:
         """Create a client that connects on first use.
@@ -180,11 +183,16 @@ class Client:
         return (self._url or service_url(self._service)).rstrip("/")
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Return the decoded answer of a GET. End the command if the answer is an error."""
+        """Send a GET and return the decoded JSON. End the command if the response is an error.
+
+        Args:
+            path: Path below the base URL.
+            params: Query parameters; those that are None are left out.
+        """
         return self.decoded(self.request("GET", path, params=params))
 
     def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> ServiceReply:
-        """Return the raw answer of a POST, whatever its status."""
+        """Send a POST and return the response, whatever its status."""
         return self.request("POST", path, content=content, headers={"content-type": content_type})
 
     def request(
@@ -196,7 +204,12 @@ class Client:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ServiceReply:
-        """Send one request, without the parameters that are None. End the command if the service cannot be reached."""
+        """Send one request and return the response, whatever its status.
+
+        End the command if the service cannot be reached.
+
+        Query parameters that are None are left out.
+        """
         given = {name: value for name, value in (params or {}).items() if value is not None}
         target = quote(path, safe="/?=&%") + (f"?{urlencode(given)}" if given else "")
         try:
@@ -208,7 +221,7 @@ class Client:
             fail(f"KOORD_{self._service.upper()}: {error}, got {self.base!r}", status=2)
 
     def decoded(self, answer: ServiceReply) -> Any:
-        """Return the JSON of an answer. End the command if the answer is an error."""
+        """Return the JSON of a response. End the command with its error message if the response is an error."""
         if not answer.is_success:
             fail(f"{refusal(answer)} (HTTP {answer.status_code})")
         return answer.json()

@@ -12,7 +12,7 @@ PAGE = 500
 
 
 def devices_of(node: str | None, as_of: str | None) -> list[NodeDevices]:
-    """Return the nodes that have a Device object, with their devices, by name.
+    """Return the nodes that have a Device object, with their devices and the pods that hold them, ordered by name.
 
     If the projector does not accept the moment, end the command.
 

@@ -18,15 +18,15 @@ BATCH = 1000
 
 @dataclass(slots=True)
 class Folded:
-    """The state of the cluster rebuilt from the log, with the number of events, the duration and the hashes.
+    """The state of the cluster rebuilt from the log, with the number of events, the duration and hashes of the state.
 
     Attributes:
         state: The state at the last position.
         events: Number of folded events, without the positions that an operator skipped.
         by_type: Event type -> number of events.
         seconds: Real time for reading, folding and hashing.
-        hash: Hash at the last position.
-        hashes: Position -> hash, for each marked position and the last one.
+        hash: Hash of the state at the last position.
+        hashes: Position -> hash of the state there, for each position in `marks` of `fold_to` and the last one.
     """
 
     state: ClusterState = field(default_factory=ClusterState)
@@ -55,12 +55,12 @@ async def fold_to(
     Args:
         log: The stream of facts.
         upto: Last position to fold.
-        marks: Positions whose hash is kept; all at most `upto`.
-        see: Called with every event, in order.
+        marks: Positions at which the hash of the state is kept; all at most `upto`.
+        see: Called with every stored event and its decoded form, in order.
         progress: Called with the position after every batch.
 
     Raises:
-        LogTrouble: An event cannot be read and no operator has skipped it. The message names the event.
+        LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
     folded = Folded()
     began = time.perf_counter()

@@ -9,12 +9,12 @@ from koordctl.explain.hardware_lines import hardware_from_events
 
 
 async def hardware_at(log: OpenLog, node: str, position: int | None) -> NodeHardware:
-    """Return the CPUs, NUMA zones and devices of a node with the pods that hold them.
+    """Return the CPUs, NUMA zones and devices of a node, and which pods hold them.
 
     Args:
         log: The log.
         node: Name of the node.
-        position: Last position to read; None reads up to the newest event.
+        position: Last position of the log to read; None reads up to the newest event.
     """
 
     async def events(ref: AggregateRef) -> list[StoredEvent]:

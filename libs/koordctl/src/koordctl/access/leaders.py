@@ -25,7 +25,7 @@ _CLOCK_SECONDS: Final = 1.0
 
 
 class Leading(NamedTuple):
-    """Whether one service has a running leader, with a sentence that explains the answer."""
+    """Whether one service has a running leader (`leads`), and a sentence for the user that explains it."""
 
     leads: bool
     sentence: str

@@ -66,7 +66,7 @@ class OpenLog:
 
 
 def key_folder(var: Path) -> Path:
-    """Return the folder in which the stack keeps the keys of its principals."""
+    """Return the folder below `var` in which the stack keeps the NATS keys of services and operators."""
     return var / "keys"
 
 
@@ -76,11 +76,12 @@ def cluster_name() -> str:
 
 
 def operator_settings(var: Path | None = None, principal: str | None = None) -> ConnectionSettings:
-    """Return the connection settings of the commands.
+    """Return address and key with which commands connect to the log.
 
     Args:
         var: Folder of the stack, or None for the one that runs (see `live_directory`).
-        principal: Whose key is used, or None for the operator's. KOORD_NATS_SEED must hold the key of this principal.
+        principal: Name of the service or operator whose key is used; None for the operator. KOORD_NATS_SEED must hold
+            the key of this principal.
 
     Raises:
         LogTrouble: No stack runs and no address is set.
@@ -113,11 +114,11 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
 
 @asynccontextmanager
 async def open_log(var: Path | None = None, principal: str | None = None) -> AsyncGenerator[OpenLog]:
-    """Open the log and close it at the end of the block.
+    """Connect to the log, and close the connection at the end of the block.
 
     Args:
-        var: See `operator_settings`.
-        principal: See `operator_settings`.
+        var: Folder of the stack, or None for the one that runs.
+        principal: Name of the service or operator whose key is used; None for the operator.
 
     Raises:
         LogTrouble: The log cannot be reached, or it refused a request.

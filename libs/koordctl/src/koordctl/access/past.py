@@ -45,9 +45,16 @@ def moment_text(text: str) -> str:
 
 
 def ask_as_of(path: str, at: str, **params: object) -> Any:
-    """Return the projector's answer about an object at a past moment, or None if the object did not exist then.
+    """Ask the projector about an object at a past moment.
+
+    Return its decoded JSON, or None if the object did not exist then.
 
     If the projector does not accept the moment, end the command.
+
+    Args:
+        path: Path of the projector's read API.
+        at: Position of the log, or RFC 3339 time.
+        params: Further query parameters.
     """
     given = {name: value for name, value in params.items() if value is not None}
     response = projector.request("GET", path, params={**given, "at": at})

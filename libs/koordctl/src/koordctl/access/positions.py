@@ -12,9 +12,14 @@ LOOK_AHEAD = 50
 
 
 def given_position(option: str, text: str, last: int) -> int | None:
-    """Return the position that the value of an option names, or None if the value is not a number.
+    """Return the value of an option as a position of the log, or None if it is not a number.
 
     If the log does not have the position yet, end the command with exit status 1.
+
+    Args:
+        option: Name of the option, for the error.
+        text: Its value.
+        last: Last position of the log.
     """
     if not (text.isascii() and text.isdigit()):
         return None
@@ -24,7 +29,7 @@ def given_position(option: str, text: str, last: int) -> int | None:
 
 
 def parse_moment(text: str) -> datetime:
-    """Return the time that an RFC 3339 text names; a text without an offset is read as UTC.
+    """Convert an RFC 3339 text to a time; a text without an offset is UTC.
 
     Raises:
         ValueError: The text is not an RFC 3339 time.
@@ -34,12 +39,14 @@ def parse_moment(text: str) -> datetime:
 
 
 async def first_at(log: OpenLog, text: str) -> int:
-    """Return the first position whose event happened at or after a time.
+    """Return the position of the first event that happened at or after a time.
 
-    The result is one past the end of the log if there is no such event.
+    The result is one past the end of the log if there is no such event. It is found by binary search. Events of
+    several writers may be out of order by the duration of an append, so the result may be off by that many positions.
 
-    The function searches by halving. Events of several writers may be out of order by the duration of an append, so the
-    result may be off by that many positions.
+    Args:
+        log: The log.
+        text: RFC 3339 time of the run's clock.
 
     Raises:
         ValueError: The text is not an RFC 3339 time.

@@ -23,7 +23,7 @@ def run_clock() -> Clock:
 
 
 def clock_sentence(clock: Clock) -> str:
-    """Return a sentence which warns that the shown times are not host times, or "" if they are."""
+    """Return a sentence that warns that the shown times are not those of the host, or "" if they are."""
     if not isinstance(clock, ScaledClock):
         return ""
     now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")

@@ -38,7 +38,13 @@ class FoldPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The hashes of the manager and of the projector, each beside the hash of a rebuilt state at the same position."""
+    """The state hashes of manager and projector, and those of a state rebuilt from the log at the same positions.
+
+    Attributes:
+        live: Position and hash of the manager's state.
+        projector: Position and hash of the projector's rows.
+        folded: The rebuilt state, with its hash at both positions.
+    """
 
     live: FoldPosition
     projector: FoldPosition

@@ -142,10 +142,10 @@ def skip(
 
 
 def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str | None:
-    """Return the reason why a service may not skip an event, or None if it has halted before exactly that event.
+    """Return why a service may not skip an event, or None if it has halted before exactly this event.
 
     Args:
-        fold: Name of the fold.
+        fold: Name of the service's fold.
         position: Position of the event.
         readiness: Fold -> text of its service's `/readyz`, for each running service.
 

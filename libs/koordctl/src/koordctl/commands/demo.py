@@ -142,7 +142,7 @@ def _became(pods: PodCounts) -> str:
 
 
 def show(summary: Summary) -> None:
-    """Print the table of results and the invariants."""
+    """Print the demo's table of results, and for each invariant whether it held."""
     figures = Table(box=None, pad_edge=False, show_header=False)
     figures.add_column()
     figures.add_column(justify="right", overflow="fold")

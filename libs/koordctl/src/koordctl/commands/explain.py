@@ -58,7 +58,7 @@ _NO_SPAN: Final = "0" * 16
 
 
 class Past(NamedTuple):
-    """The answer of the projector about a past moment: its position, its time, and the object at that moment."""
+    """What the projector returned about an object at a past moment: position and time of the moment, and the object."""
 
     position: int
     at: str
@@ -66,7 +66,7 @@ class Past(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The moment as text for a headline."""
+        """The moment as text for the first line of the output."""
         return f" as of position {self.position} ({time_text(self.at)})"
 
 

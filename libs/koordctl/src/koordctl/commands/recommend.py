@@ -95,7 +95,7 @@ async def _states() -> dict[tuple[str, str], RecommendationState]:
 
 
 def recommendation_rows(found: Known) -> list[list[str]]:
-    """Return a row for each container of each Recommendation, and one row for a Recommendation without containers."""
+    """Return the table rows of `koord recommend`: one per container, or one if there are no containers."""
     rows: list[list[str]] = []
     for (namespace, name), state in found.items():
         if state is None:

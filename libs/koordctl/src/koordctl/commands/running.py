@@ -70,7 +70,7 @@ def status(var: Var = None) -> None:
 
 
 def endings(stack: Stack) -> list[str]:
-    """Return a sentence for each process that ended by itself and was not restarted, with its last output."""
+    """Return a sentence with the last output of each process that ended by itself and was not restarted."""
     sentences: list[str] = []
     for process in stack.processes:
         if process.last_exit is None or process.state in (ProcessState.READY, ProcessState.STOPPED):

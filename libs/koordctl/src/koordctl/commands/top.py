@@ -132,7 +132,13 @@ def _nodes(name: str | None) -> list[dict[str, Any]]:
 
 
 def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
-    """Return the rows of `koord top node`, highest use first and nodes without a report last."""
+    """Return the table rows of `koord top node`, greatest use first, nodes without a report last.
+
+    Args:
+        nodes: The nodes as the manager returns them.
+        name: Only this node; None for all.
+        sort: The resource that orders the rows.
+    """
     chosen = [node for node in nodes if name is None or node["name"] == name]
     chosen.sort(key=lambda node: node["name"])
     if sort != "name":
@@ -155,7 +161,13 @@ def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> 
 
 
 def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort: Sort) -> list[Row]:
-    """Return the rows of `koord top pod`, highest use first."""
+    """Return the table rows of `koord top pod`, greatest use first.
+
+    Args:
+        reports: Node name -> its newest usage report.
+        namespace: Only pods of this namespace; None for all.
+        sort: The resource that orders the rows.
+    """
     pods = [
         (node, pod)
         for node, report in reports.items()

@@ -9,10 +9,12 @@ TRACE_FOLDER: Final = "examples/openb"
 
 
 def find_trace(option: str) -> Path:
-    """Return examples/openb of the project, from any folder inside it. If there is none, end the command.
+    """Return the folder examples/openb of the project, from any folder inside the project.
+
+    If there is none, end the command.
 
     Args:
-        option: Option that names another folder, for the error.
+        option: Command-line option with which the user can name another folder, for the error.
     """
     here = Path.cwd()
     starts = (here, *here.parents, *Path(__file__).resolve().parents)

@@ -21,7 +21,7 @@ class Arrival(NamedTuple):
 
 
 def arrivals(count: int, seconds: float, *, tick_seconds: float = TICK_SECONDS) -> Iterator[Arrival]:
-    """Yield the groups of pods in order; together they hold every pod exactly once.
+    """Yield the groups in which pods are submitted, in order. Together they hold every pod exactly once.
 
     The last group is sent within `seconds`.
 

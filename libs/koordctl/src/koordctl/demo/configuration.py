@@ -16,7 +16,11 @@ SUPPRESS_PERCENT: Final = 65
 
 
 def report_interval_seconds(speed: float) -> int:
-    """Return the time between two usage reports of a node, in seconds of the run."""
+    """Return how often nodes report usage in the demo, in seconds of the run's clock.
+
+    Args:
+        speed: Seconds of the run per real second.
+    """
     return max(1, round(REPORT_REAL_SECONDS * speed))
 
 

@@ -82,12 +82,12 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What pods hold of the GPUs of the cluster.
+    """How much of the cluster's GPUs pods hold.
 
     Attributes:
         pods: Number of pods with GPUs.
         shared: Number of GPUs that more than one pod holds.
-        held: Percent of single GPUs that pods hold.
+        held: Sum of what pods hold, in percent of a single GPU: 100 is one whole GPU.
         offered: 100 for each healthy GPU.
     """
 
@@ -99,14 +99,14 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The broken rules, one sentence each, and the numbers of pods at the end of the log.
+    """The result of checking the log: the broken invariants, one sentence each, and numbers of pods at its end.
 
     Attributes:
         double_placements: Pods that were placed while placed.
-        overcommitted: Placements that exceed a node's offer.
+        overcommitted: Placements that exceed what a node offers.
         overcommitted_nodes: Number of such nodes.
-        ledger_differences: Differences between ledgers and pods.
-        allocations: Allocations that were given although somebody held the same.
+        ledger_differences: Differences between the ledgers of nodes and the events of pods.
+        allocations: Allocations of something that another pod held.
         unexplained: Pods that are neither placed nor explained.
         submitted: Number of submitted pods that were not deleted.
         placed: Number of these that are placed.
@@ -142,7 +142,10 @@ class Findings:
 
 
 class Audit:
-    """A check of the log that keeps its own state and trusts no service. One task owns an instance."""
+    """Checks the invariants of the log event by event. It keeps its own state and reads nothing from a service.
+
+    One task owns an instance.
+    """
 
     def __init__(self) -> None:
         """Create an audit that has seen no event."""
@@ -185,7 +188,7 @@ class Audit:
 
     @property
     def allocatable(self) -> Amounts:
-        """Sum of what all nodes offer by resource, including the latest batch resources."""
+        """Resource -> sum of what all nodes offer, including the latest batch resources."""
         total: Amounts = {}
         for node in self._nodes.values():
             batch = {BATCH_CPU: node.batch[-1][1], BATCH_MEMORY: node.batch[-1][2]} if node.batch else {}
@@ -220,7 +223,12 @@ class Audit:
         return list(self._submitted_at_ns)
 
     def see(self, stored: StoredEvent, event: Event) -> None:
-        """Take the next event of the stream of facts into account. Events must come in order."""
+        """Check the next event of the stream of facts. Events must come in the order of the log.
+
+        Args:
+            stored: The event with its envelope and position.
+            event: The same event, decoded.
+        """
         self.events += 1
         name = type(event).__name__
         self.by_type[name] = self.by_type.get(name, 0) + 1
@@ -258,7 +266,7 @@ class Audit:
                 pass
 
     def findings(self, explained: Mapping[str, str] | Iterable[str]) -> Findings:
-        """Return what was found in all events so far.
+        """Return the broken invariants in all events so far.
 
         Args:
             explained: Uids of the pods with at least one explanation.

@@ -16,11 +16,11 @@ BEST_EFFORT = "BE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUsage:
-    """The CPU in use on all nodes that reported.
+    """The CPU that pods and systems use on all nodes that reported.
 
     Attributes:
         total_milli: All use, in milli-cores.
-        best_effort_milli: The part of BE pods, in milli-cores.
+        best_effort_milli: The part of best-effort pods, in milli-cores.
         nodes: Number of nodes that reported.
     """
 
@@ -42,7 +42,12 @@ def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
 
 
 def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> Protection:
-    """Return how well latency-sensitive and best-effort pods are served on the nodes that run both kinds."""
+    """Return how fast latency-sensitive pods run, and how much best-effort pods use, on nodes that run both.
+
+    Args:
+        reports: The newest usage reports of nodes.
+        capacity_milli: CPU of the whole cluster in milli-cores.
+    """
     both = [
         report
         for report in reports
@@ -67,7 +72,7 @@ async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageRe
 
 
 async def newest_explanations(log: OpenLog) -> dict[str, str]:
-    """Return the main reason in the newest explanation of every pod that was ever unschedulable, by uid."""
+    """Return uid -> main reason in the newest explanation, for every pod that was ever unschedulable."""
     head = await log.bus.explanations.head()
     found: dict[str, StoredEvent] = {}
     if head.last_seq < head.first_seq:
@@ -81,7 +86,7 @@ async def newest_explanations(log: OpenLog) -> dict[str, str]:
 
 
 def reason_of(stored: StoredEvent) -> str:
-    """Return the reason that excluded most nodes, as one phrase."""
+    """Return the reason that excluded most nodes in an explanation, as one phrase."""
     event = CATALOGUE.read(stored)
     if not isinstance(event, PodUnschedulable):
         return "decision abandoned"

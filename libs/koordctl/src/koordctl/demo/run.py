@@ -53,7 +53,7 @@ CPU: Final = "cpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the user chose for a run of the demo.
+    """The values of the command-line options of one run of the demo.
 
     Attributes:
         var: Folder of the demo's data; emptied first.
@@ -88,12 +88,12 @@ class Watching:
 
 
 async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
-    """Run the demo. Return the summary and the URL of the dashboard.
+    """Start a fresh stack, submit the trace's pods and check the log. Return the summary and the URL of the dashboard.
 
     The stack runs until `resources` is closed.
 
     Raises:
-        EmbeddedError, LogTrouble: The message is a sentence for the user.
+        EmbeddedError, LogTrouble: The stack failed, or the log cannot be used. The message is a sentence for the user.
     """
     began = time.monotonic()
     host = host_node_name()

@@ -15,11 +15,18 @@ NO_VALUE: Final = 0.0
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """How well pods are served on nodes that run both latency-sensitive and best-effort pods.
+    """How fast latency-sensitive pods run on nodes that also run best-effort pods.
 
-    `nodes` is the number of such nodes.
+    A slowdown is the time of a latency-sensitive request divided by its time on an idle node; 1 means no slowdown.
 
-    A slowdown is the time of a latency-sensitive request divided by its time on an idle node; 1 means as fast as there.
+    NO_VALUE stands for a value that was not measured.
+
+    Attributes:
+        nodes: Number of such nodes.
+        slowdown_p50: Median slowdown.
+        slowdown_p99: 99th percentile of the slowdown.
+        best_effort_cores: CPU that best-effort pods use, in cores.
+        utilisation_percent: CPU in use on these nodes.
     """
 
     nodes: int = 0
@@ -115,7 +122,7 @@ def write_summary(path: Path, summary: Summary) -> None:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the nearest-rank percentile, or 0 without values."""
+    """Return the nearest-rank percentile of the values, or 0 if there are none. `percent` is 0..100."""
     ordered = sorted(values)
     if not ordered:
         return NO_VALUE
@@ -136,7 +143,7 @@ def main_reason(reasons: Mapping[str, int]) -> str:
 
 
 def table(summary: Summary) -> list[tuple[str, str]]:
-    """Return the rows of the table of results, each with a label and its value."""
+    """Return the rows of the demo's table of results, as (label, value)."""
     pending = [(f"  {reason}", f"{count:,}") for reason, count in by_count(summary.pending_reasons)]
     return [
         ("pods submitted, without evicted ones", f"{summary.pods_submitted:,}"),

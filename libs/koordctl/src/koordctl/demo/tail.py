@@ -31,13 +31,13 @@ class PodCounts(NamedTuple):
 
 @dataclass(slots=True)
 class Tail:
-    """A reader that follows the log and counts pods.
+    """Follows the log during the demo and counts pods, without decoding events.
 
     Attributes:
         placed: Uids of placed pods.
         explained: Uids with at least one explanation.
         evicted: Uids of pods that were evicted for others.
-        overcommit: Subject tokens of nodes with published batch resources.
+        overcommit: Subject tokens (encoded names) of nodes with published batch resources.
         devices: Subject tokens of nodes whose devices are published.
         suppressions: Number of changes of best-effort quotas.
         moved: Set after each batch.

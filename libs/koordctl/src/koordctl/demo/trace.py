@@ -171,14 +171,14 @@ def pod_manifest(pod: TracePod) -> Manifest:
 
 
 def gpu_percent(pod: TracePod) -> int:
-    """Return what a pod asks of GPUs in percent: 100 for each of several GPUs, or the share of one, rounded up."""
+    """Return the GPUs that a pod requests in percent: 100 for each of several GPUs, or the share of one, rounded up."""
     return pod.gpus * 100 if pod.gpus > 1 else -(-pod.gpu_milli // 10)
 
 
 def usage_profile(name: str) -> Manifest:
-    """Return how the CPU use of a latency-sensitive pod changes over the day.
+    """Return the load profile for simulated agents: how the CPU use of a latency-sensitive pod changes over the day.
 
-    The mean is 30 to 50 % of its request, with a swing of 40 % of the mean. Mean and phase derive from the name, so two
+    The mean is 30 to 50 % of its request, with a swing of 40 % of the mean. Mean and phase derive from `name`, so two
     runs are alike. Peaks lie within three hours of each other.
     """
     spread = zlib.crc32(name.encode()) / 0xFFFFFFFF
@@ -211,14 +211,22 @@ class Row:
     columns: dict[str, str]
 
     def text(self, column: str) -> str:
-        """Return the text of a column. Raises InvalidTrace if the file lacks it."""
+        """Return the text of a column.
+
+        Raises:
+            InvalidTrace: The file does not have the column.
+        """
         value = self.columns.get(column)
         if value is None:
             raise InvalidTrace(f"{self.place}: column {column!r} is missing")
         return value
 
     def number(self, column: str, *, empty: int | None = None) -> int:
-        """Return the whole number of a column, or `empty` for an empty text. Raises InvalidTrace for anything else."""
+        """Return the whole number in a column, or `empty` if the text is empty.
+
+        Raises:
+            InvalidTrace: The file does not have the column, or the text is not a whole number.
+        """
         text = self.text(column)
         if not text and empty is not None:
             return empty
@@ -228,7 +236,11 @@ class Row:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """Return the rows of a CSV file. Raises InvalidTrace if it cannot be read."""
+    """Return the rows of a CSV file whose first line names the columns.
+
+    Raises:
+        InvalidTrace: The file cannot be read.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return [Row(f"{path.name}, row {number}", dict(row)) for number, row in enumerate(csv.DictReader(file), 2)]

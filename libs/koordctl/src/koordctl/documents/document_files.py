@@ -10,11 +10,13 @@ from koordctl.render.output import fail
 
 
 def documents_of(file: Path, *, wanted: str = "") -> list[object]:
-    """Return the documents of a file. If the file is not valid YAML or JSON, end the command with exit status 2.
+    """Return the YAML or JSON documents of a file, decoded.
+
+    If the file is not valid, end the command with exit status 2.
 
     Args:
         file: The file.
-        wanted: What the file must contain. If set, a file without documents ends the command as well.
+        wanted: What the file must contain, for the error. If set, a file without documents ends the command as well.
     """
     try:
         documents = read_documents(file.read_bytes())

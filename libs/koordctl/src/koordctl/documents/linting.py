@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 class Linter:
-    """A simulated cluster that holds the documents checked so far.
+    """Decides about documents as the manager would, with a simulated cluster that holds the documents checked so far.
 
     It starts with the priority classes that every installation has.
     """
@@ -68,7 +68,7 @@ class Linter:
             self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
-        """Return one finding for each document, in order."""
+        """Return for each document, in order, what applying it would do, and add it to the simulated cluster."""
         return [self._judge(document) for document in documents]
 
     def _judge(self, document: object) -> Finding:

@@ -35,11 +35,11 @@ def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
 
 
 class Compared(NamedTuple):
-    """How two scheduler configurations differ.
+    """How a scheduler configuration differs from another one.
 
     Attributes:
-        name: Phrase for the first configuration.
-        other: Phrase for the second configuration.
+        name: Phrase that names the first configuration.
+        other: Phrase that names the second configuration.
         differences: One sentence per difference; empty if both have the same effect.
     """
 

@@ -26,7 +26,7 @@ def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
 
 
 def config_remarks(document: object, names: ConfigNames) -> tuple[str, ...]:
-    """Return warnings about a ConfigMap. One of them says if the manager does not read this ConfigMap at all.
+    """Return warnings about a ConfigMap, including one if the manager does not read a ConfigMap of this name.
 
     Args:
         document: A ConfigMap that `koordctl.what_if.manager.read_chosen` accepts.

@@ -90,14 +90,14 @@ def write_nodes(file: Path, nodes: Sequence[Manifest]) -> Path:
 
 
 async def register(manager_url: str, manifests: Sequence[Manifest], registered: Path) -> None:
-    """Apply the objects with which the cluster starts.
+    """Apply the objects with which the embedded cluster starts.
 
-    An object that the last start has applied in the same form is left alone, so later changes by users survive.
+    Objects that the previous start has applied in the same form are skipped, so that later changes by users survive.
 
     Args:
         manager_url: Base URL of the manager.
         manifests: The objects.
-        registered: File with the manifests of the last start.
+        registered: File with the manifests of the previous start; it is rewritten.
 
     Raises:
         EmbeddedError: The manager refused an object or does not answer.

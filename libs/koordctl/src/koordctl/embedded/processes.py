@@ -47,7 +47,7 @@ NATS_READY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """What the user chose for an embedded stack.
+    """The values of the command-line options with which an embedded stack starts.
 
     Attributes:
         var: Folder of data, logs and state.
@@ -109,7 +109,7 @@ def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
 
 
 def shared_clock(speed: float, var: Path) -> str:
-    """Return the text that describes the clock of a run.
+    """Return the clock setting `<speed>@<real origin>@<origin>` that all services of a run share.
 
     The clock never shows a time before the end of the last run on this data.
 

@@ -18,7 +18,10 @@ _PREEMPTION_PART: Final = " preemption: "
 
 
 def headline(message: str, diagnosis: Diagnosis | None) -> str:
-    """Return the message of an explanation; if the diagnosis describes preemption, without that part."""
+    """Return the message of an explanation for the first line.
+
+    A part about preemption that the diagnosis repeats is cut off.
+    """
     is_diagnosed = diagnosis is not None and diagnosis.preemption is not None
     return message.partition(_PREEMPTION_PART)[0] if is_diagnosed else message
 
@@ -45,7 +48,7 @@ def explanation_lines(found: PlacementExplanation, diagnosis: Diagnosis | None =
 
 
 def basis_line(found: PlacementExplanation) -> str:
-    """Return the line that names the data which the decision used."""
+    """Return the line about the decision basis: positions of facts and reports, and the policy version."""
     facts, samples = found.based_on.ev, found.based_on.obs
     observed = f", observations up to {samples}" if samples else ""
     return f"based on facts up to {facts}{observed}, policy {found.policy_version}"

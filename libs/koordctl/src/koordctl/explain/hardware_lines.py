@@ -29,7 +29,15 @@ def hardware_from_events(
     device: Iterable[StoredEvent],
     ledger: Iterable[StoredEvent],
 ) -> NodeHardware:
-    """Return the hardware of a node from the events of its four aggregates, each in order."""
+    """Return the hardware of a node and its holders, from the events of four aggregates, each in order.
+
+    Args:
+        name: Name of the node.
+        spec: Events of the node object.
+        topology: Events of its NodeResourceTopology.
+        device: Events of its Device object.
+        ledger: Events of its ledger, which tell what pods hold.
+    """
     spec_state, ledger_state = _folded(spec), _folded(ledger)
     return node_hardware(
         name,
@@ -41,7 +49,10 @@ def hardware_from_events(
 
 
 def hardware_lines(hardware: NodeHardware) -> Iterator[str]:
-    """Yield the tree: sockets, zones with amounts, CPUs by holder, switches with devices; then conflicts, problems."""
+    """Yield the lines of a tree: sockets, NUMA zones with amounts, CPUs and their holders, PCIe switches with devices.
+
+    Conflicts and problems follow at the end.
+    """
     names = _names(hardware.owners)
     cores = [core for zone in hardware.zones for core in zone.cores]
     if cores:
@@ -59,12 +70,12 @@ def hardware_lines(hardware: NodeHardware) -> Iterator[str]:
 
 
 def gives_hardware(allocation: Allocation) -> bool:
-    """Whether an allocation has CPUs, zones or devices."""
+    """Return whether an allocation contains CPUs, NUMA zones or devices."""
     return bool(allocation.cpuset or allocation.zones or allocation.devices)
 
 
 def chosen_lines(allocation: Allocation, hardware: NodeHardware) -> Iterator[str]:
-    """Yield what a pod was given, with its place in the hardware of its node.
+    """Yield lines about the CPUs, zones and devices that a pod was given, with their place in the node.
 
     Args:
         allocation: What the pod was given.

@@ -110,5 +110,5 @@ def health_line(health: NodeHealth) -> str:
 
 
 def shown(resource: str) -> Show:
-    """Return the function that formats an amount of a resource as text."""
+    """Return the function that formats amounts of this resource as text: cores, GiB or a plain number."""
     return cores if resource == "cpu" else gibibytes

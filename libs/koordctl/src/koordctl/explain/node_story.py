@@ -36,7 +36,10 @@ LAST_PROTECTION: Final = 8
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of the CPU quota of best-effort pods, in µs per 100 ms; -1 means unlimited."""
+    """One change of the CPU quota of all best-effort pods of a node, in µs per 100 ms; -1 means unlimited.
+
+    `terms` are the numbers from which the new quota was computed.
+    """
 
     at: str
     position: int
@@ -47,9 +50,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """One action by which the agent protected pods, or one event of a pod on the node, as a sentence.
+    """One action of the agent that protected pods, or one event of a pod on the node.
 
-    Changes of the best-effort quota are not among these actions.
+    Changes of the best-effort quota are not included.
+
+    Attributes:
+        at: RFC 3339, the run's clock.
+        position: Position of the event in the log.
+        what: Kind of the action.
+        sentence: What happened.
     """
 
     at: str
@@ -127,14 +136,14 @@ def node_story(
     state: Iterable[StoredEvent],
     sample: NodeSample | None,
 ) -> NodeStory:
-    """Return the explanation of a node.
+    """Return everything that `koord explain node` shows of a node, computed from events.
 
     Args:
         name: Name of the node.
-        spec: Newest event of `nodespec.<n>`.
+        spec: Newest event of `nodespec.<n>`; None if there is none.
         policy: Events of `nodepolicy.<n>`, in order.
         state: Events of `nodestate.<n>`, in order.
-        sample: Usage in its newest report.
+        sample: Usage in its newest report; None without a report.
     """
     registered = CATALOGUE.read(spec) if spec is not None else None
     decided: NodePolicyState | None = None

@@ -28,11 +28,11 @@ _WHOLE_SECOND: Final = timedelta(seconds=1)
 def decisions_about_pod(
     facts: Iterable[StoredEvent], decisions: Iterable[StoredEvent], *, is_last: bool = False
 ) -> list[StoredEvent]:
-    """Return the decisions about one pod in their order: on its creation, and on later requests.
+    """Return the admission decisions about one pod in their order: on its creation, and on later requests.
 
     Args:
         facts: Events of `podspec.<uid>`, among others, in any order.
-        decisions: Decisions about its namespace and name.
+        decisions: Decisions about the pod's namespace and name.
         is_last: Whether it is the last pod of that name. Then denials after its deletion belong to it as well.
     """
     added, deleted = None, None
@@ -78,19 +78,23 @@ def _pod(added: StoredEvent) -> Pod:
 
 
 def stored_because(added: StoredEvent) -> tuple[datetime, datetime]:
-    """Return the period in which an API server may have asked about a pod that it then stored."""
+    """Return (begin, end) of the time in which the API server may have asked about the pod that it then stored.
+
+    Args:
+        added: The first event of the pod.
+    """
     created = datetime.fromisoformat(_created(added))
     return created - _STORED_WITHIN, created + _WHOLE_SECOND
 
 
 def decision_on_generated(added: StoredEvent, decisions: Iterable[StoredEvent]) -> StoredEvent | None:
-    """Return the decision that changed a pod before the API server made its name (`generateName`), or None.
+    """Return the admission decision about a pod whose name the API server generated later, or None if none fits.
 
-    The last fitting decision before the pod is returned. Pods of one workload are equal, so the choice hardly
-    matters.
+    The decision names `generateName` only. The last fitting one before the pod is returned. Pods of one workload are
+    equal, so the choice hardly matters.
 
     Args:
-        added: The first fact of the pod.
+        added: The first event of the pod.
         decisions: Decisions about any pods, in their order.
     """
     pod = _pod(added)

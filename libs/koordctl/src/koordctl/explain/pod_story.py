@@ -113,10 +113,10 @@ def explained_pod(
     """Return everything that `koord explain pod` shows of a pod that was admitted.
 
     Args:
-        uid: The pod.
-        facts: As of `koordcore.stories.pod.pod_story`.
-        explanations: As of `koordcore.stories.pod.pod_story`.
-        used: Usage in the last report of its node.
+        uid: Uid of the pod.
+        facts: Events of the pod and of its node's agent about it, see `koordcore.stories.pod.pod_story`.
+        explanations: Explanations about the pod, see `koordcore.stories.pod.pod_story`.
+        used: Usage in the last report of its node; None without one.
         hardware: Position of a placement -> hardware of its node then, for placements that gave hardware.
     """
     namespace = name = node = submitted_at = placed_at = ""

@@ -44,8 +44,8 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
         used: Requests of its placed pods.
         request: Requests of all its pods.
         runtime: Current limits, or None if only `max` limits the quota.
-        shares: How the runtime came about, by resource.
-        warnings: Problems of the quota.
+        shares: How the runtime was computed, for each resource.
+        warnings: Sentences about unusual settings of the quota.
     """
 
     name: str
@@ -70,7 +70,7 @@ def amounts(values: Mapping[str, int]) -> str:
 
 
 def quota_text(row: QuotaRow) -> str:
-    """Return the line for one quota as rich markup; it is red if the quota uses more than its runtime."""
+    """Return the line for one quota as markup of the library rich; red if the quota uses more than its runtime."""
     over = row.runtime is not None and any(row.used.get(name, 0) > limit for name, limit in row.runtime.items())
     runtime = "" if row.runtime is None else f"  runtime {amounts(row.runtime)}"
     line = (
@@ -82,7 +82,7 @@ def quota_text(row: QuotaRow) -> str:
 
 
 def sections(row: QuotaRow) -> list[str]:
-    """Return the sentences about a quota: one for each resource in use, lent or borrowed, and one for each warning."""
+    """Return the sentences below a quota: one for each resource in use, lent or borrowed, and the warnings."""
     told = [share for share in row.shares if share.lent or share.borrowed or row.request.get(share.resource)]
     return [
         *(f"{share.resource}: {sentence_in_cores(share.reason)}" for share in told),

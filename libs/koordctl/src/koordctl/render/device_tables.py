@@ -17,7 +17,7 @@ Row: TypeAlias = Sequence[object]
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
-    """The devices of one node, as the projector answers."""
+    """The devices of one node and the pods that hold them, as the projector returns them."""
 
     node: str
     cards: list[Card]
@@ -46,7 +46,12 @@ def device_rows(nodes: Sequence[NodeDevices]) -> list[Row]:
 
 
 def gpu_rows(nodes: Sequence[NodeDevices], sort: GpuSort) -> list[Row]:
-    """Return one row per GPU; `given` and `free` put the largest share first, then by node and minor."""
+    """Return one table row per GPU.
+
+    Args:
+        nodes: The nodes with their devices.
+        sort: `given` or `free`: greatest share first, then by node and minor number; `name`: by node and minor number.
+    """
     found = [(node, card) for node in nodes for card in node.cards if card.type == GPU_TYPE]
     if sort != "name":
         found.sort(key=lambda each: -(each[1].percent_used if sort == "given" else each[1].percent_free))
@@ -68,7 +73,7 @@ def gpu_rows(nodes: Sequence[NodeDevices], sort: GpuSort) -> list[Row]:
 
 
 def gpu_summary(nodes: Sequence[NodeDevices]) -> str:
-    """Return one sentence about all healthy GPUs: how many are whole, partly and not given."""
+    """Return one sentence about all healthy GPUs: how many are given completely, partly, and not at all."""
     cards = [card for node in nodes for card in node.cards if card.type == GPU_TYPE]
     healthy = [card for card in cards if card.state == "healthy"]
     free = sum(card.percent_used == 0 for card in healthy)

@@ -44,7 +44,15 @@ DEFAULTS: Final = {"replicas": 1, "parallelism": 1, "value": 0}
 
 
 def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
-    """Return the headers and rows of objects of one kind; a cell is None if its value is unknown."""
+    """Return the headers and rows of `koord get` for objects of one kind.
+
+    A cell is None if the object has no such value.
+
+    Args:
+        kind: Kind of the objects.
+        items: The objects.
+        wide: Whether to add the columns of `-o wide`.
+    """
     if kind == "Pod":
         return _pods(items, wide=wide)
     if kind == "Node":

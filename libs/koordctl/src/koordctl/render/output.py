@@ -64,7 +64,7 @@ def show_document(value: object, form: Format) -> None:
 
 
 def fail(message: str, *, status: int = 1) -> NoReturn:
-    """End the command with an error message on stderr."""
+    """Print an error message on stderr and end the command with exit status `status`."""
     say_error(message)
     raise typer.Exit(status)
 

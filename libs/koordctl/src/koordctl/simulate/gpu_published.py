@@ -17,11 +17,11 @@ Published: TypeAlias = Mapping[tuple[str, str, int], float]
 
 
 class Compared(NamedTuple):
-    """One result beside the published one.
+    """The allocation that a sweep reached, beside the one that was published for the same policy and workload.
 
     Attributes:
-        summary: The result.
-        published: The published allocation; None: not published.
+        summary: The result of the sweep.
+        published: The published allocation in percent of the capacity; None: not published.
     """
 
     summary: Summary
@@ -51,7 +51,7 @@ def read_published(folder: Path) -> Published:
 
 
 def compared(found: Iterable[Summary], published: Published, last: int) -> list[Compared]:
-    """Return the results at the percentages with published results, and those at the end of the arrivals.
+    """Return the results of a sweep at the percentages of arrivals for which results were published, and at the end.
 
     Args:
         found: Results of a sweep.

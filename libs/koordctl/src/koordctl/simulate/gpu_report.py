@@ -27,7 +27,14 @@ _CENTRED: Final = 'text-anchor="middle"'
 def write_report(
     folder: Path, outcomes: Mapping[Run, Outcome], found: Sequence[Summary], beside: Sequence[Compared]
 ) -> None:
-    """Write `curves.csv`, `summary.csv`, `comparison.csv`, and one picture for each workload."""
+    """Write the results of a sweep: `curves.csv`, `summary.csv`, `comparison.csv`, and one picture for each workload.
+
+    Args:
+        folder: Folder for the files.
+        outcomes: Results of all runs.
+        found: Means over the seeds.
+        beside: The means beside published results.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     curves = (
         [run.workload, run.policy, run.seed, point.arrived_pct]
@@ -60,7 +67,7 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]])
 
 
 def picture(workload: str, found: Sequence[Summary]) -> str:
-    """Return an SVG: allocated over arrived GPU capacity from 80 %, one curve for each policy."""
+    """Return an SVG with a curve for each policy: allocated over arrived GPU capacity, from 80 %."""
     last = max((each.arrived_pct for each in found), default=_FIRST_ARRIVED + 1)
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 

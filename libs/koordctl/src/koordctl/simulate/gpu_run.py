@@ -21,11 +21,11 @@ from koordctl.simulate.gpu_trace import ArrivingPod, GpuTrace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How much of a workload arrives.
+    """How many pods of a workload arrive in a run.
 
     Attributes:
-        ratio: Requested GPU milli of all arrivals, as a part of the capacity.
-        threshold_percent: Typical pods cover this part of the workload.
+        ratio: Sum of the requested GPU milli of all arrivals divided by the capacity; 1.3 is 130 %.
+        threshold_percent: Typical pods cover this percentage of the workload.
     """
 
     ratio: float = 1.3
@@ -65,7 +65,14 @@ class Outcome:
 
 
 def arriving(trace: GpuTrace, ratio: float, draw: random.Random) -> list[ArrivingPod]:
-    """Return the pods in a random order, with copies or without some, so that they request `ratio` of the capacity.
+    """Return the pods of a run in random order.
+
+    Pods are copied or left out so that they request `ratio` of the capacity.
+
+    Args:
+        trace: The cluster and the workload.
+        ratio: Requested GPU milli of all arrivals divided by the capacity.
+        draw: Source of random numbers.
 
     Source: gpu-fragmentation spec, 5.2, steps 2 and 3.
     """
@@ -86,7 +93,7 @@ def arriving(trace: GpuTrace, ratio: float, draw: random.Random) -> list[Arrivin
 
 
 def policy_for(trace: GpuTrace, name: PolicyName, load: Load) -> Policy:
-    """Return a policy that knows the typical pods of the trace."""
+    """Return a placement policy for the typical pods of the trace."""
     return policy_of(name, _typical(trace, load), columns_of(trace.nodes).models)
 
 
@@ -95,7 +102,7 @@ def _typical(trace: GpuTrace, load: Load) -> list[TypicalPod]:
 
 
 def simulate(trace: GpuTrace, name: PolicyName, seed: int, load: Load, policy: Policy | None = None) -> Outcome:
-    """Place a workload pod by pod and return the curves.
+    """Place a workload pod by pod under a policy, and return the measured curves.
 
     Args:
         trace: The cluster and the workload.

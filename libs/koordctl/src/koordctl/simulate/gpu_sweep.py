@@ -24,7 +24,7 @@ _NICENESS = 10
 
 
 class Run(NamedTuple):
-    """One run of a sweep."""
+    """One run of a sweep: a workload, a policy, and the seed of its random numbers."""
 
     workload: str
     policy: PolicyName
@@ -33,14 +33,14 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Runs to make.
+    """The runs to make: each workload under each policy with each seed.
 
     Attributes:
         folder: Folder of the traces.
         workloads: Names of the workloads.
         policies: The policies.
         seeds: The seeds.
-        load: How much arrives.
+        load: How much arrives in each run.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class Sweep:
 
 
 class Summary(NamedTuple):
-    """Allocation at one percentage of arrivals, over the seeds.
+    """The mean allocation of one policy on one workload at one percentage of arrivals, over all seeds.
 
     Attributes:
         workload: Name of the workload.

@@ -42,12 +42,12 @@ class ArrivingPod:
 
 @dataclass(frozen=True, slots=True)
 class GpuTrace:
-    """A cluster and a workload.
+    """The nodes with GPUs and the pods of one workload of the openb traces.
 
     Attributes:
         nodes: The nodes, empty, in the order of the file.
-        memory_mib: Memory of each node.
-        pods: The workload by name.
+        memory_mib: Memory of each node in MiB.
+        pods: The pods, ordered by name.
     """
 
     nodes: tuple[NodeGpus, ...]

@@ -23,13 +23,14 @@ _NOT_OF_ADMISSION = "EnableSyncGPUSharedResource"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionComparison:
-    """The recorded decisions of admission compared with the decisions of the re-run.
+    """The recorded decisions of admission compared with those of the re-run under other profiles or gates.
 
     Attributes:
         tally: Numbers of decisions in the window.
-        not_reviewed: Pods that the recorded profiles would have changed or denied, without a recorded decision.
+        not_reviewed: Number of pods that the recorded profiles would have changed or denied, without a recorded
+            decision.
         fates: Objects with another decision in the re-run.
-        unexplained: Decisions that differ although nothing else was tried.
+        unexplained: Decisions that differ although the re-run tried the recorded profiles and gates.
     """
 
     tally: Tally
@@ -130,18 +131,19 @@ def read_gates(text: str) -> dict[str, bool]:
 
 
 def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[str, bool]) -> AdmissionTried | None:
-    """Return the profiles and feature gates to try, or None if the user names none that concern admission.
+    """Return the profiles and feature gates that a re-run of admission tries.
 
-    Gates that do not concern admission only describe the recorded manager.
+    None: the user has given no profiles, and no gate that concerns admission. Other gates only describe the recorded
+    manager.
     """
     tried = {gate: is_on for gate, is_on in gates.items() if gate != _NOT_OF_ADMISSION}
     return AdmissionTried(profiles=profiles, gates=tried) if profiles is not None or tried else None
 
 
 async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
-    """Return the decisions of admission that the log retains, and the time since which it retains all of them.
+    """Return the decisions of admission that the log still has, and the time since which none is missing.
 
-    The time is RFC 3339, or empty if all were retained from the beginning.
+    The time is RFC 3339, or empty if none was deleted since the beginning.
     """
     head = await stream.head()
     found: list[StoredEvent] = []
@@ -158,12 +160,12 @@ async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent],
 
 
 def title(fate: AdmissionFate) -> str:
-    """Return an object as text of the form `pods default/web`."""
+    """Return plural kind, namespace and name of the object as text, for example `pods default/web`."""
     return f"{fate.resource} {fate.namespace}/{fate.name}" if fate.namespace else f"{fate.resource} {fate.name}"
 
 
 def differing_fields(fates: Iterable[AdmissionFate]) -> dict[tuple[str, str, str], int]:
-    """Return the number of objects for each field that differs, with its recorded and its re-run value."""
+    """Return (field, recorded value, re-run value) -> number of objects in which the field differs so."""
     counted: dict[tuple[str, str, str], int] = {}
     for fate in fates:
         for change in fate.changes:

@@ -36,7 +36,7 @@ from koordctl.what_if.recommendations import RecommendationComparison, compare_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a re-run of the manager is asked to decide: a window of the log, and the settings to try.
+    """What a re-run of the manager decides: a window of the log, and the settings to try.
 
     Attributes:
         begin: The window starts behind this position.
@@ -44,7 +44,7 @@ class Question:
         chosen: Data of the ConfigMap to try, or None for the recorded one.
         settings: Settings of the recommender to try, or None for the recorded ones.
         names: Names of the ConfigMaps that the recorded manager read, or None for the defaults.
-        told: Flags of the recorded manager, or None for the defaults.
+        flags: Flags of the recorded manager, or None for the defaults.
         admitting: Colocation profiles and gates to try, or None for the recorded ones.
         remarks: Warnings about the files that are tried.
     """
@@ -61,12 +61,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerComparison:
-    """The recorded decisions of the manager compared with the decisions of the re-run.
+    """The recorded decisions of the manager compared with those of the re-run.
 
     Attributes:
-        asked: The question.
+        asked: Window and settings of the re-run.
         reports: Number of usage reports that are still retained.
-        notes: What could not be compared.
+        notes: Sentences about what could not be compared.
         nodes: Decisions about nodes.
         recommendations: Recommendations.
         admission: Decisions of admission.
@@ -120,18 +120,18 @@ async def compare(
     progress: Callable[[int], None],
     explanations: ObservationLog | None = None,
 ) -> ManagerComparison:
-    """Rebuild the state at the beginning of the window, then decide again up to its end.
+    """Rebuild the state before the window, decide the window again, and compare with the recording.
 
     Args:
         log: The stream of facts.
         observations: The stream of usage reports.
-        snapshots: Store with the recommender's checkpoints, or None for learn from the retained reports alone.
-        asked: The question.
+        snapshots: Store with the recommender's checkpoints; None: it learns from the retained reports alone.
+        asked: Window and settings of the re-run.
         progress: Called with positions, from 0 to the end.
-        explanations: The stream with the decisions of admission, or None for there are none.
+        explanations: The stream with the decisions of admission; None: there are no such decisions.
 
     Raises:
-        LogTrouble: An event cannot be read and no operator has skipped it. The message names the event.
+        LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
     skipped = await skipped_positions(log)
     reports = await everything_kept(observations)

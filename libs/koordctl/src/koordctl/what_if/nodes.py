@@ -14,10 +14,10 @@ from koordcore.state.node_policy import lent_resources
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Batch and mid resources that all nodes together offer.
+    """The sum of the batch and mid resources that the manager publishes for all nodes.
 
     Attributes:
-        nodes: Number of nodes that lend any.
+        nodes: Number of nodes with any batch or mid resource.
         batch_cpu_milli: Batch CPU in milli-cores.
         batch_memory_bytes: Batch memory in bytes.
         mid_cpu_milli: Mid CPU in milli-cores.
@@ -33,14 +33,15 @@ class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeComparison:
-    """The recorded decisions about nodes compared with the decisions of the re-run.
+    """The recorded decisions about nodes compared with those of the re-run.
 
     Attributes:
         tally: Numbers of decisions in the window.
         fates: Nodes whose state differs at the end of the window.
-        mass_abnormal: Whether more nodes look abnormal at the end than may be lowered: recorded, re-run.
-        before: Recorded resources at the end.
-        after: Resources of the re-run at the end.
+        mass_abnormal: (recorded, re-run): whether at the end more nodes look abnormal than the manager may lower in
+            health.
+        before: Recorded batch and mid resources at the end.
+        after: Batch and mid resources of the re-run at the end.
     """
 
     tally: Tally
@@ -97,25 +98,25 @@ def slo_differences(fate: NodeFate) -> list[Difference]:
 
 
 def measuring_differences(fate: NodeFate) -> list[Difference]:
-    """Return the fields of `metricCollectPolicy` that the re-run decided otherwise than the recording."""
+    """Return the fields of `metricCollectPolicy` that differ between the record and the re-run."""
     before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.rerun))
     return list(_differences(before or {}, after or {}))
 
 
 def ratio_differences(fate: NodeFate) -> list[Difference]:
-    """Return the amplification ratios of a node that differ, as texts of the node's annotations."""
+    """Return the amplification ratios of a node that differ, with their values as texts of the node's annotations."""
     before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def health_differences(fate: NodeFate) -> list[Difference]:
-    """Return what differs of a node's health: its level, its weight, and its threshold offsets."""
+    """Return the parts of a node's health that differ: level, weight and threshold offsets."""
     before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def device_differences(fate: NodeFate) -> list[Difference]:
-    """Return the resources and labels that differ and that the manager derives from the node's devices."""
+    """Return the resources and labels of a node's devices that differ between the record and the re-run."""
     before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
@@ -134,7 +135,7 @@ def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def lends_otherwise(fate: NodeFate) -> bool:
-    """Return whether the batch or mid resources of a node, or of one of its NUMA zones, differ."""
+    """Return whether batch or mid resources of a node, or of one of its NUMA zones, differ from the record."""
     before, after = fate.recorded or NodePolicyState(seq=0), fate.rerun or NodePolicyState(seq=0)
     return (lent_resources(before), before.zones) != (lent_resources(after), after.zones)
 

@@ -27,11 +27,11 @@ class ContainerFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendationComparison:
-    """The recorded recommendations compared with the recommendations of the re-run.
+    """The recorded recommendations compared with those of the re-run.
 
     Attributes:
         tally: Numbers of decisions in the window: recommendations, and evictions because of one.
-        in_force: Recorded settings at the end.
+        in_force: Recorded settings of the recommender at the end.
         settings: Settings of the re-run.
         fates: Recommendations that differ at the end, or that would have other pods re-created.
     """
@@ -62,7 +62,7 @@ def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
 
 
 def title(fate: RecommendationFate) -> str:
-    """Return a Recommendation as text of the form `namespace/name`."""
+    """Return namespace and name of the Recommendation as text of the form `namespace/name`."""
     return "/".join(namespaced_from_token(fate.id))
 
 
@@ -84,7 +84,7 @@ def requests_differ(fate: RecommendationFate) -> bool:
 def bounds_differ(fate: RecommendationFate) -> bool:
     """Return whether the recommended bounds of a container differ.
 
-    A pod whose requests lie within them is left alone.
+    Pods with requests within the bounds are not re-created.
     """
     return any(
         (one.recorded and (one.recorded.lower_bound, one.recorded.upper_bound))

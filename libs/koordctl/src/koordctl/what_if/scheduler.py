@@ -79,17 +79,17 @@ class Comparison:
 
     @property
     def elsewhere(self) -> list[Fate]:
-        """Pods that the re-run places on another node."""
+        """Pods that the re-run places on another node than the recording."""
         return [fate for fate in self.fates if fate.recorded and fate.rerun and fate.recorded != fate.rerun]
 
     @property
     def not_placed(self) -> list[Fate]:
-        """Pods that were placed and that the re-run does not place."""
+        """Pods that have a node in the recording and none in the re-run."""
         return [fate for fate in self.fates if not fate.rerun]
 
     @property
     def newly_placed(self) -> list[Fate]:
-        """Pods that were not placed and that the re-run places."""
+        """Pods that have no node in the recording and one in the re-run."""
         return [fate for fate in self.fates if not fate.recorded]
 
     @property
@@ -132,7 +132,7 @@ async def compare(
     end: int,
     progress: Callable[[int], None],
 ) -> Comparison:
-    """Rebuild the state at `begin`, then decide placements again up to `end`.
+    """Rebuild the scheduler's state at `begin`, decide placements again up to `end`, and compare with the recording.
 
     Args:
         log: The stream of facts.
@@ -144,7 +144,7 @@ async def compare(
         progress: Called with positions from 0 to 2 * end, because every event is folded into both states.
 
     Raises:
-        LogTrouble: An event cannot be read and no operator has skipped it. The message names the event.
+        LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
     skipped = await skipped_positions(log)
     recorded_state, what_if = _state(configuration), WhatIf(_state(configuration))
@@ -210,10 +210,10 @@ async def _unserved(
 async def recomputed(
     log: EventLog, observations: ObservationLog, configuration: EffectiveConfiguration, seq: int
 ) -> Recomputed | NotRecomputable:
-    """Return the placement at a position, decided again from the log alone.
+    """Decide the recorded placement at position `seq` again from the log alone, and return the result.
 
     Raises:
-        LogTrouble: There is no placement at this position, or an event cannot be read.
+        LogTrouble: There is no placement at this position, or an event cannot be decoded.
     """
     head = await log.head()
     events = [stored async for batch in log.history(0, head.last_seq, batch=BATCH) for stored in batch]

@@ -13,7 +13,7 @@ _MOST_LETTERS = 60
 
 
 def show_admission(found: AdmissionComparison) -> None:
-    """Print the numbers of admission decisions and the objects that were decided otherwise.
+    """Print how many admission decisions the re-run made, and the objects that it decided differently.
 
     Nothing is printed if the log contains no decision of admission.
     """

@@ -104,17 +104,17 @@ def rerun_manager(
     output: Format,
     flags: ManagerFlags,
 ) -> None:
-    """Decide a window of the log again with the manager's rules and print what differs.
+    """Decide a window of the log again with the manager's rules and print what differs from the recording.
 
-    If the configuration or window is not valid, end the command. Exit status 1 if the recorded settings do not give
-    the recorded decisions.
+    If the configuration or window is not valid, end the command. Exit status 1 if even the recorded settings do not
+    give the recorded decisions.
 
     Args:
         config: File with the ConfigMap to try, or None for the recorded one.
         profiles: File with the ClusterColocationProfiles to try, or None for the recorded ones.
         settings: Settings of the recommender, for example `targetCPUPercentile=0.95`, or None for the recorded ones.
-        begin: Value of --from.
-        to: Value of --to.
+        begin: Value of --from: a position or RFC 3339 time; None for the beginning of the log.
+        to: Value of --to: a position or RFC 3339 time; None for the newest event.
         output: Format of the output.
         flags: Flags of the recorded manager.
     """

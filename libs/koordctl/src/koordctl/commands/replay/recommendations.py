@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 
 def show_recommendations(found: RecommendationComparison) -> None:
-    """Print the numbers of recommendations, what differs, and how the first differing one was computed."""
+    """Print how many recommendations the re-run made, which differ, and how the first differing one was computed."""
     tally = found.tally
     if not tally.recorded and not found.fates:
         return

@@ -28,9 +28,15 @@ _FIGURES = (
 
 
 def rerun(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
-    """Decide the placements of a window again and print what differs.
+    """Decide the placements of a window of the log again with another configuration, and print what differs.
 
     If the configuration or the window is not valid, the command ends with an error.
+
+    Args:
+        config: File with the scheduler configuration; None for the default one.
+        begin: Value of --from: a position or RFC 3339 time; None for the beginning of the log.
+        to: Value of --to: a position or RFC 3339 time; None for the newest event.
+        output: Format of the output.
     """
     configuration = scheduler_configuration(config)
     tried = compared_with_force(config, configuration)
@@ -55,7 +61,10 @@ def _show_configuration(tried: Compared) -> None:
 
 
 def repeat(config: Path | None, seq: int) -> None:
-    """Decide one recorded placement again and print whether it is the same. Exit status 1 if it is not the same."""
+    """Decide the recorded placement at position `seq` again, and print whether the result is equal.
+
+    If not, exit status 1.
+    """
     answer = wait_for(_repeat_decision(scheduler_configuration(config), seq))
     if isinstance(answer, NotRecomputable):
         fail(f"the placement at {seq} cannot be decided again: {answer.reason}")

@@ -9,9 +9,14 @@ from koordctl.render.output import fail
 
 
 async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
-    """Return the position that an option names as a number or a time; None names the newest event.
+    """Return the position of the log that the value of an option names.
 
     If the value is neither a position nor a time, end the command with exit status 2.
+
+    Args:
+        log: The log.
+        text: A position or an RFC 3339 time; None for the newest event.
+        option: Name of the option, for the error.
     """
     head = await log.bus.events.head()
     if text is None:
