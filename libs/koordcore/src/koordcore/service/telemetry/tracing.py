@@ -287,7 +287,17 @@ class Tracer:
         start_nanos: int,
         error: str,
     ) -> None:
-        """Write a span that ends now to the sinks. Only `Span` and `Tracer.emit` call it."""
+        """Write a span that ends now to the sinks. Only `Span` and `Tracer.emit` call it.
+
+        Args:
+            name: Name of the work.
+            context: Identity of the span.
+            parent_id: Id of the span that caused it; None for the root of a trace.
+            links: Contexts of further causes.
+            attributes: Details to record; None for none.
+            start_nanos: Start from `host_unix_nanos()`.
+            error: Error text; "" if the work succeeded.
+        """
         span = FinishedSpan(
             name=name,
             service=self.service,

@@ -103,7 +103,7 @@ class Handlers:
         self.stream = stream
 
     async def status(self, _request: Request) -> Response:
-        """Handle `GET /api/status`."""
+        """Answer `GET /api/status` with a `StatusAnswer`: how far the projector has folded the log."""
         fold = self._fold
         async with self._database.reading() as connection:
             newest = await resolve(connection, None)
@@ -124,7 +124,7 @@ class Handlers:
         )
 
     async def cluster(self, request: Request) -> Response:
-        """Handle `GET /api/cluster`."""
+        """Answer `GET /api/cluster` with a `ClusterAnswer`: totals of the cluster at the moment of parameter `at`."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
@@ -141,7 +141,7 @@ class Handlers:
         )
 
     async def series(self, request: Request) -> Response:
-        """Handle `GET /api/series`."""
+        """Answer `GET /api/series` with a `SeriesAnswer`: totals of the cluster over time."""
         query = request.query_params
         since, until = number_of(query, SINCE), number_of(query, UNTIL)
         if since is not None and until is not None and since > until:
@@ -151,28 +151,28 @@ class Handlers:
             return json_answer(await series(connection, since=since, until=until, points=points))
 
     async def nodes(self, request: Request) -> Response:
-        """Handle `GET /api/nodes`."""
+        """Answer `GET /api/nodes` with a `NodesAnswer`: the nodes at the moment of parameter `at`."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
             return json_answer(NodesAnswer(moment=moment, nodes=await list_nodes(connection, moment)))
 
     async def node(self, request: Request) -> Response:
-        """Handle `GET /api/nodes/{name}`."""
+        """Answer `GET /api/nodes/{name}` with a `NodeAnswer`; 404 if the node does not exist at the moment."""
         name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             found = await describe_node(connection, await resolve(connection, at), name)
         return json_answer(found) if found else refusal(404, "there is no such node at that moment")
 
     async def hardware(self, request: Request) -> Response:
-        """Handle `GET /api/nodes/{name}/hardware`."""
+        """Answer `GET /api/nodes/{name}/hardware` with a `HardwareAnswer`; 404 if the node does not exist."""
         name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             found = await describe_hardware(connection, await resolve(connection, at), name)
         return json_answer(found) if found else refusal(404, "there is no such node at that moment")
 
     async def devices(self, request: Request) -> Response:
-        """Handle `GET /api/devices`."""
+        """Answer `GET /api/devices` with a `DevicesAnswer`: nodes with devices, and the pods that hold them."""
         query = request.query_params
         after, limit, at = text_of(query, "after"), number_of(query, LIMIT_DEVICES) or 200, text_of(query, "at")
         async with self._database.reading() as connection:
@@ -180,7 +180,7 @@ class Handlers:
             return json_answer(await list_devices(connection, moment, after=after, limit=limit))
 
     async def pods(self, request: Request) -> Response:
-        """Handle `GET /api/pods`."""
+        """Answer `GET /api/pods` with a `PodsAnswer`: a page of the pods that match the parameters."""
         query = request.query_params
         wanted = PodFilter(
             namespace=text_of(query, "namespace"),
@@ -195,13 +195,13 @@ class Handlers:
             return json_answer(await list_pods(connection, moment, wanted, limit=limit, cursor=cursor))
 
     async def pod(self, request: Request) -> Response:
-        """Handle `GET /api/pods/{uid}`."""
+        """Answer `GET /api/pods/{uid}` with a `PodAnswer`: one pod and its life; 404 if there was no such pod."""
         uid, at = text_of(request.path_params, "uid"), text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             return await _pod_answer(connection, uid, at)
 
     async def pod_by_name(self, request: Request) -> Response:
-        """Handle `GET /api/namespaces/{namespace}/pods/{name}`."""
+        """Answer `GET /api/namespaces/{namespace}/pods/{name}` with a `PodAnswer` about the newest pod of this name."""
         namespace, name = text_of(request.path_params, "namespace"), text_of(request.path_params, "name")
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
@@ -209,13 +209,13 @@ class Handlers:
             return await _pod_answer(connection, uid or "", at)
 
     async def pending(self, request: Request) -> Response:
-        """Handle `GET /api/pending`."""
+        """Answer `GET /api/pending` with a `PendingAnswer`: why pods are pending."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             return json_answer(await explain_pending(connection, await resolve(connection, at)))
 
     async def events(self, request: Request) -> Response:
-        """Handle `GET /api/events`."""
+        """Answer `GET /api/events` with an `EventsAnswer`: a page of the facts that match the parameters."""
         query = request.query_params
         wanted = EventFilter(kind=text_of(query, "kind"), id=text_of(query, "id"), type=text_of(query, "type"))
         before, after = number_of(query, BEFORE), number_of(query, AFTER) or 0
@@ -226,14 +226,14 @@ class Handlers:
         return json_answer(page)
 
     async def event(self, request: Request) -> Response:
-        """Handle `GET /api/events/{seq}`."""
+        """Answer `GET /api/events/{seq}` with an `EventItem`: one fact with its body; 404 if there is none."""
         seq = number_of(request.path_params, SEQ)
         async with self._database.reading() as connection:
             found = await find_event(connection, seq or 0)
         return json_answer(found) if found else refusal(404, "no fact is kept at that position")
 
     async def objects(self, request: Request) -> Response:
-        """Handle `GET /api/objects/{kind}`."""
+        """Answer `GET /api/objects/{kind}` with an `ObjectsAnswer`: a page of the aggregates of one kind."""
         query = request.query_params
         kind = require_kind(text_of(request.path_params, "kind"))
         after, limit, at = text_of(query, "after"), number_of(query, LIMIT_OBJECTS) or 100, text_of(query, "at")
@@ -242,7 +242,7 @@ class Handlers:
             return json_answer(await list_objects(connection, moment, kind, after=after, limit=limit))
 
     async def object(self, request: Request) -> Response:
-        """Handle `GET /api/objects/{kind}/{id}`."""
+        """Answer `GET /api/objects/{kind}/{id}` with an `ObjectAnswer`: the state of one aggregate at the moment."""
         kind, id_ = require_kind(text_of(request.path_params, "kind")), text_of(request.path_params, "id")
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
@@ -251,12 +251,12 @@ class Handlers:
         return json_answer(ObjectAnswer(moment=moment, kind=kind, id=id_, state=state))
 
     async def hash(self, _request: Request) -> Response:
-        """Handle `GET /api/hash`."""
+        """Answer `GET /api/hash` with a `StateHash`: the hash of all aggregates in the tables, and their position."""
         async with self._database.reading() as connection:
             return json_answer(await aggregates_hash(connection))
 
     async def rebuild(self, request: Request) -> Response:
-        """Handle `POST /admin/rebuild`.
+        """Answer `POST /admin/rebuild`: request to delete the tables and fold the log again. The status is 202.
 
         It requires a JSON content type, which a page of another site cannot send without permission.
         """
