@@ -14,6 +14,7 @@ from koord_manager.domain.controllers import Controllers
 from koord_manager.shell.context import ManagerContext, reason_not_to_decide
 from koord_manager.shell.controllers.configuration import reconcile_configuration
 from koord_manager.shell.controllers.evictions import (
+    collect_reservations,
     expire_explanations,
     reconcile_agent_evictions,
     reconcile_evictions,
@@ -61,6 +62,7 @@ CONTROLLERS: Final = (
     Controller("agent-evictions", "evictions requested by agents", reconcile_agent_evictions),
     Controller("evictions", "", reconcile_evictions),
     Controller("explanation-expiry", "", expire_explanations),
+    Controller("reservation-collection", "", collect_reservations),
 )
 """In the order of the cycle: the configuration, then pods, nodes, and what is computed from them."""
 

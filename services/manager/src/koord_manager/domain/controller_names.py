@@ -19,6 +19,7 @@ AGENT_EVICTION: Final = "agent-eviction"
 EVICTION: Final = "eviction"
 DISRUPTION_BUDGET: Final = "disruption-budget"
 EXPLANATION_EXPIRY: Final = "explanation-expiry"
+RESERVATION_COLLECTION: Final = "reservation-collection"
 NODE_OBJECTS: Final = "node-objects"
 DESIRED_STATE: Final = "desired-state"
 

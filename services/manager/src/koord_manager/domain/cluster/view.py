@@ -32,6 +32,7 @@ from koordcore.events.objects.mirror import (
     WorkloadObserved,
 )
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.reservation import ReservationCollected
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.hardware.devices import Device, device_from
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology, topology_from
@@ -47,6 +48,7 @@ from koordcore.state.aggregates import (
     NodeSpecState,
     PodSpecState,
     PodState,
+    ReservationState,
     ScheduleExplanationState,
     WorkloadState,
 )
@@ -64,6 +66,7 @@ from koord_manager.domain.controller_names import (
     NODE_OBJECTS,
     NODE_POLICIES,
     OVERCOMMIT,
+    RESERVATION_COLLECTION,
     WORKLOAD,
 )
 from koord_manager.domain.node_resources.amounts import PodFacts, pod_facts
@@ -141,6 +144,7 @@ class ManagerView:
         queue.add_all(EVICTION, state.of_kind(EvictionState))
         queue.add_all(AGENT_EVICTION, state.of_kind(NodeAgentState))
         queue.add_all(EXPLANATION_EXPIRY, state.of_kind(ScheduleExplanationState))
+        queue.add_all(RESERVATION_COLLECTION, state.of_kind(ReservationState))
 
     def recommend_with(self, recommend: Recommend) -> None:
         """Set the function that sets recommended requests of new pods during admission (`Facts.recommend`)."""
@@ -197,6 +201,8 @@ class ManagerView:
                     self.queue.retry_now(WORKLOAD)
             case ScheduleExplanationComputed():
                 self.queue.add(EXPLANATION_EXPIRY, ref.id)
+            case ReservationCollected():
+                self.queue.add(RESERVATION_COLLECTION, ref.id)
             case WorkloadObserved():
                 meta = event.object.metadata
                 key = (event.object.kind, meta.namespace, meta.name)

@@ -33,6 +33,7 @@ from koord_manager.domain.gateway.pod_status_writes import (
     scheduled,
 )
 from koord_manager.domain.gateway.published_status import ref_of_object
+from koord_manager.domain.gateway.reservation_object import ReservationNames, reservation_ref
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
 from koord_manager.domain.work_queue import WorkQueue
 
@@ -65,6 +66,7 @@ class PendingWrites:
         self.nominated: dict[str, str] = {}
         self.events: deque[KubernetesEvent] = deque(maxlen=MAX_EVENTS)
         self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
+        self._reservations = ReservationNames()
 
     def seed(self, view: ManagerView) -> None:
         """Start again when this instance becomes the leader: add the keys of all objects that may have a pending write.
@@ -78,6 +80,9 @@ class PendingWrites:
         for ref, _ in view.state:
             if ref.kind in STATUS_KINDS:
                 self._add_status(ref)
+        self._reservations = ReservationNames(view)
+        for name in self._reservations.all():
+            self._add_status(reservation_ref(name))
         self.events.clear()
         self._profiles_of = {}
         for id_, profile in view.state.of_kind(QuotaProfileState).items():
@@ -90,6 +95,8 @@ class PendingWrites:
         """Queue the objects and the Kubernetes events that have to be written because of these folded events."""
         for ref, event in folded:
             self._note(view, ref, event)
+            for name in self._reservations.concerned(ref, event):
+                self._add_status(reservation_ref(name))
 
     def _note(self, view: ManagerView, ref: AggregateRef, event: Event) -> None:
         match event:

@@ -17,6 +17,7 @@ from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
+from koordcore.protocol.reservations.document import PLURAL as RESERVATIONS
 from koordcore.protocol.resource_names import CPU
 from koordcore.state.aggregates import (
     ClusterTopologyState,
@@ -29,6 +30,7 @@ from koordcore.values.quantity import of_milli, of_value
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import Json
+from koord_manager.domain.gateway.reservation_object import with_reservation_status
 from koord_manager.domain.gateway.scheduler_statuses import explanation_status, topology_status
 
 _QUOTA_ANNOTATIONS = (
@@ -72,6 +74,8 @@ def with_published_status(view: ManagerView, plural: str, document: Json) -> Jso
         plural: Plural of its kind.
         document: The object, not changed.
     """
+    if plural == RESERVATIONS:
+        return with_reservation_status(view, document)
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
     match view.state.get(ref) if ref is not None else None:

@@ -38,6 +38,7 @@ from koord_manager.domain.gateway.published_status import (
     recommendation_status,
 )
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
+from koord_manager.domain.gateway.reservation_object import pending_reservation
 from koord_manager.domain.gateway.scheduler_statuses import explanation_writes, topology_writes
 
 STATUS_KINDS = ("gang", "quota", "quotaprofile", "recommendation", "scheduleexplanation", "clustertopology")
@@ -52,8 +53,10 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
 
     Args:
         view: The folded state of the cluster.
-        ref: Aggregate of a kind in `STATUS_KINDS`, such as `gang.<ns=name>`.
+        ref: Aggregate of a kind in `STATUS_KINDS`, such as `gang.<ns=name>`, or that of a Reservation object.
     """
+    if ref.kind == "customspec":
+        return pending_reservation(view, ref.id.partition("=")[2])
     state = view.state.get(ref)
     match state:
         case GangState(status=GangPhaseChanged() as status):

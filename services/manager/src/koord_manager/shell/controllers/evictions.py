@@ -5,11 +5,18 @@ from typing import Final
 
 from koordcore.events.envelope import Draft
 
-from koord_manager.domain.controller_names import AGENT_EVICTION, DISRUPTION_BUDGET, EVICTION, EXPLANATION_EXPIRY
+from koord_manager.domain.controller_names import (
+    AGENT_EVICTION,
+    DISRUPTION_BUDGET,
+    EVICTION,
+    EXPLANATION_EXPIRY,
+    RESERVATION_COLLECTION,
+)
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.pod_evictions.agent_requests import agent_requests
 from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
 from koord_manager.domain.standalone.explanation_expiry import expiry_drafts
+from koord_manager.domain.standalone.reservation_collection import collection_drafts
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.reconcile import reconcile
 
@@ -65,3 +72,18 @@ async def expire_explanations(context: ManagerContext, _: Controllers, now: date
         return [[draft] for draft in expiry_drafts(context.view, id_)]
 
     return len(await reconcile(context, EXPLANATION_EXPIRY, ids, decide, now))
+
+
+async def collect_reservations(context: ManagerContext, _: Controllers, now: datetime) -> int:
+    """Delete collected Reservations, and return their number.
+
+    No-op with an API server, where the gateway deletes them.
+    """
+    uids = context.view.queue.take(RESERVATION_COLLECTION)
+    if not context.standalone:
+        return 0
+
+    def decide(uid: str) -> list[list[Draft]]:
+        return [[draft] for draft in collection_drafts(context.view, uid)]
+
+    return len(await reconcile(context, RESERVATION_COLLECTION, uids, decide, now))

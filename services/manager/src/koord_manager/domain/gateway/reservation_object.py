@@ -1,0 +1,140 @@
+"""Decide the writes to Reservation objects: their computed status, and their deletion when they are collected.
+
+The status of a Reservation depends on its placement, on its end, and on the ledger of its node.
+
+Source:
+    scheduler-fine-grained spec, 3.1, 3.3
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.protocol.reservations.document import PLURAL
+from koordcore.protocol.reservations.status import ReservationStatus
+from koordcore.state.aggregates import NodeLedger, ReservationState
+from koordcore.state.reservations import reservation_of_log
+from koordcore.values import codec
+from koordcore.values.resources import format_resources, quantity_of
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
+
+_PATH: Final = f"/apis/scheduling.koordinator.sh/v1alpha1/{PLURAL}"
+
+
+def status_document(status: ReservationStatus) -> Json:
+    """Return `status` of a Reservation object."""
+    return {
+        "phase": status.phase,
+        "nodeName": status.node,
+        "allocatable": _quantities(status.allocatable),
+        "allocated": _quantities(status.allocated),
+        "currentOwners": [
+            {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid} for owner in status.owners
+        ],
+        "conditions": codec.to_builtins(status.conditions),
+    }
+
+
+def with_reservation_status(view: ManagerView, document: Json) -> Json:
+    """Return a Reservation object with its computed status. The given object is not changed."""
+    uid = str(document["metadata"].get("uid", ""))
+    return {**document, "status": status_document(reservation_of_log(view.state, uid))} if uid else document
+
+
+def pending_reservation(view: ManagerView, name: str) -> list[Request]:
+    """Return the request that writes the status of a Reservation, or that deletes a collected one; empty if up to date.
+
+    Args:
+        view: The cluster.
+        name: Name of the object.
+    """
+    stored = view.custom(PLURAL, "", name)
+    if stored is None or stored.object is None:
+        return []
+    found = stored.object
+    uid = str(found["metadata"].get("uid", ""))
+    ended = view.state.of_kind(ReservationState).get(uid)
+    if ended is not None and ended.is_collected:
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        return [Request("delete-reservation", "DELETE", f"{_PATH}/{name}", options, JSON)]
+    wanted = status_document(reservation_of_log(view.state, uid))
+    present: Json = found.get("status") or {}
+    if all((present.get(key) or type(value)()) == value for key, value in wanted.items()):
+        return []
+    for key in ("allocatable", "allocated"):  # null removes a resource that is no longer there
+        wanted[key] = {**dict.fromkeys(cast("Json", present.get(key) or {})), **wanted[key]}
+    body: Json = {"metadata": {"uid": uid}, "status": wanted}
+    return [Request("reservation-status", "PATCH", f"{_PATH}/{name}/status", body, MERGE_PATCH)]
+
+
+class ReservationNames:
+    """Finds the Reservations that a fact concerns: uid -> name, and pod -> the Reservation from which it takes."""
+
+    def __init__(self, view: ManagerView | None = None) -> None:
+        self._names: dict[str, str] = {}
+        self._uids: dict[str, str] = {}
+        self._used: dict[str, str] = {}
+        if view is None:
+            return
+        for _, stored in view.customs(PLURAL):
+            if stored.object is not None:
+                self._observe(stored.object["metadata"])
+        for ledger in view.state.of_kind(NodeLedger).values():
+            for uid, entry in ledger.pods.items():
+                if entry.allocation.reservation is not None:
+                    self._used[uid] = entry.allocation.reservation.uid
+
+    def all(self) -> Iterable[str]:
+        """Return the names of all Reservations."""
+        return self._names.values()
+
+    def concerned(self, ref: AggregateRef, event: Event) -> list[str]:
+        """Fold one fact and return the names of the Reservations whose status may have changed.
+
+        Args:
+            ref: Aggregate of the fact.
+            event: The fact.
+        """
+        match event:
+            case CustomObjectObserved() if plural_of(ref.id) == PLURAL:
+                return [self._observe(event.object["metadata"])]
+            case CustomObjectDeleted() if plural_of(ref.id) == PLURAL:
+                self._names.pop(self._uids.pop(event.name, ""), None)
+                return []
+            case NodeResourcesTaken():
+                taken = {entry.uid: entry.allocation.reservation for entry in event.pods}
+                for uid, reservation in taken.items():
+                    if reservation is not None:
+                        self._used[uid] = reservation.uid
+                    else:
+                        self._used.pop(uid, None)
+                return self._named(self._used.get(uid, uid) for uid in taken)
+            case NodeResourcesReturned():
+                return self._named(self._used.pop(uid, uid) for uid in event.pods)
+            case PodPlaced() | PodReleased():
+                return self._named((ref.id,))
+            case _:
+                return self._named((ref.id,)) if ref.kind == "reservation" else []
+
+    def _observe(self, metadata: Json) -> str:
+        name, uid = str(metadata["name"]), str(metadata.get("uid", ""))
+        self._names.pop(self._uids.get(name, ""), None)
+        self._names[uid], self._uids[name] = name, uid
+        return name
+
+    def _named(self, uids: Iterable[str]) -> list[str]:
+        return [self._names[uid] for uid in dict.fromkeys(uids) if uid in self._names]
+
+
+def reservation_ref(name: str) -> AggregateRef:
+    """Return the aggregate of the Reservation object with this name."""
+    return custom_ref(PLURAL, "", name)
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    return format_resources({name: quantity_of(name, amount) for name, amount in amounts.items()})

@@ -1,0 +1,33 @@
+"""Delete Reservations that ended long ago, in a cluster without an API server.
+
+The scheduler decides which Reservations are collected.
+
+Source:
+    scheduler-fine-grained spec, 3.3
+"""
+
+from koordcore.events.envelope import Draft
+from koordcore.events.objects.custom import CustomObjectDeleted, custom_ref
+from koordcore.protocol.reservations.document import PLURAL
+from koordcore.state.aggregates import CustomObjectState, ReservationState
+
+from koord_manager.domain.cluster.view import ManagerView
+
+
+def collection_drafts(view: ManagerView, uid: str) -> list[Draft]:
+    """Return the fact that deletes a collected Reservation, or an empty list if there is nothing to delete.
+
+    A Reservation that was created again with the name of a collected one stays.
+
+    Args:
+        view: The cluster.
+        uid: Uid of the Reservation.
+    """
+    state = view.state.of_kind(ReservationState).get(uid)
+    if state is None or not state.is_collected:
+        return []
+    ref = custom_ref(PLURAL, "", state.name)
+    stored = view.state.of_kind(CustomObjectState).get(ref.id)
+    if stored is None or stored.object is None or stored.object["metadata"].get("uid", "") != uid:
+        return []
+    return [Draft(ref, CustomObjectDeleted(kind="Reservation", name=state.name), stored.seq)]

@@ -1,0 +1,164 @@
+"""What is written to Reservation objects, and when they are deleted."""
+
+from typing import Any
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.pending_writes import STATUS, PendingWrites
+from koord_manager.domain.gateway.published_status import with_published_status
+from koord_manager.domain.gateway.reservation_object import pending_reservation
+from koord_manager.domain.standalone.reservation_collection import collection_drafts
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.scheduling.reservation import ReservationCollected, ReservationSucceeded
+from koordcore.values.allocation import Allocation, ReservationUse
+from support.histories import stored
+
+UID, NODE = "r-1", AggregateRef("node", "node-1")
+OBJECT: dict[str, Any] = {
+    "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+    "kind": "Reservation",
+    "metadata": {"name": "web", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "spec": {"template": {"spec": {"containers": []}}, "owners": [{"object": {"name": "a"}}]},
+}
+EXPLANATION = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="t", based_on=BasedOn())
+
+
+def entry(uid: str, requests: dict[str, int], allocation: Allocation) -> PodOnNode:
+    return PodOnNode(
+        uid=uid,
+        namespace="default",
+        name=uid,
+        qos="LS",
+        kube_qos="Burstable",
+        priority_class="koord-prod",
+        requests=requests,
+        allocation=allocation,
+    )
+
+
+class World:
+    """A view that folds events as the gateway of a manager does."""
+
+    def __init__(self) -> None:
+        self.view = ManagerView()
+        self.writes = PendingWrites()
+        self.seq = 0
+
+    def fold(self, ref: AggregateRef, event: Event) -> None:
+        self.seq += 1
+        last = self.view.state.last_seq(ref)
+        self.view.fold(stored(self.seq, Draft(ref, event, last)))
+        self.writes.note(self.view, [(ref, event)])
+
+    def pending(self) -> list[str]:
+        """Objects whose status may have to be written, since the last call."""
+        return sorted(self.writes.queue.take(STATUS))
+
+    def place(self) -> None:
+        own = Allocation(reservation=ReservationUse(name="web", uid=UID))
+        requests = {"cpu": 8000, "memory": 4 << 30}
+        self.fold(NODE, NodeResourcesTaken(pods=[entry(UID, requests, own)]))
+        placed = PodPlaced(
+            namespace="default",
+            name="web",
+            node="node-1",
+            requests=requests,
+            attempt=1,
+            queued_at="2026-01-01T00:00:00Z",
+            allocation=own,
+            explanation=EXPLANATION,
+        )
+        self.fold(AggregateRef("pod", UID), placed)
+
+    def take(self, pod: str, cpu: int) -> None:
+        used = Allocation(reservation=ReservationUse(name="web", uid=UID, amounts={"cpu": cpu}))
+        self.fold(NODE, NodeResourcesTaken(pods=[entry(pod, {"cpu": cpu}, used)]))
+
+
+def world() -> World:
+    found = World()
+    found.fold(custom_ref("reservations", "", "web"), CustomObjectObserved(object=OBJECT))
+    return found
+
+
+def status_of(request: Any) -> dict[str, Any]:
+    return request.body["status"]
+
+
+def test_reservation_without_a_node_is_pending() -> None:
+    cluster = world()
+    assert cluster.pending() == ["customspec/reservations=web"]
+    (request,) = pending_reservation(cluster.view, "web")
+    assert (request.method, request.path) == (
+        "PATCH",
+        "/apis/scheduling.koordinator.sh/v1alpha1/reservations/web/status",
+    )
+    assert status_of(request)["phase"] == "Pending"
+
+
+def test_placement_owner_and_its_end_change_the_status() -> None:
+    cluster = world()
+    cluster.pending()
+    cluster.place()
+    assert cluster.pending() == ["customspec/reservations=web"]
+    (request,) = pending_reservation(cluster.view, "web")
+    status = status_of(request)
+    assert (status["phase"], status["nodeName"]) == ("Available", "node-1")
+    assert status["allocatable"] == {"cpu": "8", "memory": "4294967296"}
+    assert [each["type"] for each in status["conditions"]] == ["Scheduled", "Ready"]
+
+    cluster.take("a", 2000)
+    assert cluster.pending() == ["customspec/reservations=web"]
+    shown = with_published_status(cluster.view, "reservations", OBJECT)["status"]
+    assert shown["allocated"] == {"cpu": "2"}
+    assert shown["currentOwners"] == [{"namespace": "default", "name": "a", "uid": "a"}]
+
+    cluster.fold(NODE, NodeResourcesReturned(pods=["a"]))
+    assert cluster.pending() == ["customspec/reservations=web"]
+    cluster.fold(custom_ref("reservations", "", "web"), CustomObjectObserved(object={**OBJECT, "status": shown}))
+    (request,) = pending_reservation(cluster.view, "web")
+    assert status_of(request)["allocated"] == {"cpu": None}
+    assert status_of(request)["currentOwners"] == []
+
+
+def test_status_that_the_object_has_is_not_written() -> None:
+    cluster = world()
+    cluster.place()
+    shown = with_published_status(cluster.view, "reservations", OBJECT)
+    cluster.fold(custom_ref("reservations", "", "web"), CustomObjectObserved(object=shown))
+    assert pending_reservation(cluster.view, "web") == []
+
+
+def test_new_leader_looks_at_every_reservation_and_knows_their_owners() -> None:
+    cluster = world()
+    cluster.place()
+    cluster.take("a", 2000)
+    cluster.writes = PendingWrites()
+    cluster.writes.seed(cluster.view)
+    assert "customspec/reservations=web" in cluster.pending()
+    cluster.fold(NODE, NodeResourcesReturned(pods=["a"]))
+    assert cluster.pending() == ["customspec/reservations=web"]
+
+
+def test_collected_reservation_is_deleted_once_and_never_its_successor() -> None:
+    cluster = world()
+    cluster.place()
+    ended, ref = AggregateRef("reservation", UID), custom_ref("reservations", "", "web")
+    cluster.fold(ended, ReservationSucceeded(name="web", node="node-1", owner="a"))
+    assert status_of(pending_reservation(cluster.view, "web")[0])["phase"] == "Succeeded"
+    assert collection_drafts(cluster.view, UID) == []
+    cluster.fold(ended, ReservationCollected(name="web"))
+    (request,) = pending_reservation(cluster.view, "web")
+    body: Any = request.body
+    assert (request.method, body["preconditions"]) == ("DELETE", {"uid": UID})
+    (draft,) = collection_drafts(cluster.view, UID)
+    assert draft.ref == ref
+    cluster.fold(ref, CustomObjectDeleted(kind="Reservation", name="web"))
+    assert collection_drafts(cluster.view, UID) == []
+    again = {**OBJECT, "metadata": {**OBJECT["metadata"], "uid": "r-2"}}
+    cluster.fold(ref, CustomObjectObserved(object=again))
+    assert collection_drafts(cluster.view, UID) == []
+    assert [request.method for request in pending_reservation(cluster.view, "web")] == ["PATCH"]
