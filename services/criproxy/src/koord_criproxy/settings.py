@@ -11,7 +11,7 @@ from pydantic import Field
 
 
 class CriProxySettings(ServiceSettings):
-    """Settings of the CRI proxy. It does not use the log."""
+    """Settings of the CRI proxy: its command-line flags and environment variables. The proxy does not use the log."""
 
     service: ClassVar[str] = "criproxy"
     about: ClassVar[str] = (

@@ -23,14 +23,14 @@ _VERBOSE: Final = 4
 
 
 class Discovery:
-    """Runs the loop.
+    """The loop of device discovery: describes the devices of all vendors, writes the file, and sleeps.
 
     Args:
         settings: Settings of the start.
         load: Reads the settings again, for `reload`.
         machine_of: Returns the machine with the tool of one vendor.
-        metrics: Metrics of the looks.
-        looked: Called after each look whose result was written.
+        metrics: Metrics of the runs.
+        looked: Called after each run whose result was written.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Discovery:
         self._stopping = False
 
     async def run(self) -> None:
-        """Look and write until `stop` is called; with `--oneshot`, once.
+        """Describe the devices and write the file again and again until `stop` is called; with `--oneshot`, once.
 
         Raises:
             DiscoveryError: With `--oneshot`, a vendor's tool failed. What was found is written.
@@ -67,17 +67,20 @@ class Discovery:
                 await asyncio.wait_for(self._woken.wait(), self._settings.sleep_interval)
 
     async def stop(self) -> None:
-        """End the loop after the look in progress."""
+        """End the loop after the present run."""
         self._stopping = True
         self._woken.set()
 
     async def close(self) -> None:
-        """Remove the file, unless this is a run with `--oneshot`."""
+        """Remove the device file, unless this is a run with `--oneshot`."""
         if not self._settings.oneshot:
             await asyncio.to_thread(remove_devices, self._settings.output)
 
     def reload(self) -> None:
-        """Remove the file, read the settings again, and look at once. Invalid settings change nothing (SIGHUP)."""
+        """Remove the device file, read the settings again, and describe the devices at once.
+
+        Invalid settings change nothing.
+        """
         try:
             settings = self._load()
         except ValueError as error:

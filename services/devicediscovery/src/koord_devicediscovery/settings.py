@@ -34,7 +34,7 @@ Boolean = Annotated[bool, BeforeValidator(_boolean)]
 
 
 class DiscoverySettings(ServiceSettings):
-    """Settings of device discovery. It does not use the log; the agent tells what the file says."""
+    """Settings of device discovery: flags, environment and configuration file. It does not use the log."""
 
     service: ClassVar[str] = "devicediscovery"
     about: ClassVar[str] = (

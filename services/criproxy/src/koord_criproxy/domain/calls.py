@@ -11,7 +11,10 @@ from koordcore.runtime_api.cri import RUNTIME_SERVICE
 
 
 class Stage(StrEnum):
-    """When a hook runs: before or after the call of the runtime. The name of a hook begins with it."""
+    """When a hook runs: PRE, before the call reaches the container runtime, or POST, after it.
+
+    The name of a hook begins with it.
+    """
 
     PRE = "Pre"
     POST = "Post"
@@ -33,7 +36,7 @@ _PREFIX: Final = f"/{RUNTIME_SERVICE}/"
 
 
 def intercepted_call(path: str) -> str | None:
-    """Return the name of the call if the proxy intercepts it; None if it is forwarded as bytes.
+    """Return the name of a CRI call, such as `RunPodSandbox`, if the proxy intercepts it; None if it only forwards it.
 
     Args:
         path: gRPC path, such as `/runtime.v1.RuntimeService/RunPodSandbox`.

@@ -13,10 +13,10 @@ _LOWEST_OOM_SCORE, _HIGHEST_OOM_SCORE = -1000, 1000
 
 
 def with_hook_response(base: Resources, response: Resources | None) -> Resources:
-    """Return the resources of a request with the answer of a hook server over them.
+    """Return the resources of a request after the answer of a hook server has overridden them.
 
-    CPU and NUMA lists are always taken from the answer, also when they are empty, because a server echoes what it does
-    not want to change.
+    CPU and NUMA lists are always taken from the answer, also when they are empty, because a server echoes what it
+    does not want to change.
 
     Args:
         base: Resources of the request.
@@ -35,7 +35,7 @@ def with_hook_response(base: Resources, response: Resources | None) -> Resources
 
 
 def with_update(cached: Resources | None, request: Resources) -> Resources:
-    """Return the remembered resources with those of an UpdateContainerResources call over them.
+    """Return the remembered resources of a container after an UpdateContainerResources call has overridden them.
 
     OOM score and huge pages stay. Empty CPU and NUMA lists change nothing.
 
@@ -70,7 +70,10 @@ def _amounts_over(base: Resources, change: Resources) -> Resources:
 
 
 def readable_envs(envs: Iterable[tuple[str, bytes]]) -> dict[str, str]:
-    """Return the environment as hook servers get it: variables whose values are UTF-8. The last duplicate wins."""
+    """Return the environment variables that hook servers get: name -> value, for values that are UTF-8.
+
+    If a variable occurs several times, the last one counts.
+    """
     found: dict[str, str] = {}
     for key, value in envs:
         text = _text(value)

@@ -39,10 +39,15 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """A pod sandbox.
+    """What the proxy remembers of a pod sandbox.
 
     Attributes:
+        name: Name of the pod.
+        uid: Uid of the pod.
+        namespace: Namespace of the pod.
         attempt: Number of sandboxes that the pod had before this one.
+        labels: Labels of the pod.
+        annotations: Annotations of the pod.
         cgroup_parent: Cgroup of the pod; "" if it is not known.
         runtime_handler: Name of the runtime class' handler; "" for the default one.
     """
@@ -59,13 +64,15 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRecord:
-    """A container.
+    """What the proxy remembers of a container.
 
     Attributes:
         pod: Pod of the container, as it was when the container was created.
         sandbox_id: Id of the pod's sandbox.
+        name: Name of the container.
         id: Id of the container; "" until the runtime has created it.
         attempt: Number of containers of this name that the sandbox had before this one.
+        annotations: Annotations of the container.
         resources: Resources; None if they are not known.
         envs: Environment variables whose values are UTF-8.
     """
@@ -81,14 +88,14 @@ class ContainerRecord:
 
 
 class Store:
-    """Pods by id of their sandbox, and containers by id. Owned by one event loop."""
+    """What the proxy remembers: pods by the id of their sandbox, and containers by id. Only one event loop uses it."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
 
     def drop_sandbox(self, sandbox_id: str) -> None:
-        """Forget a sandbox and the containers that are left in it."""
+        """Forget a removed sandbox and the containers in it that were not removed before."""
         self.pods.pop(sandbox_id, None)
         for id_ in [id_ for id_, found in self.containers.items() if found.sandbox_id == sandbox_id]:
             del self.containers[id_]

@@ -19,7 +19,7 @@ IGNORE: Final = "Ignore"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServer:
-    """A registered hook server.
+    """A hook server that has registered in the folder: it may change pods and containers before the runtime gets them.
 
     Attributes:
         file: Name of the file that registers it.
@@ -35,12 +35,15 @@ class HookServer:
 
     @property
     def is_required(self) -> bool:
-        """Whether a failed hook fails the call. Only the policy `Fail`, in exactly these letters, does so."""
+        """Whether a failed hook of this server makes the CRI call fail.
+
+        Only the policy `Fail`, in exactly these letters, does so.
+        """
         return self.policy == FAIL
 
 
 class HookCall(NamedTuple):
-    """Which server is asked, and its call, such as `PreRunPodSandboxHook`."""
+    """The hook server to ask, and the name of its gRPC call, such as `PreRunPodSandboxHook`."""
 
     server: HookServer
     rpc: str
@@ -88,10 +91,10 @@ def parse_registration(file: str, content: bytes) -> HookServer:
 def hook_servers(
     before: Mapping[str, HookServer], files: Mapping[str, bytes]
 ) -> tuple[dict[str, HookServer], dict[str, str]]:
-    """Return the registered servers after a look at the folder.
+    """Return the registered hook servers after the folder was read again.
 
     Args:
-        before: File -> server of the look before. If a file cannot be read now, its server stays.
+        before: File -> server, as the folder was read before. If a file cannot be read now, its server stays.
         files: Name -> content of the files in the folder. Files whose names do not end in `json` are ignored.
 
     Returns:
@@ -130,5 +133,5 @@ def _text(file: str, fields: Mapping[str, Any], key: str) -> str:
 
 
 def registered(servers: Mapping[str, HookServer]) -> Sequence[HookServer]:
-    """Return the servers in ascending order of their files."""
+    """Return the hook servers in ascending order of the names of their files."""
     return [servers[file] for file in sorted(servers)]

@@ -24,7 +24,7 @@ _log: Final = logger("criproxy")
 
 
 class RuntimeAway(Exception):
-    """The container runtime did not answer. The message names the call and the reason."""
+    """Raised if the container runtime did not answer. The message names the call and the reason."""
 
 
 async def check_version(channel: grpc.aio.Channel) -> str:
@@ -38,10 +38,10 @@ async def check_version(channel: grpc.aio.Channel) -> str:
 
 
 async def recover(channel: grpc.aio.Channel, store: Store) -> None:
-    """Fill the store with the pods and containers that the runtime has.
+    """Fill the store with the pods and containers that the container runtime has.
 
-    What lists do not contain comes from verbose statuses: the cgroup parent of a pod, resources and environment of a
-    container. If the runtime does not tell them, they stay empty. A container of an unknown pod is left out.
+    The cgroup parent of a pod, and the resources and environment of a container, come from verbose statuses. If the
+    runtime does not tell them, they stay empty. A container of an unknown pod is left out.
 
     Raises:
         RuntimeAway: A list failed.

@@ -22,13 +22,13 @@ REMAINING_SECONDS: Final[ContextVar[float | None]] = ContextVar("remaining_secon
 
 
 class HookClient:
-    """Asks hook servers. A server that is down fails each call at once."""
+    """Calls hook servers over gRPC. If a server is down, a call fails at once."""
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
-        """Return the answer of a hook server.
+        """Call a hook server and return its answer.
 
         The call may take 2 s, but at most half of the time that the intercepted call still has.
 

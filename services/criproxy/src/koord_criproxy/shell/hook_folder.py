@@ -20,10 +20,10 @@ _log: Final = logger("criproxy.hooks")
 
 
 class HookFolder:
-    """Registered hook servers.
+    """The folder in which hook servers register, and the servers that are registered.
 
     Args:
-        folder: The folder; it is made if it does not exist.
+        folder: The folder; it is created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,7 +33,7 @@ class HookFolder:
         self._problems: dict[str, str] = {}
 
     def servers(self) -> Sequence[HookServer]:
-        """Return the servers of the last look, in ascending order of their files."""
+        """Return the hook servers as the folder was read last, in ascending order of the names of their files."""
         return self._servers
 
     async def start(self) -> None:

@@ -26,31 +26,36 @@ from koord_criproxy.shell.messages import (
 
 
 class HookFailed(Exception):
-    """A hook server could not be asked, or answered with an error. The message says why."""
+    """Raised if a hook server could not be called, or answered with an error. The message gives the reason."""
 
 
 class HookRejected(Exception):
-    """A required hook failed, so the runtime was not called. The message is for the kubelet."""
+    """Raised if a required hook failed, so that the runtime was not called. The message is for the kubelet."""
 
 
 class Hooks(Protocol):
-    """Asks hook servers."""
+    """Calls hook servers. `HookClient` implements it."""
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
-        """Return the answer of a hook server.
+        """Call a hook server and return its answer.
+
+        Args:
+            endpoint: Path of the server's socket.
+            rpc: Name of the call, such as `PreCreateContainerHook`.
+            request: Its request.
 
         Raises:
-            HookFailed: The server is not there, answered with an error, or took too long.
+            HookFailed: The server is down, answered with an error, or took too long.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeAnswer:
-    """What the runtime answered.
+    """The answer of the container runtime to a CRI call.
 
     Attributes:
-        body: The answer; empty if the call failed.
+        body: Bytes of the answer; empty if the call failed.
         is_ok: Whether the call succeeded.
     """
 
@@ -65,14 +70,16 @@ HookObserver = Callable[[str, str, str], None]
 
 
 class Interceptor:
-    """Carries out intercepted calls. Calls for different containers run concurrently.
+    """Carries out intercepted calls: calls the hook server before, the runtime, and the hook server after.
+
+    Calls for different containers run concurrently.
 
     Args:
-        store: What is remembered.
+        store: What is remembered of pods and containers.
         servers: Returns the registered hook servers in ascending order of their files.
-        hooks: Asks hook servers.
+        hooks: Calls hook servers.
         skip: Label of pods that are never sent to hook servers.
-        observe: Told about every hook call.
+        observe: Called after every call of a hook server, for the metrics.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ def pod_of_config(config: Message, runtime_handler: str) -> PodRecord:
 
 
 def pod_request(rpc: str, pod: PodRecord) -> Message:
-    """Return the request of a hook call about a pod."""
+    """Return the message with which a hook server is called about a pod."""
     request = messages_of_call(rpc)[0](
         labels=pod.labels,
         annotations=pod.annotations,
@@ -69,7 +69,7 @@ def pod_request(rpc: str, pod: PodRecord) -> Message:
 
 
 def container_request(rpc: str, container: ContainerRecord) -> Message:
-    """Return the request of a hook call about a container."""
+    """Return the message with which a hook server is called about a container."""
     request = messages_of_call(rpc)[0](
         container_annotations=container.annotations,
         pod_annotations=container.pod.annotations,

@@ -12,11 +12,11 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 2.0)
 
 
 class ProxyMetrics:
-    """Metrics on the registry of the process.
+    """Prometheus metrics of the CRI proxy.
 
     Args:
         metrics: Metrics of the service.
-        store: What the proxy remembers.
+        store: What the proxy remembers of pods and containers; their numbers are metrics.
     """
 
     def __init__(self, metrics: Metrics, store: Store) -> None:
@@ -48,6 +48,12 @@ class ProxyMetrics:
             self._seconds.labels(name).observe(added_seconds)
 
     def hook_asked(self, rpc: str, policy: str, error: str) -> None:
-        """Count a failed hook; "" as error means success."""
+        """Count a call of a hook server if it failed.
+
+        Args:
+            rpc: Name of the call.
+            policy: Failure policy of the server.
+            error: Reason of the failure; "" if the call succeeded.
+        """
         if error:
             self._errors.labels(rpc.removesuffix("Hook"), policy).inc()

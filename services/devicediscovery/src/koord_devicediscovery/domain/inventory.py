@@ -23,11 +23,11 @@ VENDORS: Final = (HUAWEI, CAMBRICON, KUNLUN, METAX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Devices of a node after one look at all vendors.
+    """The devices of a node after all vendors' tools were run once.
 
     Attributes:
         by_vendor: Key of a vendor -> its devices.
-        errors: Key of a vendor, or `<vendor>/<minor>` of a card, -> why its description failed in this look.
+        errors: Key of a vendor, or `<vendor>/<minor>` of a card, -> why its description failed this time.
     """
 
     by_vendor: Mapping[str, Sequence[Xpu]] = field(default_factory=dict[str, Sequence[Xpu]])

@@ -13,11 +13,14 @@ from koord_devicediscovery.domain.xpu import UNKNOWN, XpuTopology
 
 
 class DiscoveryError(Exception):
-    """The devices of a vendor cannot be described. The message names the tool and what is wrong with its output."""
+    """Raised if the devices of a vendor cannot be described.
+
+    The message names the tool and what is wrong with its output.
+    """
 
 
 class ToolError(DiscoveryError):
-    """A vendor's tool failed.
+    """Raised if a vendor's tool failed.
 
     Attributes:
         output: What the tool printed before it ended.
@@ -37,12 +40,12 @@ class PciFunction:
 
     @classmethod
     def of(cls, vendor: str, product: str) -> "PciFunction":
-        """Return the function for two numbers as sysfs writes them, with or without the prefix `0x`."""
+        """Return the function for a vendor and product number as sysfs writes them, with or without prefix `0x`."""
         return cls(*(text.strip().lower().removeprefix("0x") for text in (vendor, product)))
 
 
 class Machine(Protocol):
-    """Reads one machine. Every call may do I/O."""
+    """Access to one machine for device discovery. Every call may do I/O."""
 
     def pci_functions(self) -> Sequence[PciFunction]:
         """Return all PCI functions."""
@@ -70,7 +73,7 @@ class Machine(Protocol):
 
 
 def topology_of(machine: Machine, bus_id: str) -> XpuTopology:
-    """Return where a card is. If sysfs does not know its PCI address, only the address is told.
+    """Return the location of a card on the node. If sysfs does not know its PCI address, only the address is set.
 
     Args:
         machine: The machine to read.
@@ -84,24 +87,24 @@ def topology_of(machine: Machine, bus_id: str) -> XpuTopology:
 
 
 def lines_with(output: str, *texts: str) -> Iterator[list[str]]:
-    """Yield the fields, separated by blanks, of each line that contains one of the texts."""
+    """Yield the fields, separated by blanks, of each line of a tool's output that contains one of the texts."""
     return (line.split() for line in output.splitlines() if any(text in line for text in texts))
 
 
 def first_line_with(output: str, text: str) -> list[str]:
-    """Return the fields, separated by blanks, of the first line that contains the text; empty if there is none."""
+    """Return the fields, separated by blanks, of the first line that contains a text; empty if no line contains it."""
     for fields in lines_with(output, text):
         return fields
     return []
 
 
 def field_of(fields: Sequence[str], index: int, what: str) -> str:
-    """Return one field of a line.
+    """Return one field of a line of a tool's output.
 
     Args:
         fields: Fields of the line.
         index: Position from 0, or -1 for the last one.
-        what: What the field says, for the error.
+        what: What the field contains, for the error.
 
     Raises:
         DiscoveryError: The line has no such field.

@@ -12,7 +12,7 @@ from koord_devicediscovery.domain.xpu import Xpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Result of one vendor.
+    """What `Vendor.discover` found on a machine.
 
     Attributes:
         devices: Described devices, in the order of the tool.
