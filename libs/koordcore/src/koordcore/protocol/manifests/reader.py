@@ -4,7 +4,6 @@ The structs of `koordcore.protocol.objects` define the types. This module turns 
 rule and value. `rules` validates objects with correct types.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -12,7 +11,8 @@ import msgspec
 
 from koordcore.protocol.crd import Refused, ResourceVersion, admit_as, find_accepted
 from koordcore.protocol.crd.kubernetes_kinds import kubernetes_kinds
-from koordcore.protocol.manifests import rules
+from koordcore.protocol.manifests import reservation_rules, rules
+from koordcore.protocol.manifests.shapes import shape_mismatch
 from koordcore.protocol.objects import (
     ConfigMap,
     Namespace,
@@ -148,6 +148,8 @@ def check_manifest(manifest: Manifest) -> None:
     subject = manifest.object
     if isinstance(subject, CustomObject):
         violations = rules.check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced")
+        if subject.resource.kind == reservation_rules.KIND:
+            violations += reservation_rules.check_reservation(subject.document)
     else:
         violations = rules.check(manifest.kind, subject)
     if violations:
@@ -200,9 +202,6 @@ def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
     return flat
 
 
-_MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL)
-
-
 def _shape(value: dict[str, object], model: type[Any]) -> object:
     """Convert a JSON object to a struct.
 
@@ -212,36 +211,3 @@ def _shape(value: dict[str, object], model: type[Any]) -> object:
         return codec.convert(value, model)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise InvalidManifest([shape_mismatch(error, value)]) from error
-
-
-def shape_mismatch(error: Exception, value: object) -> InvalidInput:
-    """Return the user error for a decoding error: path, expected type and value.
-
-    Args:
-        error: Error of the decoder for a field with a wrong type.
-        value: The decoded JSON value of the document.
-    """
-    match = _MISMATCH.match(str(error))
-    assert match is not None
-    path = (match["path"] or "").lstrip(".")
-    if "[...]" in path:
-        # msgspec does not say which entry of a map it was; the map itself is named instead
-        path = path.split("[...]", 1)[0]
-    rule = match["rule"].removeprefix("Expected ").replace("`", "")
-    return InvalidInput(rule, _value_at(value, path), path)
-
-
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
-
-
-def _value_at(value: object, path: str) -> object:
-    """Return the value at a path such as `a.b[0].c`; None if the path does not exist."""
-    for name, index in _STEP.findall(path):
-        if index and isinstance(value, list):
-            items = cast("list[object]", value)
-            value = items[int(index)] if int(index) < len(items) else None
-        elif isinstance(value, dict):
-            value = cast("dict[str, object]", value).get(name)
-        else:
-            return None
-    return value

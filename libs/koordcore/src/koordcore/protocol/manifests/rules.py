@@ -19,6 +19,7 @@ from koordcore.protocol.objects import (
     PodSpec,
     PriorityClass,
     Quantities,
+    Taint,
     Workload,
 )
 from koordcore.values.invalid import InvalidInput
@@ -62,6 +63,23 @@ def check_metadata(meta: ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
         namespaced: Whether objects of the kind have a namespace.
     """
     return list(_metadata(meta, "metadata", namespaced=namespaced))
+
+
+def check_taints(taints: list[Taint], path: str) -> Violations:
+    """Yield every violation of the rules for taints of a node or of a Reservation.
+
+    Args:
+        taints: The taints.
+        path: Path of the list in the document.
+    """
+    for index, taint in enumerate(taints):
+        where = f"{path}[{index}]"
+        if not _is_key(taint.key):
+            yield InvalidInput("a label key", taint.key, f"{where}.key")
+        if not _is_label_value(taint.value):
+            yield InvalidInput("a label value", taint.value, f"{where}.value")
+        if taint.effect not in _TAINT_EFFECTS:
+            yield InvalidInput(f"one of {', '.join(sorted(_TAINT_EFFECTS))}", taint.effect, f"{where}.effect")
 
 
 def _is_subdomain(text: str) -> bool:
@@ -275,14 +293,7 @@ def _pod(pod: Pod) -> Violations:
 
 def _node(node: Node) -> Violations:
     yield from _metadata(node.metadata, "metadata", namespaced=False)
-    for index, taint in enumerate(node.spec.taints):
-        where = f"spec.taints[{index}]"
-        if not _is_key(taint.key):
-            yield InvalidInput("a label key", taint.key, f"{where}.key")
-        if not _is_label_value(taint.value):
-            yield InvalidInput("a label value", taint.value, f"{where}.value")
-        if taint.effect not in _TAINT_EFFECTS:
-            yield InvalidInput(f"one of {', '.join(sorted(_TAINT_EFFECTS))}", taint.effect, f"{where}.effect")
+    yield from check_taints(node.spec.taints, "spec.taints")
     yield from _quantities(node.status.capacity, "status.capacity")
     yield from _quantities(node.status.allocatable, "status.allocatable")
 

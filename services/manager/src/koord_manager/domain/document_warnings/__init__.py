@@ -2,7 +2,8 @@
 
 `metadata` checks labels and annotations by `metadata_rules`. `unknown_fields` checks names of fields by
 `koordcore.protocol.kubernetes_fields` and the custom resource definitions. `label_selectors` finds selectors that match
-nothing, and `spelling` suggests names. `hardware` checks requests for devices and reports of hardware.
+nothing, and `spelling` suggests names. `hardware` checks requests for devices and reports of hardware. `lifetimes`
+checks the ends of Reservations.
 `koord_manager.domain.config_checks.cautions` checks the data of slo-controller-config.
 """
 
@@ -10,6 +11,7 @@ from itertools import chain, islice
 
 from koord_manager.domain.document_warnings.hardware import hardware_warnings
 from koord_manager.domain.document_warnings.label_selectors import unreadable_selectors
+from koord_manager.domain.document_warnings.lifetimes import lifetime_warnings
 from koord_manager.domain.document_warnings.metadata import metadata_warnings
 from koord_manager.domain.document_warnings.unknown_fields import unknown_fields
 
@@ -30,6 +32,7 @@ def document_warnings(document: object) -> tuple[str, ...]:
                 unreadable_selectors(document),
                 metadata_warnings(document),
                 hardware_warnings(document),
+                lifetime_warnings(document),
             ),
             MOST,
         )

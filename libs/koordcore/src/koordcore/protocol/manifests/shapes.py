@@ -1,0 +1,41 @@
+"""Turn an error of the decoder about a wrong type into an error with field, rule and value."""
+
+import re
+from typing import cast
+
+from koordcore.values.invalid import InvalidInput
+
+_MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL)
+
+
+def shape_mismatch(error: Exception, value: object) -> InvalidInput:
+    """Return the user error for a decoding error: path, expected type and value.
+
+    Args:
+        error: Error of the decoder for a field with a wrong type.
+        value: The decoded JSON value of the document.
+    """
+    match = _MISMATCH.match(str(error))
+    assert match is not None
+    path = (match["path"] or "").lstrip(".")
+    if "[...]" in path:
+        # msgspec does not say which entry of a map it was; the map itself is named instead
+        path = path.split("[...]", 1)[0]
+    rule = match["rule"].removeprefix("Expected ").replace("`", "")
+    return InvalidInput(rule, _value_at(value, path), path)
+
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+def _value_at(value: object, path: str) -> object:
+    """Return the value at a path such as `a.b[0].c`; None if the path does not exist."""
+    for name, index in _STEP.findall(path):
+        if index and isinstance(value, list):
+            items = cast("list[object]", value)
+            value = items[int(index)] if int(index) < len(items) else None
+        elif isinstance(value, dict):
+            value = cast("dict[str, object]", value).get(name)
+        else:
+            return None
+    return value
