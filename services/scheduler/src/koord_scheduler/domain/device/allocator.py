@@ -50,11 +50,11 @@ NO_TEMPLATE: Final = "no matched GPU shared resource template"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevices:
-    """The devices of a node and what is taken of them.
+    """The devices of a node, what pods hold of them, and the node's labels: the input of an allocation.
 
     Attributes:
         inventory: The devices.
-        use: What its pods hold.
+        use: What pods on the node hold of them.
         labels: Labels of the Node.
     """
 
@@ -65,13 +65,13 @@ class NodeDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What an allocation has to respect besides the pod's own wishes.
+    """Conditions of an allocation that do not come from the pod itself.
 
     Attributes:
-        zones: NUMA nodes of the affinity; None: any.
+        zones: NUMA nodes from which devices must come; None: any.
         scoring: Scoring strategy for devices.
         reserved: What the pod's reservations change.
-        card_scores: Minor -> score of GPUs that replaces the score of the strategy.
+        card_scores: Minor number -> score of a GPU that replaces the score of the strategy.
         is_reserving: Whether the pod is at Reserve: then well-planned secondary devices are allocated, too.
     """
 
@@ -83,12 +83,15 @@ class Terms:
 
 
 def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-    """Return the devices that the pod is given, ascending by type and minor, or why it cannot be given any.
+    """Choose devices of a node for a pod. Nothing is counted on the node.
 
     Args:
-        node: The node; nothing is counted on it.
-        pod: What the pod asks; its requests are valid.
-        terms: What else has to be respected.
+        node: The node's devices.
+        pod: What the pod requests of devices; its requests are valid.
+        terms: Further conditions.
+
+    Returns:
+        The devices, ascending by type and minor number, or why the pod cannot get them.
     """
     types = _requested_types(node.inventory, pod, terms)
     counts: dict[str, tuple[int, Mapping[str, int]]] = {}
@@ -291,7 +294,9 @@ def _allocated(
 
 
 def template_of(node: NodeDevices, pod: PodDevices) -> str | None:
-    """Return the shared-resource template that applies on the node; empty: none applies, None: the node has none.
+    """Return the name of the shared-resource template that the pod uses on the node.
+
+    Empty: the pod needs no template, or several fit. None: the pod needs one that the node does not have.
 
     Source: scheduler-fine-grained spec, 2.13.
     """

@@ -43,15 +43,15 @@ _FIRST_CARDS: Final = 8
 
 
 class OnNode:
-    """The devices of one type on one node, for questions about this node alone, which lists answer faster.
+    """The free amounts of all devices of one type on one node, as lists, which are faster than arrays here.
 
     Attributes:
         cards: Number of devices with capacity.
-        left: By device, ascending by minor: what is left of each resource, in the order of `TypeColumns.names`, and
-            the largest `gpu-memory-ratio` that its memory has left, too.
+        left: For each device, ascending by minor number: the free amount of each resource, in the order of
+            `TypeColumns.names`, and the largest `gpu-memory-ratio` that its free memory allows.
         memory: Memory of each device in bytes.
         total: Sum of the capacities of each resource.
-        free: Sum of what is left of each resource.
+        free: Sum of the free amounts of each resource.
     """
 
     __slots__ = ("_most", "cards", "free", "left", "memory", "places", "total")
@@ -66,28 +66,40 @@ class OnNode:
         self._most: list[int] = []
 
     def put(self, place: int, left: tuple[int, ...]) -> None:
-        """Set what is left of one device."""
+        """Set the free amounts of one device.
+
+        Args:
+            place: Index of the device in `left`.
+            left: Its free amounts, as an element of `left`.
+        """
         self.left[place] = left
         self._most = []
 
     def most(self, index: int) -> int:
-        """Return the largest amount of `left` on one device, by the index of the amount."""
+        """Return the largest free amount of one resource on a single device.
+
+        Args:
+            index: Index of the resource in an element of `left`.
+        """
         if not self._most:
             self._most = [max(amounts) for amounts in zip(*self.left, strict=True)] or [ABSENT] * (len(self.total) + 1)
         return self._most[index]
 
 
 class TypeColumns:
-    """The devices of one type on all nodes.
+    """The free amounts of all devices of one type on all nodes, as arrays.
+
+    G is the greatest number of devices of a node.
 
     Attributes:
-        on_node: The same for each row.
+        on_node: The same amounts as lists, for each node position.
         names: Resource names, K of them.
-        left: int64 (K, N, G): left of each card; `ABSENT`, `UNLIMITED`.
-        memory: int64 (N, G): memory of each card in bytes; 0 without one, and for types other than GPU.
-        cards: int64 (N,): number of cards with capacity.
+        left: int64 (K, N, G): free amount of each device; `ABSENT` without a device, `UNLIMITED` if it lacks the
+            resource.
+        memory: int64 (N, G): memory of each device in bytes; 0 without one, and for types other than GPU.
+        cards: int64 (N,): number of devices with capacity.
         total: int64 (K, N): sum of the capacities.
-        free: int64 (K, N): sum of what is left.
+        free: int64 (K, N): sum of the free amounts.
     """
 
     def __init__(self, type_: str, capacity: int) -> None:
@@ -101,7 +113,7 @@ class TypeColumns:
         self.on_node = [OnNode(len(self.names), ())] * capacity
 
     def grow(self, capacity: int, width: int) -> None:
-        """Make room for more rows, and for more cards of one node."""
+        """Extend the arrays to `capacity` nodes and `width` devices per node."""
         _, rows, cards = self.left.shape
         if rows >= capacity and cards >= width:
             return
@@ -118,7 +130,13 @@ class TypeColumns:
         self.on_node += [OnNode(len(self.names), ())] * (rows_after - rows)
 
     def put(self, row: int, cards: Iterable[Card], use: DeviceUse) -> None:
-        """Replace the cards of a row."""
+        """Replace the devices of the node at position `row`.
+
+        Args:
+            row: Position of the node in the node columns.
+            cards: Its devices of this type.
+            use: What pods hold of them.
+        """
         cards = list(cards)
         self.grow(row + 1, len(cards))
         self.left[:, row, :] = ABSENT
@@ -135,7 +153,7 @@ class TypeColumns:
         self.total[:, row] = node.total
 
     def update(self, row: int, card: Card, use: DeviceUse) -> None:
-        """Bring one card up to date, because a pod on it came or left."""
+        """Write the free amounts of one device again, because a pod on it came or left."""
         self._write(row, self.on_node[row].places[card.minor], card, use)
 
     def _write(self, row: int, place: int, card: Card, use: DeviceUse) -> None:
@@ -168,7 +186,12 @@ class TypeColumns:
         return min(left[_RATIO], ((left[_MEMORY] + 1) * WHOLE - 1) // memory)
 
     def fitting(self, per_device: Mapping[str, int], rows: Rows) -> IntArray:
-        """Return the number of cards of each row that have a request left, shape (K,)."""
+        """Return for each node the number of devices that have the amounts free, int64 (K,).
+
+        Args:
+            per_device: Resource -> amount that each device must have free.
+            rows: Positions of the nodes, shape (K,).
+        """
         needs = self._needs(per_device)
         fits: BoolArray = np.ones((len(rows), self.left.shape[2]), np.bool_)
         for index, amount in needs:
@@ -186,9 +209,11 @@ class TypeColumns:
         return found
 
     def room_function(self, per_device: Mapping[str, int], count: int) -> Callable[[int], bool]:
-        """Return a function from a row to whether `count` of its cards have a request left each.
+        """Return a function from a node's position to whether at least `count` of its devices have the amounts free.
 
-        It equals a comparison with `fitting` (tested).
+        Args:
+            per_device: Resource -> amount that each device must have free.
+            count: Number of devices.
         """
         needs, on_node = self._needs_of_one(per_device), self.on_node
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)
@@ -218,9 +243,14 @@ class TypeColumns:
         return has_room
 
     def single_amount(self, per_device: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return index and size of the only amount that decides whether a device has a request left.
+        """Return (index, amount) of the only resource that decides whether a device fits the request.
 
-        The index is one of `OnNode.left`. None: more than one amount decides.
+        None: several decide.
+
+        The index is that of an element of `OnNode.left`.
+
+        Args:
+            per_device: Resource -> amount that each device must have free.
         """
         needs = self._needs_of_one(per_device)
         is_filled = GPU_MEMORY in per_device and GPU_MEMORY_RATIO not in per_device
@@ -247,13 +277,13 @@ def _percent(memory: int, capacity: IntArray) -> IntArray:
 def node_scores(
     types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring, rows: Rows
 ) -> IntArray:
-    """Return the score of each row by the sums over its devices, int64 (K,) within 0..100.
+    """Return a score for each node by the sums over its devices, int64 (K,) within 0..100.
 
     Args:
         types: Columns of the requested types.
         request: What the pod requests in all, by resource name.
         scoring: The strategy.
-        rows: Rows of nodes.
+        rows: Positions of the nodes, shape (K,).
     """
     columns = list(types)
     sum_: IntArray = np.zeros(len(rows), np.int64)
@@ -277,7 +307,7 @@ def node_scores(
 def score_function(
     types: Sequence[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring
 ) -> Callable[[int], int]:
-    """Return a function from a row to its score; it equals `node_scores` (tested)."""
+    """Return a function from a node's position to the score that `node_scores` gives it."""
     items = [
         (weight, column.on_node, column.names.index(name), request.get(name, 0))
         for name, weight in scoring.weights

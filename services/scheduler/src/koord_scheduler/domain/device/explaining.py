@@ -20,12 +20,12 @@ _SINGULARS = {"gpu": "GPU", "rdma": "RDMA device", "fpga": "FPGA"}
 
 
 def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
-    """Return what the pod needs and what the node has, as one line; empty if there is nothing to count.
+    """Return one line about what the pod needs of devices and what the node has free; empty if nothing can be counted.
 
     Args:
-        node: The node that was refused.
-        pod: What the pod asks.
-        reason: Why it was refused.
+        node: The node's devices.
+        pod: What the pod requests of devices.
+        reason: Why the node was refused.
     """
     gpu = pod.gpu
     level = pod.hint(GPU_TYPE).scope_level
@@ -95,7 +95,7 @@ def _list(free: Mapping[str, int]) -> str:
 
 
 def describe_card(card: Card, node: NodeDevices) -> dict[str, object]:
-    """Return capacity, use and rest of one device, for pages."""
+    """Return capacity, used and free amounts of one device, for the debug page."""
     used, free = node.use.used(card), node.use.free(card)
     held = node.use.held_functions(card)
     functions = [each for group in card.groups for each in group.functions]

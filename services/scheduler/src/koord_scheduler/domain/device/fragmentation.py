@@ -26,13 +26,13 @@ _RATIO = NAMES[GPU_TYPE].index(GPU_MEMORY_RATIO)
 
 
 class FragmentationScores:
-    """How good a placement is for the GPU capacity that typical pods can use.
+    """Scores nodes and GPUs by how much GPU capacity stays usable for typical pods after the placement.
 
     Args:
         nodes: The nodes.
         states: Their devices.
         typical: What pods often request; empty: every score is 50.
-        policy: Which score.
+        policy: FGD or ExpectedFilling.
         weight: Weight beside the score of the scoring strategy, which has weight 1.
     """
 
@@ -48,28 +48,34 @@ class FragmentationScores:
         self._scoring: GpuScoring | None = None
 
     def learn(self, typical: Sequence[TypicalPod]) -> None:
-        """Score with other typical pods from now on."""
+        """Replace the typical pods."""
         self.typical = tuple(typical)
         self._scoring = None
         self._nodes.judge_anew()
 
     def combined(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
-        """Return the score of each row within 0..100, int64 (K,): the weighted mean with the scoring strategy.
+        """Return a score 0..100 for each node, int64 (K,): the weighted mean of fragmentation and strategy.
 
         Args:
             milli_cpu: Milli-cores that the pod requests.
-            asked: What the pod asks of devices; None: nothing.
-            rows: The K nodes.
+            asked: What the pod requests of devices; None: nothing.
+            rows: Positions of the nodes, shape (K,).
         """
         strategy = np.zeros(len(rows), np.int64) if asked is None else self._states.scores(asked, rows)
         return (strategy + self._weight * self.node_scores(milli_cpu, asked, rows)) // (1 + self._weight)
 
     def combined_on(self, row: int, milli_cpu: int, asked: PodDevices | None) -> int:
-        """Return `combined` of one row."""
+        """Return the score of `combined` for the node at position `row`."""
         return int(self.combined(milli_cpu, asked, np.array([row], np.intp))[0])
 
     def node_scores(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
-        """Return the score of each row by fragmentation, int64 (K,) within 0..100."""
+        """Return a score for each node by fragmentation alone, int64 (K,) within 0..100.
+
+        Args:
+            milli_cpu: Milli-cores that the pod requests.
+            asked: What the pod requests of devices; None: nothing.
+            rows: Positions of the nodes, shape (K,).
+        """
         scores = np.full(len(rows), NO_SCORE, np.int64)
         if not self.typical:
             return scores
@@ -92,7 +98,10 @@ class FragmentationScores:
         return scores
 
     def card_scores(self, milli_cpu: int, asked: PodDevices, row: int) -> dict[int, int]:
-        """Return minor -> score of each GPU of a node for a pod that shares one; empty for any other pod."""
+        """Return minor number -> score of each GPU of the node at position `row`, for a pod that shares one GPU.
+
+        Empty for any other pod.
+        """
         gpu, devices = asked.gpu, self._states.devices_of(row)
         if gpu is None or devices is None or not self.typical or not gpu.is_shared or gpu.count != 1:
             return {}

@@ -29,16 +29,16 @@ class _Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSearch:
-    """One search of the tree.
+    """What a search for GPUs in the topology tree of a node looks for.
 
     Attributes:
-        count: Number of cards.
-        is_shared: Whether the pod takes a part of a card; then `count` is 1.
-        level: Strictness of the required scope; 0 if none is required.
-        used: Minors that make a scope crowded.
-        fits: Returns whether a card has the request left.
-        score: Returns the score of a card for a shared request.
-        preferred: Minors of a reservation.
+        count: Number of GPUs.
+        is_shared: Whether the pod takes a part of a GPU; then `count` is 1.
+        level: The largest allowed scope: a number for device, PCIe switch, NUMA node or node; 0 if none is required.
+        used: Minor numbers of GPUs that are in use.
+        fits: Returns whether the GPU with a minor number has the requested amounts free.
+        score: Returns the score of a GPU by its minor number, for a shared request.
+        preferred: Minor numbers that a reservation of the pod holds.
     """
 
     count: int
@@ -51,9 +51,9 @@ class GpuSearch:
 
 
 def search_tree(zones: Sequence[Zone], search: GpuSearch) -> tuple[int, ...] | None:
-    """Return the minors of the best scope, ascending; None if no scope has room.
+    """Return the minor numbers of the GPUs in the smallest scope that has room, ascending; None if no scope has room.
 
-    Scope `Device` is met by one card and by nothing larger.
+    Scope `Device` is met by one GPU and by nothing larger.
     """
     if search.level >= _DEVICE and search.count > 1:
         return None
@@ -106,7 +106,7 @@ def _inside(
 
 
 def free_in_scopes(zones: Sequence[Zone], level: int, is_free: Callable[[int], bool]) -> tuple[str, Mapping[str, int]]:
-    """Return the name of the scopes of a level, and the number of free GPUs in each, for an explanation."""
+    """Return the word for the scopes of a level, and scope -> number of free GPUs, for an explanation."""
     if level >= _PCIE:
         counted = {each.pcie: sum(map(is_free, each.minors)) for zone in zones for each in zone.switches}
         return "under one PCIe switch: switches have", counted

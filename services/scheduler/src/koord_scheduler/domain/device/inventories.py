@@ -10,12 +10,12 @@ from koord_scheduler.domain.device.inventory import Card, Inventory, inventory_o
 
 
 class Inventories:
-    """The inventories.
+    """The devices of every node, as the Device objects state them.
 
     Attributes:
-        by_node: Name of the node -> inventory.
-        to_tell: Names of nodes where a device is, or was, unhealthy. The log may have to state it of their pods.
-        followers: Called with the name of each node whose inventory has changed.
+        by_node: Name of the node -> its devices.
+        to_tell: Names of nodes where a device is, or was, unhealthy. An event may have to tell this about their pods.
+        followers: Called with the name of each node whose devices have changed.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Inventories:
         self.followers: list[Callable[[str], None]] = []
 
     def put(self, document: object) -> list[str]:
-        """Add or replace a Device object; return sentences about entries that are ignored.
+        """Add or replace a Device object. Return a sentence for each entry that is ignored.
 
         Raises:
             codec.DecodeError: The object is not a Device at all.
@@ -48,7 +48,7 @@ class Inventories:
             self._changed(node)
 
     def tell(self, node: str) -> None:
-        """Examine the pods of a node again if one of its devices is unhealthy."""
+        """Add the node to `to_tell` if one of its devices is unhealthy, so that its pods are examined again."""
         known = self.by_node.get(node)
         if known is not None and any(not card.is_healthy for cards in known.cards.values() for card in cards):
             self.to_tell[node] = None

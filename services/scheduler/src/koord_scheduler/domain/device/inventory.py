@@ -26,7 +26,7 @@ from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionGroup:
-    """Virtual functions of a device with the same labels, by bus id ascending."""
+    """Virtual functions of a device with equal labels, ascending by bus id."""
 
     labels: Mapping[str, str]
     functions: tuple[VirtualFunction, ...]
@@ -34,15 +34,16 @@ class FunctionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One device.
+    """One device of a node, such as a GPU, as the Device object states it.
 
     Attributes:
-        minor: Its index; with the type it is the key on the node.
+        minor: Its minor number; with the type it is the key on the node.
         total: Capacity by resource name; empty if the device is unhealthy. Devices of a node with equal capacities
             share one object.
-        has_topology: Whether the object states where the device is.
+        has_topology: Whether the object states NUMA node and PCIe switch.
         numa: NUMA node; `UNKNOWN_NUMA_NODE` matches every NUMA affinity.
         pcie: PCIe switch. Ids are compared as texts.
+        groups: Its virtual functions by their labels.
     """
 
     type: str
@@ -58,14 +59,14 @@ class Card:
 
 
 class Switch(NamedTuple):
-    """A PCIe switch and its GPUs, ascending by minor."""
+    """A PCIe switch and the minor numbers of its GPUs, ascending."""
 
     pcie: str
     minors: tuple[int, ...]
 
 
 class Zone(NamedTuple):
-    """A NUMA node, its GPUs ascending by minor, and its switches ascending by id."""
+    """A NUMA node with the minor numbers of its GPUs, ascending, and its PCIe switches, ascending by id."""
 
     numa: int
     minors: tuple[int, ...]
@@ -74,15 +75,16 @@ class Zone(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The devices of a node.
+    """All devices of a node, indexed for allocation. Made once for each version of the Device object.
 
     Attributes:
-        cards: By type, ascending by minor.
+        cards: Device type -> devices, ascending by minor number.
+        by_minor: Device type -> minor number -> device.
         zones: The GPUs as a tree, ascending by NUMA node; empty unless every GPU has a topology.
         numa_nodes: NUMA nodes that devices state, ascending.
         partitions: GPU partition table of the Device object; None without one.
         honors_partitions: Whether the Device object demands that its table is honored.
-        is_well_planned: Whether secondary devices are trusted to fit until Reserve.
+        is_well_planned: Whether secondary devices are assumed to fit until Reserve.
         layout: Equal for nodes whose devices differ in nothing but their ids, so that the same devices are chosen.
     """
 
@@ -97,10 +99,10 @@ class Inventory:
 
 
 def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple[Inventory, list[str]]:
-    """Return the inventory of these devices, and sentences about what is ignored.
+    """Return the inventory of a node with these devices, and a sentence for each device that is ignored.
 
     Args:
-        cards: The devices; of two with the same type and minor the first one counts.
+        cards: The devices; of two with the same type and minor number the first one counts.
         meta: Labels and annotations of the Device object.
     """
     problems: list[str] = []
@@ -137,7 +139,7 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
 
 
 def read_device(document: object) -> tuple[str, Inventory, list[str]]:
-    """Return node name and inventory of a Device object, and sentences about entries that are ignored.
+    """Return (node name, devices, sentences about ignored entries) of a Device object.
 
     Raises:
         codec.DecodeError: The object is not a Device at all.

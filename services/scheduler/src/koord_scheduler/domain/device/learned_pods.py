@@ -37,12 +37,12 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 class LearnedPods:
-    """Counts of created pods, and the typical pods that were published last.
+    """Counts the requests of created pods by time, and keeps the typical pods that were published last.
 
     Args:
         window_seconds: Pods older than this do not count. It is a multiple of the interval, or rounded up to one.
         interval_seconds: Seconds between two results. Pods are counted by intervals.
-        threshold_percent: Typical pods cover this part of the pods.
+        threshold_percent: Typical pods cover this percentage of the pods.
     """
 
     def __init__(self, window_seconds: float, interval_seconds: float, threshold_percent: float) -> None:
@@ -63,7 +63,7 @@ class LearnedPods:
         ]
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Fold an event. Return whether the typical pods have changed."""
+        """Count a created pod, or take over published typical pods. Return whether the typical pods have changed."""
         match event:
             case PodSpecAdded(object=pod):
                 requests = requests_of(pod)
@@ -80,11 +80,11 @@ class LearnedPods:
         return False
 
     def due(self) -> float | None:
-        """Return when typical pods are learned again, in unix seconds; None if there are no pods."""
+        """Return when typical pods are to be learned again, in Unix seconds; None if no pod is counted."""
         return self._due if self._counts else None
 
     def learn(self, now: float) -> TypicalPodsLearned | None:
-        """Return the typical pods of the window that ends now; None if they have not changed."""
+        """Return an event with the typical pods of the window that ends now; None if they have not changed."""
         self._due = now + self._interval
         first = int((now - self._window) // self._interval)
         for interval in [interval for interval in self._counts if interval < first]:
@@ -112,7 +112,7 @@ class LearnedPods:
         return codec.encode(_Facts(counts, self._learned, self._due))
 
     def restore(self, facts: bytes) -> None:
-        """Set the state from the bytes of `facts`."""
+        """Replace the state by the one that `facts` returned."""
         found = codec.decode(facts, _Facts)
         self._counts = {interval: Counter(dict(counts)) for interval, counts in found.counts}
         self._learned = found.learned
@@ -120,9 +120,9 @@ class LearnedPods:
 
 
 def requests_of(pod: Pod) -> GpuPod | None:
-    """Return the requests of a pod as the measure sees them.
+    """Return the CPU and GPU requests of a pod for the fragmentation measure.
 
-    None if they are not valid, or if it requests GPU memory in bytes only: the percentage depends on the card.
+    None if they are not valid, or if it requests GPU memory in bytes only: the percentage depends on the GPU.
     """
     try:
         amounts = pod_requests(pod)

@@ -35,12 +35,12 @@ ISOLATION_MISSING: Final = "isolation provider not found on the node"
 
 
 class NodeStates:
-    """The devices of all nodes.
+    """The devices of all nodes with their free amounts, and the filter and score of DeviceShare over them.
 
-    Codes: 0 the node has room; else 2 * (index of a reason + 1), plus 1 if no pod's leaving changes the refusal.
+    Codes: 0 means that the node has room; otherwise 2 * (index of a reason + 1), plus 1 if evicting pods cannot help.
 
     Attributes:
-        columns: By device type.
+        columns: Device type -> free amounts on all nodes.
         has_devices: bool (N,): the node has a Device object.
         has_tree: bool (N,): its GPUs have a topology tree.
     """
@@ -79,31 +79,34 @@ class NodeStates:
     # --- what is followed --------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, labels: Mapping[str, str]) -> None:
-        """Take note of a node that is new or has changed."""
+        """Record the labels of a new or changed node at position `row`."""
         self._labels[row] = labels
         self._refresh(row)
 
     def drop_node(self, row: int) -> None:
-        """Take note that the row is no longer a node; no pod counts on it any more."""
+        """Forget the node at position `row`. No pod counts on it any more."""
         del self._labels[row]
         self._uses.pop(row, None)
         self._refresh(row)
 
     def inventory_changed(self, node: str) -> None:
-        """Take note that the Device object of a node has changed; no-op if the node is not known yet."""
+        """Read the devices of a node again, because its Device object changed.
+
+        No-op if the node is not in the columns.
+        """
         row = self._nodes.row(node)
         if row is not None and row in self._labels:
             self._refresh(row)
             self._nodes.load.record(row)
 
     def take(self, row: int, uid: str, devices: tuple[AllocatedDevice, ...]) -> None:
-        """Count what a pod holds on the node."""
+        """Count the devices that a pod holds on the node at position `row`."""
         use = self._use(row)
         use.take(uid, devices)
         self._moved(row, use, devices)
 
     def give(self, row: int, uid: str) -> None:
-        """Undo `take`; no-op for a pod that holds nothing there."""
+        """Undo `take` of the pod. No-op for a pod that holds nothing on the node."""
         use = self._uses.get(row)
         if use is not None:
             self._moved(row, use, use.give(uid))
@@ -111,7 +114,7 @@ class NodeStates:
                 del self._uses[row]
 
     def devices_of(self, row: int) -> NodeDevices | None:
-        """Return the devices of a node; None if it has no Device object."""
+        """Return the devices of the node at position `row` and their use; None if it has no Device object."""
         return self._devices.get(row)
 
     def _use(self, row: int) -> DeviceUse:
@@ -168,7 +171,12 @@ class NodeStates:
     # --- which rows have room ----------------------------------------------------------------------------------------
 
     def codes(self, pod: PodDevices, rows: Rows) -> IntArray:
-        """Return a code for each row, int64 (K,)."""
+        """Return a filter code for each node, int64 (K,): 0 passes.
+
+        Args:
+            pod: What the pod requests of devices.
+            rows: Positions of the nodes, shape (K,).
+        """
         codes = np.zeros(len(rows), np.int64)
         if pod.error:
             codes[:] = self._code(Refusal(pod.error, is_resolvable=False))
@@ -209,7 +217,7 @@ class NodeStates:
         return codes
 
     def code_function(self, pod: PodDevices) -> Callable[[int], int]:
-        """Return a function from a row to its code, which answers without arrays."""
+        """Return a function from a node's position to its filter code, which works without arrays."""
         gpu = pod.gpu
         if pod.error or (gpu is not None and gpu.is_shared and (self._unsupported or pod.isolation_provider)):
             return lambda row: self.code_on(pod, row)
@@ -254,20 +262,26 @@ class NodeStates:
         return None if found is None or is_whole else (column.on_node, *found)
 
     def code_on(self, pod: PodDevices, row: int) -> int:
-        """Return the code of one row."""
+        """Return the filter code of the node at position `row`."""
         return int(self.codes(pod, np.array([row], np.intp))[0])
 
     def reason(self, code: int) -> str:
-        """Return the reason of a code other than 0."""
+        """Return the phrase for users that a filter code other than 0 stands for."""
         return self._reasons[(code >> 1) - 1]
 
     @staticmethod
     def never(codes: IntArray) -> BoolArray:
-        """Return whether each refusal stands whatever pods leave the node, bool (K,)."""
+        """Return for each code whether the node stays refused whatever pods leave it, bool (K,)."""
         return (codes & 1).astype(np.bool_)
 
     def refused_within(self, pod: PodDevices, row: int, zones: frozenset[int] | None) -> str | None:
-        """Return why the node cannot have the pod on these NUMA nodes; None if it can."""
+        """Return why the node cannot give the pod devices on these NUMA nodes; None if it can.
+
+        Args:
+            pod: What the pod requests of devices.
+            row: Position of the node.
+            zones: The NUMA nodes; None: any.
+        """
         if row not in self._devices:
             return NO_DEVICE_OBJECT.reason if pod.needs_device else None
         code = self._exact(pod, zones, row)
@@ -288,9 +302,12 @@ class NodeStates:
         return code
 
     def allocate(self, pod: PodDevices, row: int, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-        """Return what `allocate` returns for the node, kept for all nodes in the same state.
+        """Return what the function `allocate` chooses on the node.
 
-        Scores of cards depend on the CPU of the node, too, so nothing is kept with them.
+        The result is cached for all nodes in the same state.
+
+        If `terms` has scores of single cards, nothing is cached, because these scores depend on the node's CPU as
+        well.
         """
         node = self._devices[row]
         if terms.card_scores:
@@ -308,7 +325,7 @@ class NodeStates:
         return tuple([msgspec.structs.replace(each, id=by_minor[each.type][each.minor].id) for each in found])
 
     def state_of(self, row: int) -> int:
-        """Return a number that is equal for nodes with devices that are alike and used alike."""
+        """Return a number that is equal for nodes whose devices are alike and used alike."""
         state = self._state_of.get(row)
         if state is None:
             if len(self._states) >= _MOST_KEPT:
@@ -340,12 +357,17 @@ class NodeStates:
     # --- scores ------------------------------------------------------------------------------------------------------
 
     def scores(self, pod: PodDevices, rows: Rows) -> IntArray:
-        """Return the score of each row, int64 (K,) within 0..100; 0 without a Device object."""
+        """Return a score for each node, int64 (K,) within 0..100; 0 without a Device object.
+
+        Args:
+            pod: What the pod requests of devices.
+            rows: Positions of the nodes, shape (K,).
+        """
         found = node_scores(self._requested(pod), self._total(pod), self.scoring, rows)
         return np.where(self.has_devices[rows], found, 0)
 
     def row_score(self, pod: PodDevices) -> Callable[[int], int]:
-        """Return a function from a row to its score, which answers without arrays."""
+        """Return a function from a node's position to its score, which works without arrays."""
         return score_function(self._requested(pod), self._total(pod), self.scoring)
 
     def _requested(self, pod: PodDevices) -> list[TypeColumns]:

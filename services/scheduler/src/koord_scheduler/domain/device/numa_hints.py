@@ -22,9 +22,10 @@ _MOST_NUMA_NODES: Final = 8
 
 
 def device_hints(node: NodeDevices, pod: PodDevices, scoring: DeviceScoring) -> Hints | Refusal:
-    """Return hints for each requested device type; the refusal of the whole node if no set of NUMA nodes suits.
+    """Return device type -> hints, each a set of NUMA nodes on which the pod's devices of this type can be allocated.
 
-    A node whose devices have no topology gives no hints.
+    If no set of NUMA nodes suits, the result is the refusal of the node. A node whose devices have no topology gives
+    no hints.
     """
     numa_nodes = node.inventory.numa_nodes
     if not numa_nodes:

@@ -29,13 +29,13 @@ def choose_partition(
     candidates: Collection[int],
     spec: GpuPartitionSpec | None,
 ) -> tuple[int, ...] | Refusal:
-    """Return the minors of the best feasible partition, ascending.
+    """Return the minor numbers of the best feasible GPU partition, ascending, or why there is none.
 
     Args:
-        table: Partition table of the node.
+        table: Partition table of the node; None if it has none.
         count: Number of GPUs that the pod requests.
-        used: Minors with anything allocated, and minors that the pod may not use.
-        candidates: Minors that the pod may use.
+        used: Minor numbers of GPUs that are in use or that the pod may not use.
+        candidates: Minor numbers that the pod may use.
         spec: Partition request of the pod; None without one.
     """
     if table is None:

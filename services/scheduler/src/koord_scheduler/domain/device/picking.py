@@ -29,12 +29,12 @@ NO_SCORES: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What reservations of the pod change.
+    """What the reservations of a pod change in an allocation of devices.
 
     Attributes:
-        preferred: Minors that are taken first, by device type.
-        required: The only minors that may be used, with the amounts that are left of them; None: no restriction.
-        preemptible: Amounts that count as free.
+        preferred: Device type -> minor numbers that are taken first.
+        required: The only minor numbers that may be used, with the free amounts of their devices; None: no restriction.
+        preemptible: Amounts that count as free, by type, minor number and resource.
     """
 
     preferred: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
@@ -46,12 +46,12 @@ NOT_RESERVED = Reserved()
 
 
 class Candidates(NamedTuple):
-    """The devices of one type that a pod may use.
+    """The devices of one type that a pod may use on a node, with their free amounts.
 
     Attributes:
-        cards: Ascending by minor, unhealthy ones among them.
-        free: What is left, by minor.
-        used: Minors with anything allocated, and minors that the pod may not use.
+        cards: The devices, ascending by minor number, unhealthy ones among them.
+        free: Minor number -> resource -> free amount.
+        used: Minor numbers of devices that are in use or that the pod may not use.
     """
 
     cards: Sequence[Card]
@@ -63,7 +63,7 @@ _SCORE_AND_MINOR = itemgetter(0, 1)
 
 
 class Picked(NamedTuple):
-    """A device that was chosen."""
+    """A device that was chosen for a pod, with a virtual function of it or None."""
 
     card: Card
     function: VirtualFunction | None = None
@@ -77,14 +77,14 @@ def candidates_of(
     zones: Collection[int] | None,
     reserved: Reserved,
 ) -> Candidates:
-    """Return the devices of a type that the pod may use.
+    """Return the devices of one type on a node that the pod may use.
 
     Args:
         inventory: The devices of the node.
-        use: What is taken of them.
-        pod: What the pod asks.
+        use: What pods hold of them.
+        pod: What the pod requests of devices.
         type_: The device type.
-        zones: NUMA nodes of the affinity; None: any.
+        zones: NUMA nodes from which devices must come; None: any.
         reserved: What the pod's reservations change.
     """
     cards = inventory.cards.get(type_, ())
@@ -133,12 +133,21 @@ def _is_returned(used: Mapping[str, int], preemptible: Mapping[str, int]) -> boo
 
 
 def request_for(card: Card, per_device: Mapping[str, int]) -> Mapping[str, int]:
-    """Return what the pod takes of this device: for GPUs with memory in bytes and in percent."""
+    """Return resource -> amount that the pod takes of this device.
+
+    For GPUs, memory is given in bytes and in percent.
+    """
     return filled(per_device, card.total.get(GPU_MEMORY, 0)) if card.type == GPU_TYPE else per_device
 
 
 def is_fitting(card: Card, free: Mapping[str, int], per_device: Mapping[str, int]) -> bool:
-    """Return whether the device has the request left. Resources that the device does not have are not compared."""
+    """Return whether the device has the amounts free. Resources that the device does not have are not compared.
+
+    Args:
+        card: The device.
+        free: Its free amounts by resource.
+        per_device: The amounts that the pod requests of each device.
+    """
     if not any(free.values()):
         return False
     return all(amount <= free[name] for name, amount in request_for(card, per_device).items() if name in free)
@@ -158,20 +167,20 @@ def pick(
     scoring: DeviceScoring,
     scores: Mapping[int, int] = NO_SCORES,
 ) -> list[Picked] | Refusal:
-    """Return `wanted` to `most` devices: the default picker.
+    """Choose devices of one type by score, without partitions and topology tree. Return why not if there are too few.
 
     Args:
-        pod: What the pod asks.
+        pod: What the pod requests of devices.
         type_: The device type.
         candidates: The devices that it may use.
-        use: What is taken of the node's devices.
+        use: What pods hold of the node's devices.
         per_device: Amounts for each device.
         wanted: Least number of devices.
         most: Largest number of devices.
         pcies: PCIe switches of the primary devices; devices there come first.
-        preferred: Minors that come first, before all others.
+        preferred: Minor numbers that come first, before all others.
         scoring: Scoring strategy.
-        scores: Minor -> score that replaces the score of the strategy.
+        scores: Minor number -> score that replaces the score of the strategy.
     """
     known: dict[int, int] = {}  # unused devices of one kind have the same object left
     ranked: list[tuple[int, int, Card]] = []

@@ -29,18 +29,19 @@ NO_HINT: Final = DeviceHint()
 
 
 class PodDevices:
-    """What a pod asks of devices. Two pods that ask the same are equal.
+    """What a pod requests of devices, from its resources and annotations. Pods with equal requests have equal values.
 
     Attributes:
-        requests: By device type, ascending.
-        hints: By device type.
+        requests: The request for each device type, ascending by type.
+        hints: Device type -> hint of the pod's annotation.
         joint: The joint rule; None unless at least two requested types take part in it.
         partition: GPU partition request; None without one.
         isolation_provider: Provider that isolates shared GPUs; empty if the pod names none.
         needs_device: Whether only a node with a Device object can satisfy the pod. On other nodes the kubelet decides
             about whole cards by the name of a vendor's device plugin.
         error: Why the pod cannot be scheduled at all; empty if it can.
-        templates: Shared-resource templates that it equals, by `<vendor>-<model>`; None: it needs no template.
+        templates: Shared-resource templates with exactly these requests, by `<vendor>-<model>`; None: it needs no
+            template.
     """
 
     __slots__ = (
@@ -90,22 +91,22 @@ class PodDevices:
         return f"PodDevices({self.key!r})"
 
     def hint(self, type_: str) -> DeviceHint:
-        """Return the hint for a device type; an empty one if the pod gives none."""
+        """Return the hint of the pod for a device type; an empty hint if the pod gives none."""
         return self.hints.get(type_, NO_HINT)
 
     @property
     def gpu(self) -> TypeRequest | None:
-        """The GPU request; None without one."""
+        """Return the GPU request; None without one."""
         return self.requests.get(GPU_TYPE)
 
     @property
     def has_selectors(self) -> bool:
-        """Whether a hint restricts the devices of a requested type by their labels."""
+        """Return whether a hint restricts the devices of a requested type by their labels."""
         return any(self.hint(type_).selector is not None for type_ in self.requests)
 
     @property
     def is_simple(self) -> bool:
-        """Whether counting free devices decides if a node suits the pod."""
+        """Return whether counting free devices decides if a node suits the pod: no hints, partition or joint rule."""
         hints = [self.hint(type_) for type_ in self.requests]
         return (
             (self.joint is None or self.joint.required_scope == "")

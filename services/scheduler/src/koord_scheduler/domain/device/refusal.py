@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 
 class Refusal(NamedTuple):
-    """A node's devices do not suit a pod.
+    """Why a node cannot give devices to a pod.
 
     Attributes:
-        reason: For the user.
-        is_resolvable: Whether pods that leave the node may change it.
+        reason: Phrase for the user.
+        is_resolvable: Whether this may change if pods leave the node.
     """
 
     reason: str

@@ -10,11 +10,11 @@ MAX_SCORE: Final = 100
 
 
 class DeviceScoring(NamedTuple):
-    """The scoring strategy.
+    """The scoring strategy for devices: least or most allocated first, and the weight of each resource.
 
     Attributes:
         weights: (Resource name, weight), each weight above 0.
-        is_least: LeastAllocated; else MostAllocated.
+        is_least: True for LeastAllocated, False for MostAllocated.
     """
 
     weights: tuple[tuple[str, int], ...] = ()

@@ -13,12 +13,12 @@ from koord_scheduler.domain.device.inventory import Card
 
 
 class DeviceUse:
-    """What the pods of one node hold.
+    """What the pods on one node hold of its devices.
 
     Attributes:
-        amounts: Device type -> minor -> resource name -> amount, all above 0. An unused device has no entry.
-        functions: Device type -> minor -> bus id -> number of holders, all above 0.
-        holders: uid -> the devices that the pod holds.
+        amounts: Device type -> minor number -> resource name -> amount, all above 0. An unused device has no entry.
+        functions: Device type -> minor number -> bus id of a virtual function -> number of pods that hold it.
+        holders: Uid -> the devices that the pod holds.
     """
 
     __slots__ = ("amounts", "functions", "holders")
@@ -29,7 +29,7 @@ class DeviceUse:
         self.holders: dict[str, tuple[AllocatedDevice, ...]] = {}
 
     def take(self, uid: str, devices: Sequence[AllocatedDevice]) -> None:
-        """Count what the pod holds; it must hold nothing yet."""
+        """Count the devices that a pod holds. The pod must not be counted yet."""
         assert uid not in self.holders, f"pod {uid} holds devices of the node already"
         if not devices:
             return
@@ -44,7 +44,7 @@ class DeviceUse:
                 held[function.bus_id] = held.get(function.bus_id, 0) + 1
 
     def give(self, uid: str) -> tuple[AllocatedDevice, ...]:
-        """Undo `take` exactly; return what the pod held, empty if it held nothing."""
+        """Stop counting a pod: the exact inverse of `take`. Return the devices that it held, empty if none."""
         devices = self.holders.pop(uid, ())
         for device in devices:
             for name, amount in device.amounts.items():
@@ -55,16 +55,16 @@ class DeviceUse:
         return devices
 
     def free(self, card: Card) -> dict[str, int]:
-        """Return what is left of a device by resource name, never negative."""
+        """Return resource name -> free amount of a device, never negative."""
         used = self.used(card)
         return {name: max(0, total - used.get(name, 0)) for name, total in card.total.items()}
 
     def used(self, card: Card) -> Mapping[str, int]:
-        """Return what is taken of a device by resource name; empty if it is unused."""
+        """Return resource name -> amount of a device that pods hold; empty if it is unused."""
         return self.amounts.get(card.type, {}).get(card.minor, {})
 
     def held_functions(self, card: Card) -> Mapping[str, int]:
-        """Return the bus ids of the device's virtual functions that are held."""
+        """Return bus id -> number of pods that hold this virtual function of the device."""
         return self.functions.get(card.type, {}).get(card.minor, {})
 
     def signature(self, types: Sequence[str]) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ NOT_ENOUGH_CPUS = "not enough cpus available to satisfy request"
 
 
 class BindPolicy(StrEnum):
-    """How CPUs are chosen within cores."""
+    """How CPUs are chosen for a pod: whole physical cores, or one CPU per core."""
 
     FULL_PCPUS = "FullPCPUs"
     SPREAD_BY_PCPUS = "SpreadByPCPUs"
@@ -38,13 +38,13 @@ _NO_COUNTS: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuRequest:
-    """What is asked for.
+    """How many CPUs a pod needs, and by which policies they are chosen.
 
     Attributes:
         count: Number of CPUs.
         bind_policy: Preferred way to choose them.
-        exclusive_policy: A preference.
-        most_allocated: Whether units with the fewest free CPUs come first.
+        exclusive_policy: With which other bound pods the pod prefers not to share a core or zone.
+        most_allocated: Whether cores, zones and sockets with the fewest free CPUs come first.
     """
 
     count: int
@@ -55,10 +55,10 @@ class CpuRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """What other pods have.
+    """Which CPUs of a node are bound to pods, as far as the choice of further CPUs depends on it.
 
     Attributes:
-        ref_counts: CPU -> number of pods that have it; only of interest if a CPU may be given more than once.
+        ref_counts: CPU -> number of pods that have it; only used if a CPU may be given more than once.
         exclusive: Exclusive policy -> CPUs of the pods that were allocated with it.
     """
 
@@ -72,13 +72,13 @@ NOT_USED = CpuUse()
 def take_cpus(
     layout: CpuLayout, available: CpuMask, request: CpuRequest, use: CpuUse = NOT_USED, preferred: CpuMask = 0
 ) -> CpuMask | None:
-    """Return the chosen CPUs; None if fewer than requested are available.
+    """Choose CPUs for a pod. Return them as a bit set, or None if fewer than requested are available.
 
     Args:
         layout: The CPUs of the node.
         available: CPUs that may be given.
-        request: What is asked for.
-        use: What other pods have.
+        request: How many CPUs, and by which policies.
+        use: CPUs that are bound to pods.
         preferred: CPUs to take first, for example those that a reservation holds.
     """
     if request.count < 1:

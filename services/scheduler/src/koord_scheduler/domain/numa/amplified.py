@@ -7,7 +7,7 @@ from koordcore.protocol.amplification import amplify
 
 
 def amplified_use(used: int, bound_cpus: int, ratio: float) -> int:
-    """Return CPU in use with its bound part amplified, in milli-cores.
+    """Return the CPU in use on a node in milli-cores, with bound CPUs multiplied by the amplification ratio.
 
     Args:
         used: CPU that pods request, in milli-cores.

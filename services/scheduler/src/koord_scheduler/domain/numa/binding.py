@@ -28,7 +28,7 @@ _OF_NODE: Final = {
 
 
 class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Annotation resource-spec of a pod."""
+    """The annotation resource-spec of a pod: required and preferred CPU bind policy, and the exclusive policy."""
 
     required: str = msgspec.field(default="", name="requiredCPUBindPolicy")
     preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")
@@ -37,7 +37,7 @@ class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodBinding:
-    """What a pod alone says about its CPUs.
+    """How a pod wants CPUs to be bound, by its QoS class and annotation alone.
 
     Attributes:
         milli: CPU that it requests, in milli-cores.
@@ -72,13 +72,13 @@ class Binding:
 def pod_binding(
     milli: int, qos_label: str, priority_class: str, spec: ResourceSpec, default_policy: str
 ) -> PodBinding | str:
-    """Return what the pod alone says, or why it can be placed on no node.
+    """Return how a pod wants CPUs to be bound, or a sentence that tells why it can be placed on no node.
 
     Args:
         milli: CPU that the pod requests, in milli-cores.
         qos_label: Text of its QoS label.
         priority_class: Its priority class, explicit or derived.
-        spec: Its annotation.
+        spec: Its annotation resource-spec.
         default_policy: Argument `defaultCPUBindPolicy` of the plugin; "" if such pods do not bind.
 
     Source:
@@ -106,13 +106,13 @@ def pod_binding(
 def binding_on(
     pod: PodBinding, node_policy: NodeCpuBindPolicy, *, cpus_per_core: int, has_layout: bool
 ) -> Binding | str | None:
-    """Return how the pod binds CPUs on a node, why it cannot be there, or None if it does not bind.
+    """Return how the pod binds CPUs on a node, a sentence why it cannot run there, or None if it does not bind CPUs.
 
     Args:
-        pod: What the pod says.
-        node_policy: What the node does with every pod.
-        cpus_per_core: Of the node.
-        has_layout: Whether the CPUs of the node are known.
+        pod: How the pod wants CPUs to be bound.
+        node_policy: What the node does with the CPUs of every pod.
+        cpus_per_core: CPUs per core of the node.
+        has_layout: Whether the node reports its CPUs.
 
     Source:
         scheduler-fine-grained spec, 1.3 (7 to 10)

@@ -26,24 +26,27 @@ _MOST_TEXTS: Final = 1024
 
 
 class Allocator(Protocol):
-    """Knows what pods would get: the plugin."""
+    """What the accounts ask the plugin NodeNUMAResource for: what a pod on trial would get on a node."""
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
-        """Return what a pod of the class would get on the node; None if it would get nothing or does not fit."""
+        """Return the CPUs and zones that a pod of the class would get on the node at position `row`.
+
+        None if it would get nothing or does not fit.
+        """
         ...
 
     def may_refuse(self, pod: PodClass) -> bool:
-        """Return whether the filter of pods of this class looks at the accounts."""
+        """Return whether the filter may refuse pods of this class because of what other pods hold of CPUs and zones."""
         ...
 
 
 class NumaBooks:
-    """The accounts.
+    """Which CPUs and zone amounts the pods on every node hold, with the hardware of the nodes.
 
     Attributes:
-        columns: What they come to, as arrays over nodes.
-        has_imposed: Whether a node has treated pods differently that ask for nothing special.
-        allocator: Allocates for pods that are on a node for a trial only; the plugin puts itself here.
+        columns: The free CPUs and amounts of all nodes, as arrays.
+        has_imposed: Whether any node has imposed a CPU or NUMA policy on all of its pods.
+        allocator: Computes what pods on trial would get; the plugin puts itself here.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -57,7 +60,7 @@ class NumaBooks:
         self._texts: dict[str, str] = {}
 
     def book(self, row: int) -> NodeBook:
-        """Return the account of a node."""
+        """Return hardware and use of CPUs and zones of the node at position `row`."""
         book = self._books.get(row)
         if book is None:
             book = self._books[row] = NodeBook()
@@ -66,13 +69,13 @@ class NumaBooks:
     # --- what nodes have ---------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """Add or change a node."""
+        """Read labels and annotations of a new or changed node at position `row`."""
         self.columns.grow(self._nodes.capacity)
         self._objects[node.metadata.name] = node
         self._resolve(row, node)
 
     def drop_node(self, row: int) -> None:
-        """Remove a node; its pods have left it."""
+        """Forget the node at position `row`. Its pods must have left it."""
         self._books.pop(row, None)
         self._objects.pop(self._nodes.names[row], None)
         self.columns.clear(row)
@@ -83,7 +86,10 @@ class NumaBooks:
         self._topology_changed(topology.metadata.name)
 
     def share_texts(self, document: dict[str, Any]) -> None:
-        """Let equal CPU topologies of an object be one text: nodes of one model repeat kilobytes of it."""
+        """Replace the CPU topology text in the object by an equal text of an earlier object, to save memory.
+
+        Nodes of one model repeat kilobytes of it.
+        """
         metadata: object = document.get("metadata")
         annotations: object = (
             cast("dict[str, object]", metadata).get("annotations") if isinstance(metadata, dict) else None
@@ -118,11 +124,14 @@ class NumaBooks:
     # --- what is taken -----------------------------------------------------------------------------------------------
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter of pods of this class looks at the accounts."""
+        """Return whether a filter may refuse pods of this class because of what other pods hold of CPUs and zones."""
         return self.allocator is not None and self.allocator.may_refuse(pod_class)
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count what a pod on the node has; a pod that is there for a trial gets what it would get."""
+        """Count the CPUs and zones of a pod on the node at position `row`.
+
+        For a pod on trial, count what it would get.
+        """
         allocation: Allocation | None = pod_info.allocation
         if pod_info.is_guest and pod_info.pod_class is not None and self.allocator is not None:
             allocation = self.allocator.estimate(pod_info.pod_class, row)
@@ -135,7 +144,7 @@ class NumaBooks:
         self.columns.moved(row, book, taken, before, 1)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Undo `took`."""
+        """Stop counting a pod: the exact inverse of `took`."""
         book = self._books.get(row)
         if book is None or pod_info.uid not in book.pods:
             return

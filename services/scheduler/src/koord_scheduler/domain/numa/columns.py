@@ -27,7 +27,11 @@ BIND_POLICIES: Final = ("None", "FullPCPUsOnly", "SpreadByPCPUs")
 
 
 class NumaColumns:
-    """The arrays; N is the capacity of the node columns, Z the number of zones of the node with most zones.
+    """CPUs and NUMA zones of all nodes as arrays.
+
+    N is the capacity of the node columns, Z the greatest number of zones.
+
+    Entry 0 of a dimension Z + 1 is the whole node, entry z + 1 is zone z.
 
     Attributes:
         policy: int64 (N,)  index into `POLICIES`.
@@ -60,27 +64,35 @@ class NumaColumns:
 
     @property
     def zones(self) -> int:
-        """Length of the arrays over zones."""
+        """Return the length Z + 1 of the arrays over zones."""
         return self._zones + 1
 
     def total(self, resource: str) -> IntArray:
-        """Return what zones have of a resource, int64 (Z + 1, N); `NOT_REPORTED` where a zone does not report it."""
+        """Return the allocatable amount of a resource in each zone, int64 (Z + 1, N).
+
+        `NOT_REPORTED` where it is not reported.
+        """
         self._known(resource)
         return self.totals[resource]
 
     def available(self, resource: str) -> IntArray:
-        """Return what zones have left of a resource, int64 (Z + 1, N); 0 where a zone does not report it."""
+        """Return the free amount of a resource in each zone, int64 (Z + 1, N); 0 where it is not reported."""
         self._known(resource)
         return self.left[resource]
 
     def usable(self, policy: BindPolicy, *, is_required: bool) -> IntArray:
-        """Return how many CPUs a pod may bind, int64 (Z + 1, N)."""
+        """Return the number of CPUs that a pod with this bind policy may bind in each zone, int64 (Z + 1, N).
+
+        Args:
+            policy: The policy.
+            is_required: Whether CPUs that violate the policy are refused.
+        """
         if not is_required:
             return self.free
         return self.full if policy is BindPolicy.FULL_PCPUS else self.open
 
     def put(self, row: int, book: NodeBook) -> None:
-        """Write everything about a node."""
+        """Write everything about the node at position `row`."""
         self.clear(row)
         hardware = book.hardware
         if hardware.zones:
@@ -101,12 +113,12 @@ class NumaColumns:
         self._put_amounts(row, book, hardware.zones)
 
     def moved(self, row: int, book: NodeBook, taken: Taken, before: CpuMask, sign: int) -> None:
-        """Write what has changed because a pod came or left.
+        """Update the node at position `row` after a pod came or left.
 
         Args:
-            row: The node.
-            book: Its account after the change.
-            taken: What the pod has.
+            row: Position of the node.
+            book: Its hardware and use after the change.
+            taken: CPUs and zones of the pod.
             before: CPUs that were free before.
             sign: 1 if the pod came, -1 if it left.
         """
@@ -157,7 +169,7 @@ class NumaColumns:
             array[zone + 1, row] += sign
 
     def statuses(self, row: int, zones: Iterable[int]) -> dict[int, ZoneStatus]:
-        """Return for each zone of a node which pods with bound CPUs it has.
+        """Return zone -> whether it has pods with bound CPUs, and whether these span zones, for one node.
 
         Source: scheduler-fine-grained spec, 1.7 (exclusive check).
         """
@@ -177,7 +189,7 @@ class NumaColumns:
                 self.left[resource][zone + 1, row] = node.available(zone, resource)
 
     def clear(self, row: int) -> None:
-        """Forget a node."""
+        """Forget the node at position `row`."""
         for flags in (self.policy, self.bind_policy, self.per_core, self.bound):
             flags[row] = 0
         self.ratio[row] = self.zone_ratio[row] = 1.0

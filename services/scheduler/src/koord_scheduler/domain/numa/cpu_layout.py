@@ -19,12 +19,12 @@ CpuMask: TypeAlias = int
 
 
 class Core(NamedTuple):
-    """A physical core.
+    """A physical core of a node and its CPUs (hardware threads).
 
     Attributes:
         key: Unique on the node, ascending by socket.
-        cpus: Its CPUs.
-        members: The same, ascending.
+        cpus: Its CPUs as a bit set.
+        members: Its CPUs as numbers, ascending.
         zone: Id of its NUMA node.
         socket: Id of its socket.
     """
@@ -37,11 +37,11 @@ class Core(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A NUMA node or a socket.
+    """The CPUs of a NUMA node or of a socket.
 
     Attributes:
         id: Its id.
-        cpus: Its CPUs.
+        cpus: Its CPUs as a bit set.
         cores: Its cores, those with most CPUs first, then ascending by key.
         socket: Id of the socket that contains it.
     """
@@ -54,11 +54,11 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuLayout:
-    """All CPUs of a node.
+    """All CPUs of a node by core, NUMA node and socket.
 
     Attributes:
         places: Every CPU with its core, NUMA node and socket. Core ids are unique on the node.
-        cpus: All CPUs.
+        cpus: All CPUs as a bit set.
         cores: Ascending by key.
         core_of: CPU -> its core.
         zones: NUMA node id -> its CPUs; ascending.
@@ -141,7 +141,7 @@ def _units(pairs: Iterable[tuple[int, Core]]) -> dict[int, Unit]:
 
 
 def mask_of(cpus: Iterable[int]) -> CpuMask:
-    """Return the set of these CPUs."""
+    """Return these CPU numbers as a bit set."""
     mask = 0
     for cpu in cpus:
         mask |= 1 << cpu
@@ -149,7 +149,7 @@ def mask_of(cpus: Iterable[int]) -> CpuMask:
 
 
 def cpus_in(mask: CpuMask) -> list[int]:
-    """Return the CPUs of a set, ascending."""
+    """Return the CPU numbers of a bit set, ascending."""
     found: list[int] = []
     while mask:
         lowest = mask & -mask
@@ -160,10 +160,10 @@ def cpus_in(mask: CpuMask) -> list[int]:
 
 @lru_cache(maxsize=65_536)
 def parsed_mask(text: str) -> CpuMask:
-    """Return the set of CPUs of a Linux list such as `0-3,8`.
+    """Return the CPUs of a Linux list such as `0-3,8` as a bit set.
 
     Raises:
-        InvalidInput: See `parse_cpuset`; or a CPU beyond those that Linux supports.
+        InvalidInput: The list is invalid, or names a CPU beyond those that Linux supports.
     """
     cpus = parse_cpuset(text)
     if cpus and max(cpus) > HIGHEST_CPU:
@@ -172,7 +172,7 @@ def parsed_mask(text: str) -> CpuMask:
 
 
 def known_mask(text: str) -> CpuMask:
-    """Return the set of CPUs of a Linux list; an invalid list is the empty set."""
+    """Return the CPUs of a Linux list as a bit set; an invalid list gives the empty set."""
     try:
         return parsed_mask(text)
     except InvalidInput:
@@ -181,5 +181,5 @@ def known_mask(text: str) -> CpuMask:
 
 @lru_cache(maxsize=65_536)
 def mask_text(mask: CpuMask) -> str:
-    """Return the canonical Linux list of a set of CPUs."""
+    """Return a bit set of CPUs as canonical Linux list, such as `0-3,8`."""
     return format_cpuset(cpus_in(mask))

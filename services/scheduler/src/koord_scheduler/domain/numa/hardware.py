@@ -51,10 +51,10 @@ _LABELLED: Final = {policy.value: policy for policy in TopologyPolicy}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHardware:
-    """CPUs, zones and policies of a node.
+    """CPUs, NUMA zones and CPU policies of a node, from its NodeResourceTopology, labels and annotations.
 
     Attributes:
-        layout: Its CPUs; None if they are unknown or invalid.
+        layout: Its CPUs; None if the node does not report them or they are invalid.
         reserved: CPUs that pods never get.
         zones: Zone -> allocatable amounts, without reserved CPUs, amplified.
         ratio: Amplification ratio of the CPU of its zones; at most 1 means none.
@@ -75,7 +75,7 @@ class NodeHardware:
 
     @property
     def is_imposing(self) -> bool:
-        """Whether the node treats pods differently that ask for nothing special."""
+        """Return whether the node imposes a CPU or NUMA policy on all of its pods."""
         return (
             self.bind_policy is not NodeCpuBindPolicy.NONE
             or self.policy is not TopologyPolicy.NONE
@@ -89,7 +89,12 @@ UNKNOWN: Final = NodeHardware()
 
 
 def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardware:
-    """Return what the node and its NodeResourceTopology say. Invalid annotations count as absent, each on its own."""
+    """Return the hardware and CPU policies of a node. Each invalid annotation counts as absent.
+
+    Args:
+        node: The node object.
+        topology: Its NodeResourceTopology; None if there is none.
+    """
     labels, own = node.metadata.labels, node.metadata.annotations
     reported = {} if topology is None else topology.metadata.annotations
     layout = cpu_layout(reported.get(keys.CPU_TOPOLOGY, ""))

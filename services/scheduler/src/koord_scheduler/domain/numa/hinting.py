@@ -29,11 +29,11 @@ def zone_hints(
     *,
     most_zones: int | None = None,
 ) -> dict[str, list[Hint]]:
-    """Return the hints of each requested resource that some zone reports.
+    """Return resource -> hints (sets of zones that satisfy the pod), for requested resources that zones report.
 
     Args:
         node: The node; it has zones.
-        requests: What the pod asks for, not amplified.
+        requests: What the pod requests, not amplified.
         binding: How it binds CPUs; None if it does not.
         policy: Under Restricted every feasible set of zones is preferred.
         strategy: Scores sets of zones.
@@ -60,7 +60,15 @@ def zone_hints(
 def zone_score(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, zones: Zones, strategy: Strategy
 ) -> int:
-    """Return how good a set of zones looks once the pod is there, 0..100."""
+    """Return a score 0..100 for the set of zones, by their use after the pod is added.
+
+    Args:
+        node: The node.
+        requests: What the pod requests, not amplified.
+        binding: How it binds CPUs; None if it does not.
+        zones: The zones, one bit per zone.
+        strategy: The scoring strategy.
+    """
     total = weights = 0
     ids = ids_of(zones)
     for name, weight in strategy.weights:
@@ -79,5 +87,8 @@ def zone_score(
 
 
 def amplified_request(resource: str, amount: int, binding: Binding | None, ratio: float) -> int:
-    """Return what a pod weighs on an amplified node: bound CPUs are physical."""
+    """Return the amount that a request counts on a node with an amplification ratio.
+
+    CPU that is bound is multiplied by the ratio, because bound CPUs are physical. Other requests stay.
+    """
     return amplify(amount, ratio) if resource == CPU and binding is not None else amount

@@ -34,7 +34,7 @@ class _NumaTopologySpec(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a pod asks for beyond amounts.
+    """What a pod requests of CPUs and NUMA zones besides amounts, read from its labels and annotations.
 
     Attributes:
         binding: How it binds CPUs.
@@ -50,7 +50,7 @@ class Wish:
 
 
 def asks(pod: Pod) -> bool:
-    """Return whether the pod asks for CPUs or zones itself."""
+    """Return whether the pod itself requests bound CPUs or NUMA alignment, by QoS class, label or annotation."""
     meta = pod.metadata
     return (
         meta.labels.get(keys.QOS_CLASS) in _BINDING
@@ -60,7 +60,7 @@ def asks(pod: Pod) -> bool:
 
 
 def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
-    """Return what a pod asks for; None if it asks for nothing.
+    """Return what a pod requests of CPUs and NUMA zones besides amounts; None if it requests nothing of this.
 
     Args:
         pod: The pod.

@@ -23,7 +23,7 @@ _EXCLUSIVE = {str(policy): policy for policy in ExclusivePolicy}
 
 
 class Taken(NamedTuple):
-    """What one pod has.
+    """The CPUs and zone amounts that one pod holds on its node.
 
     Attributes:
         cpus: CPUs that are bound to it.
@@ -37,7 +37,10 @@ class Taken(NamedTuple):
 
 
 def taken_of(allocation: Allocation) -> Taken:
-    """Return what an allocation takes. Invalid CPUs, zones and amounts of another scheduler take nothing."""
+    """Return the CPUs and zone amounts in an allocation.
+
+    Invalid CPUs, zones and amounts of another scheduler are left out.
+    """
     zones: dict[int, dict[str, int]] = {}
     for zone in allocation.zones:
         for name, amount in zone.amounts.items():
@@ -49,13 +52,13 @@ def taken_of(allocation: Allocation) -> Taken:
 
 
 class NodeBook:
-    """The account of one node.
+    """The hardware of one node, and which CPUs and zone amounts its pods hold.
 
     Attributes:
-        hardware: What the node has.
-        pods: Uid -> what the pod has.
+        hardware: CPUs, zones and policies of the node.
+        pods: Uid -> what the pod holds.
         bound: CPUs that are bound to pods.
-        allocated: Zone -> amounts; without zeros.
+        allocated: Zone -> amounts that pods hold; without zeros.
     """
 
     __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods")
@@ -70,12 +73,12 @@ class NodeBook:
 
     @property
     def free(self) -> CpuMask:
-        """CPUs that may be bound."""
+        """Return the CPUs that may be bound to a further pod."""
         layout = self.hardware.layout
         return 0 if layout is None else layout.cpus & ~self.hardware.reserved & ~self.bound
 
     def take(self, uid: str, taken: Taken) -> None:
-        """Count a pod; it replaces what the pod had."""
+        """Count what a pod holds; it replaces what was counted for the pod."""
         if uid in self.pods:
             self.give(uid)
         self.pods[uid] = taken
@@ -91,7 +94,7 @@ class NodeBook:
                 of_zone[name] = of_zone.get(name, 0) + amount
 
     def give(self, uid: str) -> Taken | None:
-        """Stop counting a pod, and return what it had; None if it was not counted."""
+        """Stop counting a pod, and return what it held; None if it was not counted."""
         taken = self.pods.pop(uid, None)
         if taken is None:
             return None
@@ -123,10 +126,11 @@ class NodeBook:
         return {cpu: self._counts.get(cpu, 1) for cpu in cpus_in(self.bound)}
 
     def zones(self, *, most_allocated: bool) -> NodeZones:
-        """Return the node as the allocating functions see it.
+        """Return free CPUs and amounts of the node in the form that allocation needs.
 
         Args:
-            most_allocated: Order of CPUs on nodes without label numa-allocate-strategy.
+            most_allocated: Order of CPUs on nodes without label numa-allocate-strategy: True puts units with the fewest
+                free CPUs first.
         """
         hardware = self.hardware
         return NodeZones(
@@ -141,7 +145,7 @@ class NodeBook:
         )
 
     def exclusive_cpus(self) -> tuple[tuple[ExclusivePolicy, CpuMask], ...]:
-        """Return the CPUs of pods with each exclusive policy, for policies that pods have."""
+        """Return (exclusive policy, CPUs of the pods with this policy), for the policies that pods on the node have."""
         if not self._exclusive:
             return ()
         exclusive: dict[ExclusivePolicy, CpuMask] = {}
@@ -154,11 +158,11 @@ class NodeBook:
 
 
 def zone_statuses(node: NodeZones, cpusets: Mapping[str, CpuMask]) -> dict[int, ZoneStatus]:
-    """Return for each zone which pods with bound CPUs it has.
+    """Return zone -> whether it has pods with bound CPUs, and whether these span zones.
 
     Args:
         node: The node.
-        cpusets: Uid -> CPUs that the pod has.
+        cpusets: Uid -> CPUs that are bound to the pod.
 
     Source: scheduler-fine-grained spec, 1.7 (exclusive check).
     """

@@ -20,11 +20,11 @@ def reserved_cpus(
     kubelet: KubeletCpuManagerPolicy,
     allocs: Iterable[KubeletCpus],
 ) -> CpuMask:
-    """Return the CPUs that pods never get.
+    """Return the CPUs of a node that the scheduler never binds to pods.
 
     Args:
         layout: The CPUs of the node.
-        annotations: With the node reservation and the CPUs of system QoS; invalid ones count as absent.
+        annotations: Node reservation and CPUs of system QoS; invalid ones count as absent.
         kubelet: CPU manager policy of the kubelet.
         allocs: Pods whose CPUs the kubelet manages.
     """
@@ -37,7 +37,10 @@ def reserved_cpus(
 
 
 def node_reserved_cpus(layout: CpuLayout, annotations: Mapping[str, str]) -> str:
-    """Return the CPU list of the node reservation; an amount becomes CPUs as the agent chooses them."""
+    """Return the CPUs of the node reservation as a Linux list.
+
+    If the reservation is an amount, the CPUs are chosen as the agent chooses them.
+    """
     reservation = node_reservation(annotations)
     if reservation.reserved_cpus or num_reserved_cpus(reservation):
         return reported_reserved_cpus(reservation, CpuTopology(layout.places))

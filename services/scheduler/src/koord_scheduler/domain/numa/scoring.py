@@ -16,10 +16,10 @@ MAX_SCORE: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A scoring strategy.
+    """A scoring strategy for nodes or zones: which resources count, and whether more use is better.
 
     Attributes:
-        most_allocated: Whether fuller is better.
+        most_allocated: True if a higher use gives a higher score.
         weights: Resource -> weight, in order.
     """
 
@@ -30,9 +30,9 @@ class Strategy:
         """Return a score within 0..100; 0 if no resource counts.
 
         Args:
-            used: What is taken, with the pod.
-            capacity: What there is.
-            requests: What the pod asks for: other resources than the native ones count only if it does.
+            used: Used amounts, with the pod.
+            capacity: Allocatable amounts.
+            requests: What the pod requests: resources other than cpu and memory count only if it requests them.
         """
         total = weights = 0
         for name, weight in self.weights:
@@ -44,6 +44,11 @@ class Strategy:
         return total // weights if weights else 0
 
     def part(self, used: int, limit: int) -> int:
-        """Return the score of one resource, 0..100; `limit` is above 0."""
+        """Return the score of one resource, 0..100.
+
+        Args:
+            used: Used amount, with the pod.
+            limit: Allocatable amount, above 0.
+        """
         taken = min(used, limit)
         return (taken if self.most_allocated else limit - taken) * MAX_SCORE // limit

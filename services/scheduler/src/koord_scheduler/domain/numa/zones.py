@@ -26,17 +26,17 @@ from koord_scheduler.domain.topology_hints.hints import Zones, ids_of, zones_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeZones:
-    """CPUs and zones of one node at one moment.
+    """The allocatable and used CPUs and zone amounts of one node at one moment: the input of an allocation.
 
     Attributes:
-        layout: Its CPUs; None if they are unknown.
+        layout: Its CPUs; None if the node does not report them.
         allocatable: Zone -> amounts; empty if the node reports no zones. CPU is amplified.
         allocated: Zone -> amounts of the pods that recorded zones, not amplified.
         bound: CPUs that are bound to pods.
         free: CPUs that may be bound.
         use: Exclusive policies and reference counts of bound CPUs.
         ratio: Amplification ratio of CPU.
-        most_allocated: Whether units with the fewest free CPUs are used first.
+        most_allocated: Whether cores, zones and sockets with the fewest free CPUs are used first.
     """
 
     layout: CpuLayout | None
@@ -51,7 +51,7 @@ class NodeZones:
 
     @property
     def zones(self) -> Zones:
-        """All zones."""
+        """Return all zones of the node, one bit per zone."""
         return zones_of(self.allocatable)
 
     def reports(self, resource: str) -> bool:
@@ -59,7 +59,7 @@ class NodeZones:
         return any(resource in amounts for amounts in self.allocatable.values())
 
     def candidates(self, binding: Binding) -> CpuMask:
-        """Return the CPUs that a binding may use: those that a required policy leaves of the free ones."""
+        """Return the free CPUs that a pod may get. A required bind policy leaves whole cores, or one CPU per core."""
         if not binding.is_required or self.layout is None:
             return self.free
         kept = self._kept.get(binding.policy)
@@ -70,7 +70,7 @@ class NodeZones:
         return kept
 
     def available(self, zone: int, resource: str) -> int:
-        """Return what a zone has left of a resource: milli-cores for CPU, amplified, else units."""
+        """Return the free amount of a resource in a zone: amplified milli-cores for CPU, else units."""
         key = (zone, resource)
         kept = self._kept.get(key)
         if kept is not None:
@@ -84,7 +84,10 @@ class NodeZones:
         return kept
 
     def available_to(self, zone: int, resource: str, binding: Binding | None) -> int:
-        """Return the same for a pod: a required bind policy leaves only whole CPUs or cores."""
+        """Return the free amount of a resource in a zone for a pod.
+
+        A required bind policy leaves only whole CPUs or cores.
+        """
         left = self.available(zone, resource)
         if resource == CPU and binding is not None and binding.is_required:
             left = min(left, 1000 * self._cpus_of(zone, self.candidates(binding)))
@@ -97,7 +100,7 @@ class NodeZones:
 
 
 class Allocated(NamedTuple):
-    """What a pod gets.
+    """The CPUs and zone amounts that an allocation gives to a pod.
 
     Attributes:
         cpus: CPUs that are bound to it.
@@ -109,7 +112,7 @@ class Allocated(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """Why an allocation is impossible."""
+    """Why a node cannot satisfy a pod, as phrases for users."""
 
     reasons: tuple[str, ...]
 
@@ -117,13 +120,16 @@ class Shortage(NamedTuple):
 def allocate(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones | None
 ) -> Allocated | Shortage:
-    """Allocate zones and CPUs inside an affinity, without changing anything.
+    """Choose CPUs and zone amounts for a pod inside an affinity. Nothing is changed.
 
     Args:
         node: The node.
-        requests: What the pod asks for, not amplified.
+        requests: What the pod requests, not amplified.
         binding: How it binds CPUs; None if it does not.
-        affinity: Zones to use; None: no zones are recorded, and CPUs come from the whole node.
+        affinity: Zones to use, one bit per zone; None: no zones are recorded, and CPUs come from the whole node.
+
+    Returns:
+        The CPUs and amounts, or why they cannot be allocated.
     """
     split = {} if affinity is None else _split(node, requests, binding, affinity)
     if isinstance(split, Shortage):
@@ -135,7 +141,7 @@ def allocate(
 
 
 def shortage(node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones) -> Shortage | None:
-    """Return why `allocate` is impossible, without choosing CPUs; None if it is possible."""
+    """Return why `allocate` would fail with these arguments, without choosing CPUs; None if it would succeed."""
     split = _split(node, requests, binding, affinity)
     if isinstance(split, Shortage) or binding is None or node.layout is None:
         return split if isinstance(split, Shortage) else None
@@ -246,7 +252,7 @@ def _request(node: NodeZones, binding: Binding, count: int) -> CpuRequest:
 
 
 def sums(amounts: Iterable[Mapping[str, int]]) -> Amounts:
-    """Return the sum of amounts, resource by resource."""
+    """Return resource -> sum over all of the amounts."""
     total: Amounts = {}
     for each in amounts:
         for name, amount in each.items():

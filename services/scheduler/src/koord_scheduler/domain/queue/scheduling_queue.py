@@ -212,10 +212,9 @@ class SchedulingQueue:
         return self._room.subjects()
 
     def retry_later(self, uid: str, now: float) -> float:
-        """Move a pod to the back-off queue, because its attempt failed for a reason that no event changes.
+        """Move a pod to the back-off queue, because no event changes the reason of its failure.
 
-        Returns:
-            The end of the back-off in seconds of the run's clock.
+        Return the back-off's end.
         """
         pod = self._pods[uid]
         self._came = Came.FAILED

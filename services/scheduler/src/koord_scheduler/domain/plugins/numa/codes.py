@@ -1,7 +1,7 @@
-"""Codes of the filter and what they mean in words.
+"""Filter codes of NodeNUMAResource and what they mean in words.
 
-A code has the kind of the refusal in its lowest bits, then the CPUs per core, then a number that depends on the kind: a
-bit for each short resource, or the place of a reason in a list.
+A code has the kind of the refusal in its lowest bits, then the CPUs per core, then a number that depends on the kind:
+a bit for each short resource, or the index of a reason in a list.
 
 Source: scheduler-fine-grained spec, 1.3 to 1.9.
 """
@@ -25,7 +25,7 @@ MOST_BITS: Final = 30
 
 
 class Kind(IntEnum):
-    """Why a node is refused."""
+    """The kind of reason for which NodeNUMAResource refuses a node."""
 
     PASSES = 0
     POLICY_MISMATCH = 1
@@ -60,23 +60,29 @@ KINDS_OF_TEXT: Final[Mapping[str, Kind]] = {text: Kind(kind) for kind, text in _
 
 
 def code_of(kind: int, per_core: int = 0, number: int = 0) -> int:
-    """Return the code of a refusal."""
+    """Return the filter code of a refusal.
+
+    Args:
+        kind: Why the node is refused.
+        per_core: CPUs per core of the node, if the reason needs them.
+        number: A bit for each short resource, or the index of a reason, depending on the kind.
+    """
     return kind | min(per_core, (1 << CORE_BITS) - 1) << KIND_BITS | number << NUMBER_SHIFT
 
 
 def kind_of(code: int) -> int:
-    """Return the kind of a code."""
+    """Return the kind of refusal that a filter code contains."""
     return code & ((1 << KIND_BITS) - 1)
 
 
 def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None, exact: list[str]) -> tuple[str, ...]:
-    """Return the reasons of a code.
+    """Return what a filter code means, as phrases for users.
 
     Args:
         code: The code.
         amounts: What the pod requests, in the order of the bits.
         policy: How CPUs would be bound, as far as the pod itself says so.
-        exact: Reasons of the exact decision, by their numbers.
+        exact: Reasons of the exact decision, by their numbers in codes.
     """
     kind, per_core, number = kind_of(code), code >> KIND_BITS & ((1 << CORE_BITS) - 1), code >> NUMBER_SHIFT
     cpus = amounts.get(CPU, 0) // 1000
@@ -96,7 +102,7 @@ def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None,
 
 
 def whole_cores(cpus: int, per_core: int) -> int:
-    """Return the number of cores that have so many CPUs."""
+    """Return the number of cores that `cpus` CPUs fill, rounded up."""
     return -(-cpus // max(1, per_core))
 
 
@@ -106,7 +112,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def needed_text(resource: str, amount: int, policy: BindPolicy | None, per_core: int) -> str:
-    """Return what a pod needs of a resource in words."""
+    """Return in words what a pod needs of a resource, for example "2 whole cores" or "1500m cpu"."""
     if resource == CPU and policy is BindPolicy.FULL_PCPUS and amount % 1000 == 0:
         return counted(whole_cores(amount // 1000, per_core), "whole core")
     return f"{amount_text(resource, amount)} {resource}"

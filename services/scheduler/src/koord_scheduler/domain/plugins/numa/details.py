@@ -11,13 +11,13 @@ from koord_scheduler.domain.plugins.numa.need import Need
 
 
 def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
-    """Return what the node has of what is short; "" if numbers say nothing.
+    """Return a sentence with the numbers of CPUs or amounts that a refusing node has; "" if numbers do not explain it.
 
     Args:
         need: What the pod needs.
-        code: Why the node refuses it.
-        books: The accounts.
-        row: The node.
+        code: Filter code of the node.
+        books: What pods hold of CPUs and zones on all nodes.
+        row: Position of the node.
     """
     columns, kind = books.columns, kind_of(code)
     match kind:

@@ -45,7 +45,7 @@ _NONE, _BEST_EFFORT, _RESTRICTED, _SINGLE = (POLICIES.index(policy) for policy i
 
 
 class Judge:
-    """Judges nodes for one plugin.
+    """The filter of NodeNUMAResource: decides which nodes have the CPUs and zone amounts that a pod needs.
 
     Attributes:
         exact_reasons: Reasons of exact decisions, by the numbers in codes.
@@ -62,7 +62,7 @@ class Judge:
     # --- many nodes --------------------------------------------------------------------------------------------------
 
     def codes(self, need: Need, rows: Rows) -> IntArray:
-        """Return a code for each row, int64 (K,): 0 passes."""
+        """Return a filter code for each node at `rows`, int64 (K,): 0 passes."""
         columns, binding = self._books.columns, need.binding
         milli, count = binding.milli, binding.milli // 1000
         per_core, imposed, policy = columns.per_core[rows], columns.bind_policy[rows], columns.policy[rows]
@@ -166,7 +166,7 @@ class Judge:
     # --- one node ----------------------------------------------------------------------------------------------------
 
     def row_codes(self, need: Need) -> Callable[[int], int]:
-        """Return the function from a row to its code."""
+        """Return a function from a node's position to its filter code."""
         books, known = self._books, dict[int, tuple[NodeHardware, int, Terms | None]]()
 
         def code(row: int) -> int:

@@ -30,16 +30,16 @@ _MOST_ENUMERATED: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """What pods of one class need.
+    """What pods of one class need of CPUs and NUMA zones, whatever the node.
 
     Attributes:
         pod: The class.
         binding: How they bind CPUs.
         policy: Their own topology policy.
         is_exclusive: Whether they must not share zones with pods that span zones, or the reverse.
-        is_asked: Whether they ask for CPUs or zones themselves; only then nodes are scored.
-        amounts: Resource -> amount, above 0.
-        providers: Plugins that have hints for them.
+        is_asked: Whether they request bound CPUs or zones themselves; only then nodes are scored.
+        amounts: Resource -> requested amount, above 0.
+        providers: Plugins that have NUMA hints for them.
     """
 
     pod: PodClass
@@ -52,7 +52,7 @@ class Need:
 
 
 class Terms(NamedTuple):
-    """What applies to a pod on a node.
+    """The policies that apply to a pod on one node, from the pod and the node together.
 
     Attributes:
         policy: Topology policy.
@@ -64,12 +64,12 @@ class Terms(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What a pod gets on a node.
+    """The CPUs and zones that a pod would get on one node.
 
     Attributes:
-        terms: What applies there.
-        affinity: Zones that it is aligned to; None: it is not.
-        allocated: CPUs and amounts.
+        terms: The policies that apply there.
+        affinity: Zones from which its resources come, one bit per zone; None: no alignment.
+        allocated: CPUs and amounts per zone.
     """
 
     terms: Terms
@@ -78,7 +78,7 @@ class Planned(NamedTuple):
 
 
 def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
-    """Return what applies to a pod on a node, or why it can never be there."""
+    """Return the policies that apply to a pod on a node, or a sentence that tells why the pod can never run there."""
     if TopologyPolicy.NONE not in (need.policy, hardware.policy) and need.policy is not hardware.policy:
         return POLICY_MISMATCH
     policy = hardware.policy if need.policy is TopologyPolicy.NONE else need.policy
@@ -91,13 +91,16 @@ def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
 
 
 def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned | str:
-    """Decide on zones and CPUs of a pod on a node, or say why it cannot be there. Nothing is changed.
+    """Choose zones and CPUs of a pod on a node. Nothing is changed.
 
     Args:
         need: What the pod needs.
-        row: The node.
-        books: The accounts of all nodes.
+        row: Position of the node.
+        books: What pods hold of CPUs and zones on all nodes.
         strategy: Scores sets of zones.
+
+    Returns:
+        The CPUs and zones, or a sentence that tells why the pod cannot get them.
     """
     book = books.book(row)
     terms = terms_on(need, book.hardware)
@@ -134,9 +137,13 @@ def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned 
 
 
 def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None) -> list[int]:
-    """Return the zones of a node that have everything by themselves, ascending.
+    """Return the zones of a node that could each satisfy the whole pod alone, ascending.
 
-    Counts decide; the answer is that of a trial allocation in each zone (tested).
+    Args:
+        need: What the pod needs.
+        row: Position of the node.
+        books: What pods hold of CPUs and zones on all nodes.
+        binding: How CPUs are bound there; None if they are not.
     """
     columns, hardware = books.columns, books.book(row).hardware
     reported = [
@@ -169,9 +176,10 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
 def best_single_zone(
     need: Need, row: int, books: NumaBooks, node: NodeZones, binding: Binding | None, strategy: Strategy
 ) -> tuple[int, int] | None:
-    """Return the zone that a merge of hints would choose among those that have everything, and its score.
+    """Return (zone, score) that merging hints would choose among the zones that satisfy the pod alone.
 
-    None: there is none, or other plugins or no reported resource at all make a merge necessary.
+    None: there is no such zone, or a merge is necessary because other plugins give hints or no zone reports a
+    requested resource.
     """
     if need.providers or not any(node.reports(resource) for resource in need.amounts):
         return None

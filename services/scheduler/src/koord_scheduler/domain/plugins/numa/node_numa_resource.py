@@ -56,9 +56,9 @@ from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 
 class NodeNUMAResource:
-    """Filter, score and reservation of CPUs and NUMA zones.
+    """The plugin NodeNUMAResource: binds CPUs to pods and aligns their resources to NUMA zones.
 
-    It concerns pods that ask for them. As soon as a node imposes a policy on all of its pods, it concerns all pods.
+    It concerns pods that request this. As soon as a node imposes a policy on all of its pods, it concerns all pods.
     """
 
     name = "NodeNUMAResource"
@@ -176,7 +176,7 @@ class NodeNUMAResource:
         return self._scores.row_scores(need) if need.is_asked else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """As it is."""
+        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
@@ -212,7 +212,7 @@ class NodeNUMAResource:
 
 
 def allocation_of(planned: Planned) -> Allocation:
-    """Return what a pod gets as a fact."""
+    """Return the chosen CPUs and zones as an `Allocation`, which is part of the placement."""
     binding, (cpus, zones) = planned.terms.binding, planned.allocated
     if not cpus and not zones:
         return NOTHING
@@ -226,7 +226,7 @@ def allocation_of(planned: Planned) -> Allocation:
 
 
 def kind_of_many(codes: IntArray) -> IntArray:
-    """Return the kinds of codes, int64 (K,)."""
+    """Return the kind of refusal in each filter code, int64 (K,)."""
     return np.bitwise_and(codes, kind_of(-1))
 
 

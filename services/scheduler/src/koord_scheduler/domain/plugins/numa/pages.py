@@ -12,7 +12,7 @@ from koord_scheduler.domain.numa.node_book import NodeBook
 
 
 def describe_node(book: NodeBook) -> dict[str, object]:
-    """Return the pods with CPUs or zones, the CPUs that they have, and what the node offers, as a JSON value."""
+    """Return the debug page of a node as a JSON value: pods that hold CPUs or zones, and what the node offers."""
     hardware, layout = book.hardware, book.hardware.layout
     counts = book.counts()
     exclusive: dict[int, str] = {}

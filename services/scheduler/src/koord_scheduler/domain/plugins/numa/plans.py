@@ -19,10 +19,10 @@ _MOST_KINDS: Final = 64
 
 
 class Plans:
-    """Exact decisions of one plugin.
+    """Caches exact decisions about CPUs and zones for all nodes in the same state.
 
     Args:
-        books: The accounts of all nodes.
+        books: What pods hold of CPUs and zones on all nodes.
         strategy: Scores sets of zones.
     """
 
@@ -34,17 +34,17 @@ class Plans:
         self._kind_of: dict[int, tuple[NodeHardware, int]] = {}
 
     def plan(self, need: Need, row: int) -> Planned | str:
-        """Return what `need.plan` returns."""
+        """Return the CPUs and zones that the pod would get on the node at position `row`, or why it cannot get them."""
         return self.kept("plan", need, row, lambda: plan(need, row, self._books, self._strategy))
 
     def kept(self, question: str, need: Need, row: int, answer: Callable[[], T]) -> T:
-        """Return an answer that depends on the state of the node alone, computed if no node in this state has had it.
+        """Return a result that depends on the state of the node alone, from a cache shared by nodes in the same state.
 
         Args:
-            question: What is asked; each question has answers of one type.
+            question: Name of the computation; each name has results of one type.
             need: What the pod needs.
-            row: The node.
-            answer: Computes the answer.
+            row: Position of the node.
+            answer: Computes the result if it is not in the cache.
         """
         book = self._books.book(row)
         kind = self._kind(row, book.hardware)

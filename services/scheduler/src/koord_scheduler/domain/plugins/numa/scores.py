@@ -22,7 +22,7 @@ NO_SCORE: Final = 0
 
 
 class Scores:
-    """Scores nodes for one plugin."""
+    """The score of NodeNUMAResource for pods that bind CPUs or name a topology policy."""
 
     def __init__(
         self, nodes: NodeColumns, books: NumaBooks, strategy: Strategy, zone_strategy: Strategy, plans: Plans
@@ -35,12 +35,12 @@ class Scores:
         self._columns = {name: nodes.column(name) for name, _ in strategy.weights}
 
     def scores(self, need: Need, rows: Rows) -> IntArray:
-        """Return a score for each row, int64 (K,)."""
+        """Return a score within 0..100 for each node at `rows`, int64 (K,)."""
         score = self.row_scores(need)
         return np.array([score(row) for row in row_list(rows)], np.int64)
 
     def row_scores(self, need: Need) -> Callable[[int], int]:
-        """Return the function from a row to its score."""
+        """Return a function from a node's position to its score."""
         books = self._books
 
         def score(row: int) -> int:

@@ -56,7 +56,7 @@ from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hints, Zones, 
 
 
 class DeviceShare:
-    """Gives pods GPUs, RDMA devices and FPGAs, whole or in part."""
+    """The plugin DeviceShare: allocates GPUs, RDMA devices and FPGAs to pods, whole or in part."""
 
     name = "DeviceShare"
     extension_points = (
@@ -258,7 +258,7 @@ class DeviceShare:
     # --- alignment to NUMA nodes -------------------------------------------------------------------------------------
 
     def gives_hints(self, pod: PodClass) -> bool:
-        """Return whether the NUMA nodes matter to the devices of pods like this."""
+        """Return whether pods of this class request devices whose NUMA node matters."""
         return self._is_aligned and self._asked(pod) is not None
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:

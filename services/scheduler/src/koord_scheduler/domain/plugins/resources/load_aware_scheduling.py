@@ -39,7 +39,10 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class LoadAwareScheduling:
-    """Refuses nodes with high usage and prefers nodes with low usage. It follows reports and pods on nodes."""
+    """The plugin LoadAwareScheduling: refuses nodes with high usage and prefers nodes with low usage.
+
+    It reads usage reports, and estimates the usage of pods placed since the last report.
+    """
 
     name = "LoadAwareScheduling"
     extension_points = (
@@ -82,7 +85,7 @@ class LoadAwareScheduling:
         self.load.off_node(row)
 
     def reported(self, node: str, report: NodeUsageReported | None) -> None:
-        """Record a report of a node. None removes the last one."""
+        """Record the last usage report of a node; None removes it."""
         if report is None:
             self._reports.pop(node, None)
         else:
@@ -153,7 +156,7 @@ class LoadAwareScheduling:
         return None if score is None else self._shared.of(nodes, load, lambda: score)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """As it is."""
+        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def _load_of(self, pod: PodClass) -> PodLoad:
@@ -161,9 +164,16 @@ class LoadAwareScheduling:
 
 
 def assigned(pod_info: PodInfo, pod: Pod, load: PodLoad, args: LoadAwareSchedulingArgs) -> AssignedPod:
-    """Return the pod as the load of its node counts it.
+    """Return what LoadAwareScheduling keeps of a pod that counts on a node.
 
-    The pod counts from the time of its condition PodScheduled, otherwise from when it became known here.
+    The pod counts from the time of its condition PodScheduled; without it, from when it came to the node in this
+    scheduler.
+
+    Args:
+        pod_info: The pod as it counts on the node.
+        pod: Its object.
+        load: Its estimated usage.
+        args: Arguments of the plugin.
 
     Source:
         scheduler-core spec, 7.3

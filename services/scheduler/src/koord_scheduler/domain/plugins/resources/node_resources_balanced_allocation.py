@@ -50,7 +50,7 @@ class NodeResourcesBalancedAllocation:
         return self._shared.of(nodes, items, lambda: balanced(nodes, items)) if items else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """As it is."""
+        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int], ...]:

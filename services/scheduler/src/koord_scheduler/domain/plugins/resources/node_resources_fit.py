@@ -52,10 +52,13 @@ class _Item(NamedTuple):
 
 
 class RestoredAmounts(Protocol):
-    """Amounts of nodes that are free for some pods only, such as those of Reservations."""
+    """A plugin that knows amounts of nodes which are free for some pods only, such as those that Reservations hold."""
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
-        """Return row -> column -> amount that pods of a class may use besides the free one; None for most classes."""
+        """Return node position -> resource column -> amount that pods of the class may use in addition to what is free.
+
+        None for classes without such amounts.
+        """
         ...
 
 
@@ -156,7 +159,7 @@ class NodeResourcesFit:
         return self._shared.of(nodes, tuple(terms), lambda: allocated(nodes, terms, is_least=is_least))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """As it is."""
+        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
@@ -174,10 +177,11 @@ class NodeResourcesFit:
         return checks
 
     def ignores(self, resource: str) -> bool:
-        """Return whether the filter ignores the resource. Only those with a domain outside kubernetes.io can be.
+        """Return whether the filter does not compare this resource.
 
-        It always ignores `koordinator.sh/gpu.shared`. Admission adds this number of cards to every pod with GPUs, nodes
-        offer it only with a gate, and DeviceShare compares it with the cards themselves.
+        The configuration can exclude resources with a domain outside kubernetes.io. `koordinator.sh/gpu.shared` is
+        always excluded: admission adds this number of cards to every pod with GPUs, nodes offer it only with a gate,
+        and DeviceShare compares it with the cards themselves.
         """
         if not can_be_ignored(resource):
             return False

@@ -67,7 +67,7 @@ class NodeResourcesFitPlus:
         return total // weights if weights else np.full(len(rows), MAX_SCORE, np.int64)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """As it is."""
+        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:

@@ -41,5 +41,5 @@ class ScarceResourceAvoidance:
         return np.where(avoided == different, MAX_SCORE, avoided * MAX_SCORE // np.maximum(different, 1))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """As it is."""
+        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw

@@ -16,10 +16,10 @@ _MOST_SHARED: Final = 1024
 
 
 class SharedScores:
-    """Scores of single rows that all classes of pods with the same terms share.
+    """Caches scores of single nodes for all classes of pods that a score does not distinguish.
 
-    Each function keeps its answer about a row until the load of the row changes. So many classes of pods that differ
-    only in what other plugins read cost one evaluation for each changed row.
+    Each function keeps its result for a node until the load of the node changes. So classes of pods that differ only
+    in what other plugins read cost one evaluation for each changed node.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,13 @@ class SharedScores:
         self._functions: dict[Hashable, RowFunction] = {}
 
     def of(self, nodes: NodeColumns, terms: Hashable, made: Callable[[], RowFunction]) -> RowFunction:
-        """Return the function of the terms, which `made` makes if it is new."""
+        """Return the function from a node's position to its score that belongs to `terms`.
+
+        Args:
+            nodes: All nodes.
+            terms: Everything of a pod on which the score depends.
+            made: Creates the function if these terms are new.
+        """
         if nodes is not self._nodes or len(self._functions) >= _MOST_SHARED:
             self._nodes = nodes
             self._functions.clear()
@@ -62,12 +68,12 @@ def _remembered(nodes: NodeColumns, score: RowFunction) -> RowFunction:
 def lacking(
     nodes: NodeColumns, checks: Sequence[tuple[int, int, int]], restored: Mapping[int, Mapping[int, int]] | None = None
 ) -> RowFunction:
-    """Return a function from a row to the bits of the resources that are short.
+    """Return a function from a node's position to a filter code with a bit for each resource that is short.
 
     Args:
         nodes: All nodes.
-        checks: (bit, column, amount) of each resource.
-        restored: Row -> column -> amount that the pod may use besides the free one; None: nothing.
+        checks: (bit, resource column, amount) of each resource that is compared.
+        restored: Node position -> resource column -> amount that the pod may use besides what is free; None: nothing.
     """
 
     def code(row: int) -> int:
@@ -92,12 +98,13 @@ def lacking(
 
 
 def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowFunction:
-    """Return a function from a row to its score by the free share (LeastAllocated) or the taken one (MostAllocated).
+    """Return a function from a node's position to its score by free (LeastAllocated) or used (MostAllocated) amounts.
 
     Args:
         nodes: All nodes.
-        items: (column, row of `NodeColumns.non_zero`, amount, weight) of each resource; -1: real requests count.
-        is_least: Whether the free share counts.
+        items: (resource column, index in `NodeColumns.non_zero`, amount, weight) of each resource; index -1: requests
+            without defaults count.
+        is_least: True for LeastAllocated.
 
     Source:
         scheduler-core spec, 5.3
@@ -123,11 +130,11 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
 
 
 def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowFunction:
-    """Return a function from a row to its score by the difference between the used fractions of its resources.
+    """Return a function from a node's position to its score by how evenly its resources would be used.
 
     Args:
         nodes: All nodes.
-        items: (column, amount) of each resource.
+        items: (resource column, amount) of each resource.
 
     Source:
         scheduler-core spec, 5.3
