@@ -164,17 +164,18 @@ class Extensions:
         _add(self.callbacks, (kind, name), callback, f"a callback on {kind}")
 
     def add_state(self, name: str, state: State) -> None:
-        """Add a state of the node.
+        """Add a state of the node, which is read again and again.
 
-        Strategies read the last value as `look.states[name]`.
+        Strategies read the last value as `look.states[name]`, where the look is the snapshot of the node for a cycle.
         """
         _require_pace("a state", name, state.every_seconds)
         _add(self.states, name, state, "a state")
 
     def add_collector(self, name: str, collector: Collector) -> None:
-        """Add a collector.
+        """Add a collector, whose values become time series.
 
-        Strategies read its values as `look.metrics.last(Kind.EXTENSION, (name, metric, of))`.
+        Strategies read them as `look.metrics.last(Kind.EXTENSION, (name, metric, of))`, where the look is the
+        snapshot of the node for a cycle.
         """
         _require_pace("a collector", name, collector.every_seconds)
         _add(self.collectors, name, collector, "a collector")

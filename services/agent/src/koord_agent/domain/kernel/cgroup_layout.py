@@ -44,7 +44,8 @@ class HostApplication:
         name: Its name.
         qos: QoS class.
         priority: Priority class.
-        base: Base of its cgroup path, such as a QoS class; None if the NodeSLO has no cgroupPath.
+        base: Base of its cgroup path: CgroupRoot, Kubepods, KubepodsBurstable or KubepodsBesteffort; None if the
+            NodeSLO has no cgroupPath.
         parent_dir: Directory below the base, or empty.
         relative_path: Directory of the process below that, or empty.
     """

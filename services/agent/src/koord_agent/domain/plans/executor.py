@@ -29,7 +29,7 @@ class Update:
         file: The file.
         value: The value.
         merge: How the first pass loosens it.
-        cacheable: Whether the file need not be read again for a while after it was written.
+        cacheable: Whether the write may be skipped while `WriteCache` knows that the file has the value.
         reason: Reason for the audit log.
         asked: Proposed value before the parent's file limited it; None if it was not limited.
     """

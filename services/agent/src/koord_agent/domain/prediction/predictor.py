@@ -65,7 +65,7 @@ DEFAULTS: Final = PredictionSettings()
 
 
 class PeakPredictor:
-    """The usage models of one node: trains them, predicts with them, and says which have to be stored."""
+    """The usage models of one node: trains them, predicts with them, and selects those that have to be stored."""
 
     def __init__(self, settings: PredictionSettings = DEFAULTS) -> None:
         self._settings = settings

@@ -27,7 +27,7 @@ _PATH: Final = f"/apis/scheduling.koordinator.sh/v1alpha1/{PLURAL}"
 
 
 def status_document(status: ReservationStatus) -> Json:
-    """Return `status` of a Reservation object."""
+    """Return the field `status` of a Reservation object, as JSON, for a computed status."""
     return {
         "phase": status.phase,
         "nodeName": status.node,
@@ -50,7 +50,7 @@ def pending_reservation(view: ManagerView, name: str) -> list[Request]:
     """Return the request that writes the status of a Reservation, or that deletes a collected one; empty if up to date.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         name: Name of the object.
     """
     stored = view.custom(PLURAL, "", name)
@@ -90,7 +90,7 @@ class ReservationNames:
                     self._used[uid] = entry.allocation.reservation.uid
 
     def all(self) -> Iterable[str]:
-        """Return the names of all Reservations."""
+        """Return the names of all Reservations that the folded facts contain."""
         return self._names.values()
 
     def concerned(self, ref: AggregateRef, event: Event) -> list[str]:

@@ -56,17 +56,17 @@ class Mirrored:
 
     @property
     def api_version(self) -> str:
-        """API version such as `v1` or `apps/v1`."""
+        """API version of the resource, such as `v1` or `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def path(self) -> str:
-        """Path of the collection at the API server."""
+        """Path of the resource's collection in the API of the API server."""
         return collection_path(self, self.namespace)
 
     @property
     def name(self) -> str:
-        """Name in logs and metrics, such as `pods` or `configmaps(metadata.name=x)`."""
+        """Name of the resource in logs and metrics, such as `pods` or `configmaps(metadata.name=x)`."""
         return f"{self.plural}({self.field_selector})" if self.field_selector else self.plural
 
 

@@ -220,8 +220,8 @@ def health_draft(
         policy: The section slo-adjust-config.
         view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
-        look: The assessment of the node.
-        reported: Its weight after `guard`.
+        look: The assessment of the node with its inputs.
+        reported: Weight to publish, after the number of nodes with a lowered weight was limited.
     """
     before = look.published.health if look.published else None
     if look.found is None:

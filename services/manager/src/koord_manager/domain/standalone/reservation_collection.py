@@ -20,7 +20,7 @@ def collection_drafts(view: ManagerView, uid: str) -> list[Draft]:
     A Reservation that was created again with the name of a collected one stays.
 
     Args:
-        view: The cluster.
+        view: The folded state of the cluster.
         uid: Uid of the Reservation.
     """
     state = view.state.of_kind(ReservationState).get(uid)

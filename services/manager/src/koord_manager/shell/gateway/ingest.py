@@ -34,7 +34,7 @@ class Ingest:
     """Turns observed objects into facts, in the order of the list-watches' queue. Only one task may run it.
 
     Args:
-        changed: Called with (plural, name) if an object changed that this manager writes.
+        changed: Called with (plural, name) if an object changed that this manager itself writes, such as a NodeSLO.
 
     Attributes:
         known: Plural -> name -> object that this manager writes, as the API server has it.
