@@ -35,13 +35,17 @@ from koordcore.ports.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusSettings:
-    """Addresses and credentials with which a service reaches the log of its cluster.
+    """Addresses and credentials with which a service connects to the log of its cluster.
 
     Attributes:
-        urls: URLs of one or more servers.
+        urls: URLs of one or more NATS servers.
         cluster: Id of the Kubernetes cluster (letters, digits, `-`).
-        user: Name of the principal, for example "scheduler". It determines the inbox prefix.
-        nkey_seed_file: File with the seed. None: connect without authentication.
+        user: Name of the NATS user, for example "scheduler". It determines the inbox prefix.
+        instance: Name of this instance of the service.
+        nkey_seed_file: File with the secret key of the user. None: connect without authentication.
+        tls: Files for TLS; None: no TLS.
+        connect_seconds: Seconds after which the connection attempt is given up.
+        follower: Limits for reading streams.
     """
 
     urls: tuple[str, ...]
@@ -54,7 +58,7 @@ class BusSettings:
     follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
 
     def connection(self) -> ConnectionSettings:
-        """Return the settings of the connection."""
+        """Return the part of the settings that the NATS connection needs."""
         return ConnectionSettings(
             urls=self.urls,
             name=self.instance or self.user,

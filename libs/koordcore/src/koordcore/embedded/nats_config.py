@@ -15,7 +15,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPermissions:
-    """Subjects that a NATS user may publish to and subscribe to.
+    """Subjects that a NATS user may publish to and subscribe to, as allow and deny lists.
 
     An empty allow list allows nothing. A denied subject stays denied even if it is also allowed.
 

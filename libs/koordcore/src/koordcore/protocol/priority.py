@@ -29,9 +29,11 @@ class PriorityBand(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BandRange:
-    """Range of priority values of one Koordinator priority class. Both bounds are included.
+    """Range of priority values of one Koordinator priority class.
 
     Attributes:
+        lowest: Lowest value, included.
+        highest: Highest value, included.
         default: Value of pods of the class that have no value of their own.
     """
 

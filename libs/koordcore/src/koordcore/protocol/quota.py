@@ -30,6 +30,9 @@ class QuotaSpec:
         allow_lent: Whether other quotas may use what this quota does not use.
         tree_id: Id of the quota tree; "" for the default tree.
         is_root: Whether it is the root of its tree.
+        ignore_default_tree: For the root of a tree: whether its resources are not deducted from the default tree.
+        min: Resource -> guaranteed amount.
+        max: Resource -> largest amount that its pods may use.
         weight: Shared weight: the annotation, or max if the annotation is absent, invalid or all zero.
         namespaces: Namespaces whose pods use this quota.
         tree_total: Annotation total-resource of the root quota of a tree; None if absent.

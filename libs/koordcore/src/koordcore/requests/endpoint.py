@@ -54,6 +54,7 @@ class Endpoint(Generic[Q, A]):
         request: Type of the body of a request.
         answer: Type of the body of an answer.
         summary: One sentence for the AsyncAPI document.
+        prefers_standby: Whether an instance that does not lead answers if there is one.
     """
 
     service: str
@@ -70,12 +71,12 @@ class Endpoint(Generic[Q, A]):
 
     @property
     def standby_address(self) -> str:
-        """Subject of the standby instances after `koord.<cluster>.`."""
+        """Subject of the requests to instances that do not lead, without the prefix `koord.<cluster>.`."""
         return f"{self.address}_standby"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All subjects of the endpoint after `koord.<cluster>.`, in the order in which a caller tries them."""
+        """Subjects of the endpoint in the order in which a caller tries them, without the prefix `koord.<cluster>.`."""
         return (self.standby_address, self.address) if self.prefers_standby else (self.address,)
 
 

@@ -15,8 +15,10 @@ class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         uid: Uid of the pod.
         seq: Sequence in the stream of explanations.
+        type: Type of the event, for example `PodUnschedulable`.
         attempt: Number of the attempt; 0 for a pod that may not be attempted yet.
         based_on: Sequence of the last fact that the scheduler had folded.
+        traceparent: W3C trace context of the event.
         body: Body of the event as JSON text.
     """
 

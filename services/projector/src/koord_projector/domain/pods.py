@@ -49,12 +49,16 @@ class PodFacts(msgspec.Struct, frozen=True):
 
 
 class Episode(msgspec.Struct, kw_only=True):
-    """A part of a pod's life: one row of the table `pods`. Positions are sequences of facts; None: has not happened.
+    """A part of a pod's life: one row of the table `pods`. Inside an episode, each transition happens at most once.
+
+    The fields `..._seq` are the positions of the facts that submitted, placed, started, stopped or deleted the pod;
+    None: has not happened. The fields `..._at` are their RFC 3339 times.
 
     Attributes:
         uid: Uid of the pod.
         from_seq: Position at which the row begins to apply.
         to_seq: Position from which the next row applies; None: this is the newest row.
+        facts: Fields of the pod object that lists show.
         node: Node of the placement; "" without one.
         stored: Whether the table already has this row (its key is uid, from_seq).
     """

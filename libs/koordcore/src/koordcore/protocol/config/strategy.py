@@ -50,6 +50,9 @@ class SectionEntry:
     """An entry for selected nodes, merged with the defaults and the fields for the cluster.
 
     Attributes:
+        name: Name of the entry; "" if not set.
+        selector: Selects nodes by their labels.
+        strategy: The merged strategy.
         fell_back: Whether the entry was invalid. Its strategy is then that of the cluster.
     """
 

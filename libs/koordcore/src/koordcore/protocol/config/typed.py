@@ -45,15 +45,17 @@ def wire_name(attribute: str) -> str:
 class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
     """Rules for offering unused resources of a node to batch and mid pods, and for measuring usage.
 
-    Percent fields are whole percents of the node's capacity. A reclaim threshold may exceed 100.
+    Fields `..._percent` are whole percents of the node's capacity. A reclaim threshold may exceed 100.
     `batch_cpu_threshold_percent` and `batch_memory_threshold_percent` limit batch resources; None: no limit.
 
     Attributes:
         enable: Whether the node offers batch and mid resources.
         metric_windows_seconds: Lengths of the windows over which usage is aggregated.
+        cpu_reclaim_threshold_percent: Part of the node that all pods together may use; the rest is kept free.
         degrade_time_minutes: Age of the usage report after which batch and mid resources are withdrawn.
         update_time_threshold_seconds: Time after which the amounts are published again, even if they hardly changed.
         resource_diff_threshold: Share of the published amount that a change must exceed to be published at once.
+        mid_unallocated_percent: Part of the capacity without requests that is added to mid resources.
         mid_reclaim_static: Whether mid resources are a fixed percentage of the capacity, and not predicted.
         extensions: JSON values for plugins, which this code does not interpret.
 
