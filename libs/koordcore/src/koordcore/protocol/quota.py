@@ -21,8 +21,8 @@ BESIDE_THE_TREE: Final = frozenset((keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
 class QuotaSpec:
     """Definition of one quota: the fields, labels and annotations of its ElasticQuota, with all defaults applied.
 
-    Amounts are milli-cores for cpu and whole units for everything else. An absent resource is not limited; it is not
-    the same as an amount of 0.
+    Amounts are milli-cores for cpu and whole units for everything else. A resource that is absent in `max` is neither
+    limited nor counted; this is not the same as an amount of 0.
 
     Attributes:
         parent: Name of the parent, by default that of the root quota; "" for the root quota itself.
