@@ -43,10 +43,10 @@ class _Submitted(NamedTuple):
 
 
 def answer_question(state: SchedulerState, request: FitRequest, now: float, probe: Probe) -> FitAnswer:
-    """Return where the pods of a question land.
+    """Return where the pods of a capacity question would be placed.
 
     Args:
-        state: A state that nothing else uses; it is changed.
+        state: A scheduler state that nothing else uses; it is changed.
         request: The question.
         now: Unix seconds of the run's clock.
         probe: Answers another question on a further copy of the state, before this one changes it.

@@ -18,11 +18,11 @@ NOT_TRIED = "PreEnqueue"
 
 
 def greatest_gang(request: FitRequest, probe: Probe) -> FitAnswer:
-    """Return the answer for the greatest number of replicas that all get a node, found by bisection.
+    """Return the answer for the greatest number of gang members that are all placed, found by bisection.
 
     Args:
         request: The question, with one set of members of a gang.
-        probe: Answers it for a number of replicas.
+        probe: Answers the question for a given number of members.
     """
 
     def tried(replicas: int) -> FitAnswer:

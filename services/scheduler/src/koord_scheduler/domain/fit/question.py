@@ -19,7 +19,7 @@ MOST_PODS: Final = 10_000
 
 
 def check_question(state: SchedulerState, request: FitRequest) -> None:
-    """Check a question against the state.
+    """Check that a capacity question can be answered on this state.
 
     Raises:
         InvalidInput: The question cannot be answered. The error names the field.
@@ -65,7 +65,7 @@ def _check_set(state: SchedulerState, pod_set: PodSet, path: str) -> None:
 
 
 def replicas_of(pod_set: PodSet) -> Iterator[Pod]:
-    """Yield the pods of a set without an end. A single pod keeps its name and its uid, if it has one."""
+    """Yield equal pods of a set without an end. If the set is a single pod, it keeps its name and its uid."""
     pod = pod_set.pod
     meta = pod.metadata
     uid = meta.uid or f"{meta.namespace}/{meta.name}"
@@ -77,11 +77,11 @@ def replicas_of(pod_set: PodSet) -> Iterator[Pod]:
 
 
 def custom_object(document: dict[str, Any], path: str) -> tuple[AggregateRef, CustomObjectObserved]:
-    """Return the aggregate and the fact of a custom resource.
+    """Return the aggregate and the event of a custom resource in a question, as if the log had stored it.
 
     Args:
         document: The object as it is stored.
-        path: Its place in the question, for errors.
+        path: Its path in the question, for errors.
 
     Raises:
         InvalidInput: The kind is unknown, or the object has no name.

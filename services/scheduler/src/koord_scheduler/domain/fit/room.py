@@ -15,12 +15,12 @@ _PODS: Final = "pods"
 
 
 def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headroom]:
-    """Return what remains of each resource that a pod requests, the resource that runs out first in front.
+    """Return how much of each resource that a pod requests is left, the resource that runs out first in front.
 
     Args:
-        state: The state after all pods have landed.
+        state: The scheduler's state after all pods of the question were placed.
         pod: One of the equal pods.
-        rows: Nodes on which it was feasible before, shape (K,).
+        rows: Positions of the nodes on which it was feasible before, shape (K,).
     """
     assert pod.subject is not None, f"pod {pod.uid} has no subject"
     found = _of_quota(state, pod)
@@ -39,10 +39,10 @@ def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headr
 
 
 def shortage_of(state: SchedulerState, pod: PodRecord, refused: PodUnschedulable, without: int) -> Shortage:
-    """Return the first thing that runs out.
+    """Return which resource or rule keeps further pods of the question from being placed.
 
     Args:
-        state: The state after all other pods have landed.
+        state: The scheduler's state after all other pods were placed.
         pod: The first pod without a node.
         refused: Why it has none.
         without: Number of equal pods without a node.

@@ -26,13 +26,13 @@ _BEHIND: Final = 1_000_000_000
 
 
 class Trial:
-    """Decisions on a state that nothing else uses.
+    """Makes scheduling decisions for a capacity question on a copy of the scheduler's state.
 
     Attributes:
         pods: Uids of the pods of the question, in the order of their submission.
         explanations: Uid -> the last explanation of a pod of the question that got no node.
         victims: Uid of a nominated pod -> "namespace/name" of the pods that it preempts.
-        ahead: Number of decisions about other pods.
+        ahead: Number of decisions about pods that are not part of the question.
     """
 
     def __init__(self, state: SchedulerState, now: float) -> None:
@@ -50,18 +50,18 @@ class Trial:
         self._pass_time()
 
     def put(self, ref: AggregateRef, event: Event) -> None:
-        """Fold one fact as if the log had stored it."""
+        """Fold an event into the copy as if the log had stored it."""
         fold_ahead(self._state, stored_as(self._next_seq(), ref, event))
 
     def leave(self, uids: Iterable[str]) -> None:
-        """Delete pods, and release their nodes."""
+        """Delete pods in the copy, and release their nodes."""
         for uid in uids:
             pod = self._state.pods[uid]
             self.put(AggregateRef("podspec", uid), PodSpecDeleted(namespace=pod.namespace, name=pod.name))
         self._pass_time()
 
     def submit(self, pods: Iterable[Pod]) -> None:
-        """Submit pods of the question."""
+        """Add pods of the question to the copy, as if they had been submitted."""
         for pod in pods:
             uid = pod.metadata.uid
             self.pods[uid] = None
@@ -69,9 +69,9 @@ class Trial:
             self.put(AggregateRef("podspec", uid), PodSpecAdded(object=pod))
 
     def decide(self) -> None:
-        """Decide in the order of the queue, until every pod of the question was attempted or may not be.
+        """Decide in the order of the queue, until every pod of the question was attempted or is gated.
 
-        Pods of others that are ahead in the queue are decided first, as in the live scheduler.
+        Other pods that are ahead in the queue are decided first, as in the live scheduler.
         """
         state = self._state
         state.hints.wake()
@@ -108,12 +108,12 @@ class Trial:
         return any(not self.node_of(uid) for uid in self.explanations)
 
     def why_gated(self, uid: str) -> str | None:
-        """Return why a pod of the question may not be attempted now; None if it may."""
+        """Return why a pod of the question is gated; None if it is not."""
         pod = self._state.pods[uid]
         return self._state.frameworks.framework_of(pod).pre_enqueue(pod)
 
     def node_of(self, uid: str) -> str:
-        """Return the node of a pod; "" if it has none, or waits at Permit with one."""
+        """Return the node of a pod; "" if it has none, or if it waits at Permit with one."""
         pod = self._state.pods[uid]
         if pod.node:
             return pod.node

@@ -33,13 +33,13 @@ ASPECT: Final = "Reservation"
 
 
 class ReservationBooks:
-    """The Reservations.
+    """All Reservations of the cluster: what their objects say, what they hold on nodes, and which pods took from them.
 
     Attributes:
-        entries: Reservation by uid, also of Reservations that are known from pods alone.
+        entries: Uid -> Reservation, also of Reservations whose object is not known, only pods that took from them.
         owners: Finds the Reservations that are for a pod.
         version: Number that grows when a Reservation becomes available for pods.
-        may_preempt: Whether pods leave their nodes for Reservations (argument `enablePreemption`).
+        may_preempt: Whether pods are evicted to make room for Reservations (argument `enablePreemption`).
         due: Uids of Reservations about which something may have to be published.
     """
 
@@ -60,7 +60,11 @@ class ReservationBooks:
     # --- objects -----------------------------------------------------------------------------------------------------
 
     def put(self, reservation: Reservation) -> Group | None:
-        """Add or change a Reservation. Return its group if nothing was known to be for these pods before."""
+        """Add or change a Reservation.
+
+        Returns:
+            Its group if this is the first Reservation for these pods, so that pods must be read again; otherwise None.
+        """
         meta = reservation.metadata
         entry = self._entry(meta.uid, meta.name)
         terms = terms_of(reservation)
@@ -80,7 +84,7 @@ class ReservationBooks:
         return fresh
 
     def drop(self, name: str) -> str:
-        """Remove the object of a Reservation. Return its uid; empty if it is unknown."""
+        """Remove the object of a Reservation by its name. Return its uid; empty if there is no such Reservation."""
         uid = self._by_name.pop(name, "")
         entry = self.entries.get(uid)
         if entry is None:
@@ -94,7 +98,7 @@ class ReservationBooks:
         return uid
 
     def find(self, name: str) -> Entry | None:
-        """Return the Reservation with this name, or None."""
+        """Return the Reservation with this name, or None if there is none."""
         return self.entries.get(self._by_name.get(name, ""))
 
     def ended(self, uid: str, phase: str, at: float) -> None:
@@ -114,7 +118,7 @@ class ReservationBooks:
     def restore(
         self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str
     ) -> None:
-        """Set what is known of a Reservation besides its object, from a snapshot; see the attributes of `Entry`."""
+        """Set what a snapshot stores of a Reservation besides its object; see the attributes of `Entry`."""
         entry = self._entry(uid, name)
         entry.phase, entry.ended_at, entry.is_consumed, entry.said = phase, ended_at, is_consumed, said
         self.placed(uid, node, entry.placed_at)
@@ -122,11 +126,11 @@ class ReservationBooks:
     # --- placements --------------------------------------------------------------------------------------------------
 
     def placed(self, uid: str, node: str, at: float) -> None:
-        """Record that the log has a Reservation on a node.
+        """Record that the log has placed a Reservation on a node.
 
         Args:
-            uid: Its uid.
-            node: Name of the node; empty if it has none any more.
+            uid: Uid of the Reservation.
+            node: Name of the node; empty if it no longer has one.
             at: Unix seconds of the placement.
         """
         entry = self.entries.get(uid)
@@ -140,21 +144,24 @@ class ReservationBooks:
         self.due[uid] = None
 
     def left(self, uid: str) -> None:
-        """Record that the log has released a Reservation. One that has ended keeps the name of its node."""
+        """Record that the log has released a Reservation from its node.
+
+        One that has ended keeps the name of its node.
+        """
         entry = self.entries.get(uid)
         if entry is not None and not entry.phase:
             self.placed(uid, "", 0.0)
             self._forget_if_unused(entry)
 
     def forget(self, uid: str) -> None:
-        """Forget a Reservation whose object is deleted and whose end is no longer of interest."""
+        """Forget a Reservation whose object is deleted and that has nothing left to publish."""
         entry = self.entries.get(uid)
         if entry is not None and entry.terms is None:
             entry.phase, entry.node, entry.said = "", "", ""
             self._forget_if_unused(entry)
 
     def consumed(self, uid: str) -> None:
-        """Record that the log has an owner of a Reservation. Nobody else gets it if it may be taken once."""
+        """Record that a pod in the log uses the Reservation. If it may be used only once, no other pod gets it."""
         entry = self.entries.get(uid)
         if entry is not None and not entry.is_consumed and entry.terms is not None and entry.terms.is_once:
             entry.is_consumed = True
@@ -162,16 +169,16 @@ class ReservationBooks:
             self.due[uid] = None
 
     def node_gone(self, name: str) -> None:
-        """Record that a node was deleted."""
+        """Record that the node with this name was deleted."""
         self.due.update(dict.fromkeys(self._on_node.get(name, ())))
 
     def node_changed(self, row: int) -> None:
-        """Record that the labels of a node may have changed."""
+        """Record that the labels of the node at position `row` may have changed."""
         for entry in tuple(self._on_row.get(row, {}).values()):
             self._refresh(entry, has_changed=True)
 
     def rows_in_use(self) -> Mapping[int, object]:
-        """Return the rows on which Reservations count."""
+        """Return a mapping whose keys are the positions of the nodes on which Reservations count."""
         return self._on_row
 
     def name_of(self, uid: str) -> str:
@@ -180,7 +187,7 @@ class ReservationBooks:
         return "" if entry is None else entry.name
 
     def on_row(self, row: int) -> Mapping[str, Entry]:
-        """Return the Reservations that count on a node, by uid."""
+        """Return uid -> Reservation, for those that count on the node at position `row`."""
         return self._on_row.get(row, {})
 
     def took(self, row: int, pod_info: PodInfo) -> None:
@@ -227,11 +234,11 @@ class ReservationBooks:
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def groups_of(self, pod: Pod) -> tuple[int, ...]:
-        """Return the numbers of the groups of Reservations that are for a pod."""
+        """Return the numbers of the groups of Reservations whose owner rules match the pod."""
         return self.owners.of(pod)
 
     def usable(self, pod_class: PodClass) -> Usable | None:
-        """Return the Reservations that pods of a class may use; None if no Reservation can concern them."""
+        """Return the Reservations that pods of a class may use. None: no Reservation is for them."""
         wish = pod_class.aspects.get(ASPECT)
         if not isinstance(wish, PodWish) or wish.is_reserve:
             return None

@@ -15,12 +15,12 @@ NOWHERE: Final = -1
 
 
 class OwnerUse(NamedTuple):
-    """What a pod has of a Reservation.
+    """What one pod uses of a Reservation.
 
     Attributes:
-        row: Row of the pod's node.
+        row: Position of the pod's node in the node columns.
         requests: What the pod requests.
-        amounts: What of it comes from the Reservation.
+        amounts: The part of its requests that comes from the Reservation.
     """
 
     row: int
@@ -30,22 +30,23 @@ class OwnerUse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One Reservation.
+    """What the scheduler keeps of one Reservation: its object, its node, what it holds there, and which pods use it.
 
     Attributes:
-        terms: What its object says; None if the object is unknown or was deleted.
+        terms: What its object says about its use; None if the object is not known or was deleted.
         limits: When it expires; None as for `terms`.
-        group: The Reservations that are for the same pods; None if it is for nobody.
-        row: Row of the node on which it counts; NOWHERE if it counts on none.
-        allocatable: What it holds there.
-        owners: Uid -> use, for the pods that took from it.
-        covered: What its owners took of it, as the columns count it.
-        is_consumed: Whether the log has an owner of it, or had one, and it may be taken once.
+        group: The Reservations that are for the same pods; None if its owner rules are invalid.
+        row: Position of the node on which it counts; NOWHERE if it counts on none.
+        allocatable: Resource -> amount that it holds there.
+        owners: Uid -> use, for the pods that use it.
+        covered: Resource -> amount that its owners use of it, as the node columns count it.
+        is_consumed: Whether it may be used only once and a pod in the log uses or used it.
         phase: "Succeeded" or "Failed"; empty while it is neither.
-        node: Node on which the log placed it; empty for none.
+        ended_at: Unix seconds of its end; 0 while it has not ended.
+        node: Name of the node on which the log placed it; empty for none.
         placed_at: Unix seconds of its placement.
         said: Why no node was found, as it was published last.
-        to_say: Why no node was found; empty if there is nothing to publish.
+        to_say: Why no node was found, to be published; empty if there is nothing to publish.
     """
 
     uid: str
@@ -67,14 +68,14 @@ class Entry:
     _held: Held | None = None
 
     def is_available(self) -> bool:
-        """Return whether pods may use it now."""
+        """Return whether pods may use it now: it counts on a node, has not ended, and takes owners."""
         terms = self.terms
         if self.row == NOWHERE or self.phase or terms is None or terms.owners is None:
             return False
         return not (terms.is_once and (self.owners or self.is_consumed))
 
     def held(self) -> Held:
-        """Return how it is filled now. Its object must be known."""
+        """Return what it holds and what its owners use now. Its object must be known."""
         assert self.terms is not None, f"Reservation {self.name} has no object"
         if self._held is None:
             held = Held(terms=self.terms, allocatable=self.allocatable)
@@ -88,12 +89,12 @@ class Entry:
         return self._held
 
     def changed(self) -> dict[str, int]:
-        """Bring derived values up to date. Return what its owners take of it now, for the columns."""
+        """Compute derived values again after a change. Return resource -> amount that its owners use of it now."""
         self._held = None
         if self.row == NOWHERE:
             return {}
         return covered(self.allocatable, (use.amounts for use in self.owners.values() if use.row == self.row))
 
     def unused(self) -> dict[str, int]:
-        """Return what it holds and no owner took."""
+        """Return resource -> amount that it holds and no owner uses."""
         return {name: amount - self.covered.get(name, 0) for name, amount in self.allocatable.items()}

@@ -22,14 +22,14 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """A Reservation on a node as it is filled now. Amounts are milli-cores and whole units.
+    """What a Reservation holds on its node and what its owners use. Amounts are milli-cores and whole units.
 
     Attributes:
-        terms: What its object says.
+        terms: What its object says about its use.
         allocatable: What it holds.
-        allocated: Sum of its owners' requests, for the names that count.
+        allocated: Sum of its owners' requests, for the resources that it holds.
         owners: Number of its owners.
-        preemptible: What owners that are removed for a trial give back; `pods` counts them.
+        preemptible: What owners that are removed on trial give back; `pods` counts them.
     """
 
     terms: Terms
@@ -39,7 +39,7 @@ class Held:
     preemptible: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def remained(self) -> dict[str, int]:
-        """Return what owners may still take."""
+        """Return resource -> amount that further owners may use."""
         inner, allocated = self.terms.inner, self.allocated
         return {
             name: max(0, amount - allocated.get(name, 0) - inner.get(name, 0))
@@ -47,18 +47,21 @@ class Held:
         }
 
     def restricted_names(self) -> frozenset[str]:
-        """Return the names of which owners take nothing from the node, with policy Restricted."""
+        """Return the resources of which owners must use nothing from the node.
+
+        Empty unless the policy is Restricted.
+        """
         names = frozenset(self.allocatable)
         return (names & self.terms.restricted) or names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """The room of a node without what its matched Reservations have left.
+    """The free amounts of a node, without the unused amounts of the Reservations that a pod may use.
 
     Attributes:
-        free: Allocatable without what pods and Reservations have; the amounts that owners took count once.
-        pods: How many further pods it takes if the Reservations count as none.
+        free: Allocatable minus what pods and Reservations hold; amounts that owners use count once.
+        pods: How many further pods the node takes if these Reservations do not count as pods.
     """
 
     free: Mapping[str, int]
@@ -69,9 +72,9 @@ def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int
     """Return the resources of which the node has too little for a pod.
 
     Args:
-        room: The room of the node.
+        room: The free amounts of the node.
         requests: What the pod requests; amounts of 0 count as absent.
-        more: Amounts that it may use besides the free room of the node.
+        more: Amounts that it may use besides the free amounts of the node.
     """
     short = [] if room.pods + sum(each.get(PODS, 0) for each in more[1:]) >= 1 else [PODS]
     for name, amount in requests.items():
@@ -81,7 +84,13 @@ def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int
 
 
 def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amounts: bool = False) -> list[str]:
-    """Return why a Restricted Reservation has too little for a pod; empty if it suffices."""
+    """Return why a Restricted Reservation has too little for a pod, as phrases; empty if it suffices.
+
+    Args:
+        held: The Reservation.
+        requests: What the pod requests.
+        tells_amounts: Whether the phrases contain the amounts.
+    """
     reasons: list[str] = []
     allocatable, gone = held.allocatable, held.preemptible
     if PODS in allocatable:
@@ -102,7 +111,14 @@ def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amoun
 def fits_with(
     room: NodeRoom, held: Held, requests: Mapping[str, int], preemptible: Mapping[str, int] = _NOTHING
 ) -> bool:
-    """Return whether a pod fits on a node if it uses this Reservation."""
+    """Return whether a pod fits on a node if it uses this Reservation.
+
+    Args:
+        room: The free amounts of the node.
+        held: The Reservation.
+        requests: What the pod requests.
+        preemptible: What pods that are removed on trial give back to the node.
+    """
     if lacking(room, requests, held.remained(), preemptible, held.preemptible):
         return False
     return held.terms.policy != RESTRICTED or not short_in_reservation(held, requests)
@@ -119,17 +135,17 @@ def refusals(
     ignored: Callable[[str], bool] = lambda _: False,
     skips_node: bool = False,
 ) -> list[str]:
-    """Return why a pod does not fit on a node with any of its matched Reservations, nor alone; empty if it fits.
+    """Return why a pod fits on a node neither with one of the Reservations nor without them; empty if it fits.
 
     Args:
-        room: The room of the node.
+        room: The free amounts of the node.
         matched: The Reservations that the pod may use, in order.
         requests: What the pod requests.
-        has_affinity: Whether it has to use a Reservation.
-        only: Name of the Reservation that it has to use; empty: any.
-        preemptible: What pods that are removed for a trial give back to the node.
-        ignored: Whether a resource is not compared.
-        skips_node: Whether the room of the node is not compared, if one Reservation is matched.
+        has_affinity: Whether it must use a Reservation.
+        only: Name of the Reservation that it must use; empty: any.
+        preemptible: What pods that are removed on trial give back to the node.
+        ignored: Returns whether a resource is not compared.
+        skips_node: Whether the free amounts of the node are not compared, if a single Reservation is matched.
     """
     wanted = {name: amount for name, amount in requests.items() if amount > 0 and not ignored(name)}
     short_on_node: set[str] = set()

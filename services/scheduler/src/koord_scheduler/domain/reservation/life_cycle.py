@@ -54,14 +54,14 @@ class Limits:
         )
 
     def due(self) -> float | None:
-        """Return the last moment at which it has not expired; None if it never expires."""
+        """Return the last time, in Unix seconds, at which it has not expired; None if it never expires."""
         if self.ttl == 0:
             return None
         ends = [] if self.ttl is None else [self.created + self.ttl]
         return min([*ends, *([] if self.expires is None else [self.expires])], default=None)
 
     def look_again(self, now: float) -> float:
-        """Return after how many seconds it is to be looked at again; 0: never."""
+        """Return the number of seconds after which the controller must check it again; 0: never."""
         if self.ttl == 0 or (self.expires is None and self.ttl is None):
             return 0.0
         end = self.expires if self.expires is not None else self.created + (self.ttl or 0.0)
@@ -69,7 +69,7 @@ class Limits:
 
 
 def limits_of(reservation: Reservation) -> Limits:
-    """Return when a Reservation expires. A `ttl` that cannot be read counts as absent."""
+    """Return when a Reservation expires, from its `ttl` and `expires`. An invalid `ttl` counts as absent."""
     spec = reservation.spec
     try:
         ttl = None if spec.ttl is None else parse_seconds(spec.ttl)
@@ -81,7 +81,14 @@ def limits_of(reservation: Reservation) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class OwnerPod:
-    """A pod on the node that may own the Reservation: it is not terminated."""
+    """A pod on the Reservation's node that is not terminated and names a Reservation in its annotation.
+
+    Attributes:
+        owner: The pod as an entry of `status.currentOwners`.
+        node: Name of its node.
+        reservation_uid: Uid of the Reservation that it uses.
+        requests: What it requests.
+    """
 
     owner: ReservationOwner
     node: str
@@ -90,7 +97,13 @@ class OwnerPod:
 
 
 def bind(status: ReservationStatus, node: str, allocatable: dict[str, int], now: str) -> ReservationStatus:
-    """Return the status after the Reservation got its node.
+    """Return the status of a Reservation after it got its node.
+
+    Args:
+        status: The status before.
+        node: Name of the node.
+        allocatable: What it holds there.
+        now: RFC 3339 time.
 
     Raises:
         InvalidInput: It has ended already.
@@ -110,16 +123,18 @@ def synced(
     has_node: Callable[[str], bool],
     pods: Sequence[OwnerPod],
 ) -> tuple[ReservationStatus, float]:
-    """Return the status after a look of the controller, and after how many seconds it looks again; 0: not by itself.
+    """Return the status after the controller has checked a Reservation, and after how many seconds it must check again.
+
+    0 seconds: only after another event.
 
     Args:
         status: The status before.
         uid: Uid of the Reservation.
         limits: When it expires.
         now: RFC 3339 time.
-        is_once: Whether the first owner consumes it.
-        has_node: Whether a node exists.
-        pods: Pods that may own it.
+        is_once: Whether it may be used only once.
+        has_node: Returns whether a node exists.
+        pods: Pods that may use it.
     """
     if status.phase in FINAL_PHASES:
         return status, 0.0
@@ -141,13 +156,13 @@ def synced(
 
 
 def is_garbage(status: ReservationStatus, now: float, keep: float, has_node: Callable[[str], bool]) -> bool:
-    """Return whether the object of a Reservation that has ended is to be deleted.
+    """Return whether the object of a Reservation that has ended must be deleted now.
 
     Args:
         status: Its status.
         now: Unix seconds.
-        keep: For how many seconds it is kept.
-        has_node: Whether a node exists.
+        keep: Number of seconds for which it is kept after its end.
+        has_node: Returns whether a node exists.
     """
     ready = status.condition(READY)
     if status.phase == SUCCEEDED:

@@ -43,17 +43,18 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the object of a Reservation says about its use.
+    """What the object of a Reservation says about which pods may use it and how.
 
     Attributes:
         name: Name of the Reservation.
         owners: The pods that it is for; None if a selector is invalid.
-        is_once: Whether the first owner consumes it.
+        is_once: Whether only one pod may use it.
         policy: "", "Aligned" or "Restricted".
         is_closed: Whether it takes no new owners, because it is unschedulable or being deleted.
+        taints: Taints that pods must tolerate.
         order: Value of the order label; None if absent, zero or not a number.
         inner: Amounts inside that owners may not use.
-        restricted: Names to which policy Restricted is limited; empty: all.
+        restricted: Resources to which policy Restricted is limited; empty: all.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Terms:
 
 
 def terms_of(reservation: Reservation) -> Terms:
-    """Return what the object of a Reservation says about its use."""
+    """Return what the object of a Reservation says about which pods may use it and how."""
     meta, spec = reservation.metadata, reservation.spec
     return Terms(
         name=meta.name,
@@ -96,12 +97,12 @@ def order_of(labels: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a pod says about Reservations.
+    """What the annotations of a pod say about Reservations.
 
     Attributes:
         ignores: Whether it uses free room of Reservations without becoming an owner.
-        affinity: The Reservations that it has to use; None: it need not use any.
-        exact: Resources of which it must request exactly what the Reservation has.
+        affinity: The Reservations that it must use; None: it need not use any.
+        exact: Resources of which it must request exactly what the Reservation holds.
     """
 
     ignores: bool = False
@@ -110,10 +111,10 @@ class Wish:
 
 
 def wish_of(pod: Pod) -> Wish:
-    """Return what a pod says about Reservations.
+    """Return what the annotations of a pod say about Reservations.
 
     Raises:
-        InvalidInput: An annotation is not valid JSON of its shape.
+        InvalidInput: An annotation is not valid JSON, or has another shape.
     """
     meta = pod.metadata
     return Wish(
@@ -132,15 +133,15 @@ def match(
     allocatable: Mapping[str, int],
     node_labels: Mapping[str, str],
 ) -> Match:
-    """Return whether a pod may use a Reservation that is available.
+    """Return whether a pod may use an available Reservation, or the first rule that forbids it.
 
     Args:
-        wish: What the pod says.
+        wish: What the pod's annotations say.
         terms: What the Reservation says.
-        is_owner: Whether the owners of the Reservation match the pod.
+        is_owner: Whether an owner rule of the Reservation matches the pod.
         requests: What the pod requests, in milli-cores and whole units.
         allocatable: What the Reservation holds, in the same units.
-        node_labels: Labels of its node that count; empty if they do not.
+        node_labels: Labels of its node, for the pod's reservation affinity; empty if they do not count.
     """
     if wish.ignores:
         return Match.IGNORED

@@ -11,7 +11,7 @@ MOST: int = 100
 
 
 def reservation_score(requests: Mapping[str, int], held: Held) -> int:
-    """Return how well a pod fills a Reservation, 0..100.
+    """Return a score 0..100 of how much of a Reservation is used once the pod uses it.
 
     Args:
         requests: What the pod requests, in milli-cores and whole units.
@@ -27,12 +27,14 @@ def reservation_score(requests: Mapping[str, int], held: Held) -> int:
 
 
 def nominate(requests: Mapping[str, int], candidates: Sequence[Held], more: Mapping[str, int] | None = None) -> Held:
-    """Return the Reservation that a pod gets. Equal ones are taken in the order of their names.
+    """Return the Reservation of a node that the pod uses: the first by the order label, else the best by score.
+
+    Reservations with equal scores are taken in the order of their names.
 
     Args:
         requests: What the pod requests.
         candidates: Reservations that the pod fits into; at least one.
-        more: Name of a Reservation -> scores of other plugins.
+        more: Name of a Reservation -> scores of other plugins; None: no such scores.
     """
     ordered = [each for each in candidates if each.terms.order is not None]
     if ordered:

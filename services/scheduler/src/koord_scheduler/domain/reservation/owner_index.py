@@ -18,19 +18,20 @@ Key = tuple[str, ...]
 
 
 class Watcher(Protocol):
-    """Something that is told when a Reservation of a group changes."""
+    """An object that is notified when a Reservation of a group changes."""
 
     def __hash__(self) -> int: ...
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Reservations that are for the same pods.
+    """The Reservations with equal owner rules, which are thus for the same pods.
 
     Attributes:
-        id: Its number.
+        id: Number of the group.
+        owners: The owner rules.
         members: Uids of the Reservations.
-        watchers: Told when one of them changes.
+        watchers: Objects that are notified when one of them changes.
     """
 
     id: int
@@ -40,7 +41,7 @@ class Group:
 
 
 class OwnerIndex:
-    """The groups, by what they ask for."""
+    """Finds the groups of Reservations for a pod by label, controller or name, instead of matching every group."""
 
     def __init__(self) -> None:
         self.groups: dict[int, Group] = {}
@@ -76,7 +77,7 @@ class OwnerIndex:
                 del self._found_by[key]
 
     def of(self, pod: Pod) -> tuple[int, ...]:
-        """Return the numbers of the groups that are for a pod, ascending."""
+        """Return the numbers of the groups whose owner rules match the pod, ascending."""
         if not self._by_owners:
             return ()
         meta, found = pod.metadata, dict(self._found_by.get((), {}))
@@ -91,7 +92,7 @@ class OwnerIndex:
         return tuple(sorted(id_ for id_, group in found.items() if group.owners.match(pod)))
 
     def named(self, pod: Pod) -> tuple[int, ...]:
-        """Return the numbers of the groups that ask for the name or the uid of this pod; usually none."""
+        """Return the numbers of the groups with an owner rule by name or uid that matches this pod; usually none."""
         if not self._named:
             return ()
         by_uid, by_name = self._found_by.get(("uid", pod.metadata.uid)), self._found_by.get(("name", pod.metadata.name))

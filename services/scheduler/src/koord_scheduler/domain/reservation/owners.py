@@ -15,14 +15,17 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class OwnerRule:
-    """One owner with its selector compiled."""
+    """One entry of `spec.owners` of a Reservation: a pod, a controller or a label selector.
+
+    None for parts that are absent.
+    """
 
     object: OwnerObject | None
     controller: OwnerController | None
     selector: Selector | None
 
     def matches(self, pod: Pod) -> bool:
-        """Return whether all given parts match the pod."""
+        """Return whether all present parts of the rule match the pod."""
         return (
             (self.object is None or _is_object(self.object, pod))
             and (self.controller is None or _is_controlled(self.controller, pod))
@@ -32,11 +35,12 @@ class OwnerRule:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The pods that a Reservation is for.
+    """The owner rules of a Reservation, ready to match pods.
 
     Attributes:
-        key: Equal for Reservations that are for the same pods.
+        key: Equal for Reservations with equal rules.
         reads_names: Whether names or uids of pods matter.
+        rules: The rules. A pod must match one of them.
     """
 
     key: bytes
@@ -44,12 +48,12 @@ class Owners:
     rules: tuple[OwnerRule, ...]
 
     def match(self, pod: Pod) -> bool:
-        """Return whether the Reservation is for this pod: any of its owners matches."""
+        """Return whether one of the rules matches the pod."""
         return any(rule.matches(pod) for rule in self.rules)
 
 
 def compile_owners(rules: Sequence[ReservationOwnerRule]) -> Owners | None:
-    """Return the owners ready to match; None if a selector is invalid, so that the Reservation is for nobody."""
+    """Return the owner rules in a form that is fast to match; None if a selector is invalid, so that no pod matches."""
     try:
         compiled = tuple(
             OwnerRule(

@@ -21,14 +21,14 @@ _USED: Final = (Match.MATCHED, Match.IGNORED)
 
 
 class Usable:
-    """The Reservations that pods of one class may use.
+    """The Reservations that pods of one class may use, updated when one of them changes.
 
     Attributes:
-        wish: What the pods say.
-        problem: Why their annotations cannot be read; empty if they can.
-        by_row: Row -> Reservations there that match, by uid.
-        restored: Row -> column -> what they hold unused. Filters by amounts count it as free.
-        results: Uid -> why a Reservation that is available matches or not.
+        wish: What the pods' annotations say.
+        problem: Why their annotations are invalid; empty if they are valid.
+        by_row: Node position -> uid -> Reservation that the pods may use.
+        restored: Node position -> resource column -> unused amount of these Reservations. Filters count it as free.
+        results: Uid of an available Reservation -> whether the pods may use it, or which rule forbids it.
     """
 
     def __init__(self, wish: PodWish, pod_class: PodClass, nodes: NodeColumns, *, omits_node_labels: bool) -> None:
@@ -52,11 +52,11 @@ class Usable:
 
     @property
     def has_affinity(self) -> bool:
-        """Return whether the pods have to use a Reservation."""
+        """Return whether the pods must use a Reservation."""
         return self.wish.affinity is not None
 
     def told(self, entry: Entry, *, has_changed: bool = False) -> None:
-        """Follow a change of a Reservation.
+        """Update the results after a change of a Reservation.
 
         Args:
             entry: The Reservation.
@@ -109,7 +109,7 @@ class Usable:
         self.restored[row] = amounts
 
     def room(self, row: int) -> NodeRoom:
-        """Return the room of a node for these pods, without what the Reservations have left."""
+        """Return the free amounts of the node at position `row`, without the unused amounts of these Reservations."""
         free, nodes = self._nodes.free_at, self._nodes
         return NodeRoom(
             free={name: free[nodes.column(name), row] for name in self.requests},
@@ -117,12 +117,12 @@ class Usable:
         )
 
     def held(self, row: int) -> list[Held]:
-        """Return the Reservations of a node that match, by name."""
+        """Return what these Reservations hold on the node at position `row`, ordered by name."""
         there = self.by_row.get(row, {})
         return [entry.held() for entry in sorted(there.values(), key=lambda each: each.name)]
 
     def fitting(self, row: int) -> list[Entry]:
-        """Return the Reservations of a node that a pod of this class fits into, by name."""
+        """Return which of these Reservations on the node at position `row` a pod of the class fits into, by name."""
         if row not in self.by_row or self.wish.ignores:
             return []
         room, requests = self.room(row), self.requests

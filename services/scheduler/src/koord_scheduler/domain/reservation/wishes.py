@@ -11,16 +11,16 @@ CONCERNING = (keys.RESERVATION_AFFINITY, keys.EXACT_MATCH_RESERVATION)
 
 @dataclass(frozen=True, slots=True)
 class PodWish:
-    """What a pod says about Reservations, as it is written.
+    """What the scheduler reads of a pod about Reservations. Pods with equal values share cached results.
 
     Attributes:
         groups: Numbers of the groups of Reservations that are for the pod.
         ignores: Whether it uses room of Reservations without becoming an owner.
         affinity: Text of the annotation `reservation-affinity`.
         exact: Text of the annotation `exact-match-reservation`.
-        is_reserve: Whether it stands for a Reservation itself.
+        is_reserve: Whether it is a reserve pod: it stands for a Reservation itself.
         node: Node that the template of the Reservation names; empty: any.
-        policy: Allocate policy of the Reservation.
+        policy: Allocate policy of the Reservation, if it is a reserve pod.
     """
 
     groups: tuple[int, ...] = ()
@@ -33,11 +33,11 @@ class PodWish:
 
 
 def pod_wish(pod: Pod, groups: tuple[int, ...], policy: str = "") -> PodWish | None:
-    """Return what a pod says about Reservations; None if none can concern it.
+    """Return what the scheduler reads of a pod about Reservations; None if no Reservation concerns the pod.
 
     Args:
         pod: The pod.
-        groups: Numbers of the groups that are for it.
+        groups: Numbers of the groups of Reservations that are for it.
         policy: Allocate policy of the Reservation that it stands for.
     """
     meta = pod.metadata

@@ -35,7 +35,7 @@ _JUST_AFTER: Final = 0.001
 
 
 class ReservationController:
-    """Publishes how Reservations end."""
+    """Publishes the status of Reservations: placed, expired, used or without a node. Requests to delete ended ones."""
 
     def __init__(self, nodes: NodeColumns, books: ReservationBooks, args: ReservationArgs) -> None:
         self._nodes = nodes
@@ -46,7 +46,7 @@ class ReservationController:
         self._published: dict[str, tuple[str, float]] = {}
 
     def problem_of(self, uid: str) -> str:
-        """Return why a Reservation cannot be scheduled at all; empty if it can."""
+        """Return a sentence why a Reservation is invalid and cannot be scheduled at all; empty if it can."""
         entry = self._books.entries.get(uid)
         if entry is None or entry.terms is None or entry.limits is None:
             return ""
@@ -57,7 +57,7 @@ class ReservationController:
         return ""
 
     def found_no_node(self, uid: str, message: str) -> None:
-        """Record that an attempt to place a Reservation failed."""
+        """Record why an attempt found no node for a Reservation, so that its status says it."""
         entry = self._books.entries.get(uid)
         if entry is not None and message != entry.said:
             entry.to_say = message

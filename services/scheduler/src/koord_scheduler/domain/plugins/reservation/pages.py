@@ -12,7 +12,7 @@ from koord_scheduler.domain.reservation.entry import Entry
 
 
 def reservation_pages(nodes: NodeColumns, books: ReservationBooks) -> Mapping[str, PageAnswer]:
-    """Return path -> answer."""
+    """Return path below `/apis/v1/plugins/Reservation/` -> function that returns its response."""
 
     def of_node(asked: Mapping[str, str]) -> object:
         row = nodes.row(asked["node"])

@@ -57,7 +57,7 @@ _UNRESOLVABLE: Final = 3
 
 
 class Reservation:
-    """Filter, score and reservation of amounts for pods that Reservations are for, and the way of a Reservation."""
+    """The plugin Reservation: places Reservations like pods, and lets pods use the amounts that are reserved for them."""
 
     name = ASPECT
     extension_points = (

@@ -22,11 +22,11 @@ _MOST: Final = 100
 
 
 def raw_score(usable: Usable, row: int) -> int:
-    """Return the raw score of a node that has Reservations for the pods.
+    """Return the raw score of a node with Reservations for the pods; `normalized` turns it into 0..100.
 
     Args:
         usable: The Reservations that the pods may use.
-        row: The node.
+        row: Position of the node.
     """
     candidates = [entry.held() for entry in usable.fitting(row)]
     if not candidates:
@@ -41,7 +41,7 @@ def raw_score(usable: Usable, row: int) -> int:
 
 
 def normalized(raw: IntArray, high: int) -> IntArray:
-    """Return scores within 0..100.
+    """Return scores within 0..100 for raw scores of `raw_score`.
 
     Args:
         raw: Raw scores, shape (K,).
