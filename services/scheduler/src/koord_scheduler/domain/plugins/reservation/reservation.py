@@ -57,7 +57,7 @@ _UNRESOLVABLE: Final = 3
 
 
 class Reservation:
-    """The plugin Reservation: places Reservations like pods, and lets pods use the amounts that are reserved for them."""
+    """The plugin Reservation: places Reservations like pods, and lets pods use what is reserved for them."""
 
     name = ASPECT
     extension_points = (
