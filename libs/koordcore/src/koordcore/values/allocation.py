@@ -74,8 +74,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     Attributes:
         version: Version of this shape. A reader refuses a version that it does not know.
-        cpuset: CPUs that only this pod uses, as a valid Linux CPU list (`0-3,8`); empty for none. The scheduler writes
-            the canonical form; a list that another scheduler wrote is kept unchanged.
+        cpuset: CPUs that the pod owns, so that no other pod owns them, as a valid Linux CPU list (`0-3,8`); empty for
+            none. The scheduler writes the canonical form; a list that another scheduler wrote is kept unchanged.
         cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`, as it was applied; empty without a cpuset.
         cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none.
         zones: Amounts per NUMA zone, ascending by zone; empty if the pod is not bound to zones.
