@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
+from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
@@ -46,15 +47,14 @@ def _pod(uid: str, variation: int, *, owner: bool) -> Pod:
     return with_metadata(made, labels={"app": "web"}) if owner else made
 
 
-def _document(step: Step, *, once: bool, resized: bool = False) -> dict[str, object]:
-    policy = {"allocatePolicy": "Restricted"} if step.what == "reserve-restricted" else {"allocatePolicy": "Aligned"}
+def _document(step: Step, *, once: bool, resized: bool = False) -> dict[str, Any]:
     return reservation(
         f"r{step.subject}",
         {"cpu": str(step.variation + 1)},
         allocateOnce=once,
         ttl=f"{100 * (step.variation + 1)}s",
         annotations={keys.RESERVATION_RESIZE_ALLOCATABLE: '{"resources":{"cpu":"1"}}'} if resized else None,
-        **policy,
+        allocatePolicy="Restricted" if step.what == "reserve-restricted" else "Aligned",
     )
 
 
@@ -138,9 +138,8 @@ def _check_log(log: SmallLog) -> None:
                 owners[used.uid] += 1
     for stored in log.events:
         event = CATALOGUE.read(stored)
-        document = getattr(event, "object", None)
-        if isinstance(document, dict) and document["spec"]["allocateOnce"]:
-            once.add(document["metadata"]["uid"])
+        if isinstance(event, CustomObjectObserved) and event.object["spec"]["allocateOnce"]:
+            once.add(event.object["metadata"]["uid"])
     assert not [uid for uid in once if owners[uid] > 1], "a Reservation that may be taken once was taken twice"
 
 

@@ -257,7 +257,9 @@ class Attempt:
         rows: Rows | None = None
         preferred: list[str] = [nominated] if nominated else []
         plugins: list[str] = []
+        first: list[str] = []
         for plugin, candidates in found:
+            first += candidates.first if plugin in self.framework.profile.outranking else ()
             preferred += candidates.preferred
             if candidates.names is not None:
                 own = self._rows(candidates.names)
@@ -267,6 +269,7 @@ class Attempt:
         return Restriction(
             rows=rows,
             preferred=tuple(row for row in known if row is not None),
+            first=tuple(row for name in first if (row := self._state.nodes.row(name)) is not None),
             plugin=", ".join(plugins),
         )
 

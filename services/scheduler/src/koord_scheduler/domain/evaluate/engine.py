@@ -202,6 +202,11 @@ class Engine:
         self, subject: Subject, cross_node: CrossNodeFilters, restriction: Restriction, uid: str, based_on: BasedOn
     ) -> SampledView | None:
         """Return a view of a sample of the nodes, or None if all nodes must be examined."""
+        if restriction.first:
+            look = self._sampled(subject.pod_class)
+            look.examine(np.array(restriction.first, np.intp))
+            if len(self._sift(look, cross_node, restriction).rows):
+                return look
         sampling = self._sampling
         if sampling is None or restriction.rows is not None or sampling.wanted(len(self.nodes)) >= len(self.nodes):
             return None
@@ -252,12 +257,8 @@ class Engine:
         filters = self.cross_node_filters(subject).filters
         if not filters:
             return True
-        rows = np.array([row], np.intp)
-        for _, rule in filters:
-            codes = rule.filter(rows)
-            if codes is not None and codes[0]:
-                return False
-        return True
+        found = (rule.filter(np.array([row], np.intp)) for _, rule in filters)
+        return not any(codes is not None and bool(codes[0]) for codes in found)
 
     def resolvable(self, subject: Subject) -> Rows:
         """Return the positions of nodes that refuse the pod now but might pass if pods left them, ascending."""
@@ -370,8 +371,7 @@ class Engine:
             weighted = totals * self.nodes.weight[rows] // 100
             added.append((NODE_HEALTH, weighted - totals))
             totals = weighted
-        only = len(rows) == 1
-        indexes = [0] if only else best_of(totals, self.nodes.name_hash, seed, self.top_scores, rows)
+        indexes = [0] if len(rows) == 1 else best_of(totals, self.nodes.name_hash, seed, self.top_scores, rows)
         best = row_list(rows[indexes])
         parts = view.parts(best, bounds)
         for name, amounts in added:

@@ -16,12 +16,14 @@ class Restriction:
         rows: Positions of the candidate nodes, ascending; None for all nodes.
         preferred: Positions of nodes. The first feasible one is taken without scoring.
         barred: Positions of nodes that have no room for the pod beside the pods nominated to them.
+        first: Positions of nodes that outrank all others. If one is feasible, no others are examined.
         plugin: Names of the plugins that restrict the nodes, for explanations.
     """
 
     rows: Rows | None = None
     preferred: tuple[int, ...] = ()
     barred: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
     plugin: str = ""
 
     @property

@@ -35,12 +35,15 @@ class Candidates:
     Attributes:
         names: Names of the candidate nodes; names of nodes that do not exist are ignored. None: all nodes.
         preferred: Names of nodes in order of preference. The first feasible one is taken without scoring.
+        first: Names of nodes that the plugin scores above all others. If one of them is feasible, no others are
+            examined, provided that the plugin's weight exceeds the sum of all other weights.
         job: Uid -> node name of all members of the pod's job, if this attempt has just planned the job; otherwise
             empty.
     """
 
     names: frozenset[str] | None = None
     preferred: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
     job: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -80,6 +80,7 @@ class Profile:
         filters: Filters that depend on one node alone.
         scores: Scores that depend on one node alone, with their weights.
         cross_node_scores: Scores that depend on pods on other nodes, with their weights.
+        outranking: Names of plugins whose weight exceeds the sum of all other weights.
         settings: Everything that distinguishes this profile from another, as JSON values.
         scheduler_name: The profile schedules pods with this scheduler name.
         percentage_of_nodes_to_score: 0: all nodes are examined, unless random relaxation is on (`evaluate.sampled`).
@@ -104,6 +105,8 @@ class Profile:
             (plugin, weights[plugin.name]) for plugin in plugins.at(SCORE)
         )
         self.cross_node_scores = tuple((plugin, weights[plugin.name]) for plugin in plugins.at(CROSS_NODE_SCORE))
+        weighted = {plugin.name: weight for plugin, weight in (*self.scores, *self.cross_node_scores)}
+        self.outranking = frozenset(name for name, weight in weighted.items() if 2 * weight > sum(weighted.values()))
         self.settings = settings
         self._concerned = tuple(concerned)
         self._concerning: dict[int, PluginLists] = {}

@@ -36,7 +36,7 @@ from koord_scheduler.domain.framework.extension_points import (
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
-from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.plugins.reservation.controller import ReservationController
 from koord_scheduler.domain.plugins.reservation.pages import reservation_pages
 from koord_scheduler.domain.plugins.reservation.scores import normalized, raw_score
@@ -52,6 +52,8 @@ NO_MATCH: Final = "node(s) no reservations match reservation affinity"
 OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
 POLICY_CONFLICT: Final = "node(s) reservation allocate policy conflict"
 NO_PRE_ALLOCATION: Final = "node(s) reservation pre allocation is unsupported with current attributes"
+_FEW_NODES: Final = 32
+"""If pods have Reservations on at most so many nodes, these are examined before all others."""
 _UNRESOLVABLE: Final = 3
 """Codes up to this one are refusals that no eviction resolves."""
 
@@ -103,7 +105,7 @@ class Reservation:
 
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
-    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
         """See `PreFilterPlugin.pre_filter`: bad annotations, an affinity that nothing matches, a bad Reservation."""
         assert pod.subject is not None, f"pod {pod.uid} has no spec"
         usable = self._books.usable(pod.subject.pod_class)
@@ -114,7 +116,9 @@ class Reservation:
             return Rejection(plugin=self.name, message=usable.problem, key=usable.problem)
         if usable.has_affinity and not usable.by_row:
             return Rejection(plugin=self.name, message=NO_MATCH)
-        return None
+        if not usable.by_row or len(usable.by_row) > _FEW_NODES or usable.wish.ignores:
+            return None
+        return Candidates(first=tuple(self._nodes.names[row] for row in sorted(usable.by_row)))
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""
