@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from bench.scheduler_perf.beside import Beside
 from bench.scheduler_perf.cluster import Cluster, Placement, running_cluster
 from bench.scheduler_perf.throughput import Throughput, place, run_once
 from bench.scheduler_perf.workloads import BASIC, BY_KEY
@@ -53,22 +54,47 @@ async def answers(scale: float, *, profile: bool = False) -> Answers:
     return Answers(seconds=statistics.median(seconds), most_seconds=max(seconds))
 
 
-async def with_and_without(scale: float, *, profile: bool = False) -> tuple[Throughput, Throughput]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A run without questions and one with them.
+
+    seconds   durations of the answers in the second run, in the scheduler
+    """
+
+    plain: Throughput
+    asked: Throughput
+    seconds: Sequence[float]
+
+    @property
+    def ratio(self) -> float:
+        """Rate with questions over the rate without."""
+        return self.asked.pods_per_second / self.plain.pods_per_second
+
+    def __str__(self) -> str:
+        answers = ", ".join(f"{each:.1f} s" for each in self.seconds)
+        cpu = self.asked.cpu_ms / self.plain.cpu_ms
+        rates = f"{self.plain.pods_per_second:,.0f} -> {self.asked.pods_per_second:,.0f} pods/s"
+        return f"x {self.ratio:.2f}: {rates}, CPU a pod x {cpu:.2f}, answers after {answers}"
+
+
+async def with_and_without(scale: float, *, profile: bool = False) -> Pair:
     """Run `basic-long` without and with a question of 1,000 replicas every ten seconds."""
-    plain = BY_KEY["basic-long"]
-    asked = replace(plain, beside=_questions(max(1, round(REPLICAS * scale))))
-    return (
-        await run_once(plain.at(scale), profile=profile),
-        await run_once(asked.at(scale), profile=profile),
+    plain, seconds = BY_KEY["basic-long"], list[float]()
+    asked = replace(plain, beside=_questions(max(1, round(REPLICAS * scale)), seconds))
+    return Pair(
+        plain=await run_once(plain.at(scale), profile=profile),
+        asked=await run_once(asked.at(scale), profile=profile),
+        seconds=seconds,
     )
 
 
-def _questions(replicas: int) -> Callable[[Cluster, int, Sequence[Placement], asyncio.Event], Awaitable[None]]:
+def _questions(replicas: int, seconds: list[float]) -> Beside:
     async def beside(cluster: Cluster, _nodes: int, _initial: Sequence[Placement], started: asyncio.Event) -> None:
         async with _asking(cluster, replicas) as question:
             started.set()
             while True:
-                await asyncio.gather(question(), asyncio.sleep(EVERY_SECONDS))
+                answer, _ = await asyncio.gather(question(), asyncio.sleep(EVERY_SECONDS))
+                seconds.append(answer.seconds)
 
     return beside
 

@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import replicas_of
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.forking import in_fork_and_wait
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
@@ -18,7 +16,9 @@ from koordcore.protocol.objects import Pod
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput
 from support.scheduler.devices import CORE, MEMORY, RATIO, asking, device, gpu
-from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
+from support.scheduler.questions import asked, nodes_of
+from support.scheduler.reservations import reservation, reserve
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 GANG = {"pod-group.scheduling.sigs.k8s.io": "g"}
 POD_GROUP = {
@@ -27,18 +27,6 @@ POD_GROUP = {
     "metadata": {"namespace": "default", "name": "g"},
     "spec": {"minMember": 3, "scheduleTimeoutSeconds": 60},
 }
-
-
-def asked(log: SmallLog, request: FitRequest) -> FitAnswer:
-    """The answer of a scheduler that has folded the log."""
-    state = SchedulerState(frameworks())
-    for stored in log.events:
-        fold(state, stored)
-    return answer_question(state, request, 0.0, lambda other: asked(log, other))
-
-
-def nodes_of(answer: FitAnswer) -> dict[str, str]:
-    return {name: each.node for each in answer.nodes for name in each.pods}
 
 
 def placed_by(log: SmallLog, pods: list[Pod]) -> dict[str, str]:
@@ -175,7 +163,7 @@ def put(log: SmallLog, plural: str, namespace: str, document: dict[str, Any]) ->
 
 
 def mixed_log(data: st.DataObject) -> SmallLog:
-    """Nodes of two zones, some with GPUs, a quota, and pods that were submitted."""
+    """Nodes of two zones, some with GPUs, a quota, Reservations, and pods that were submitted."""
     log = SmallLog()
     for number in range(data.draw(st.integers(1, 5), "nodes")):
         gpus = data.draw(st.integers(0, 2), "gpus")
@@ -185,6 +173,10 @@ def mixed_log(data: st.DataObject) -> SmallLog:
         if gpus:
             put(log, "devices", "", device(f"n{number}", [gpu(minor) for minor in range(gpus)]))
     put(log, "elasticquotas", "default", elastic_quota("team", data.draw(st.integers(1, 4), "quota")))
+    for number in range(data.draw(st.integers(0, 2), "reservations")):
+        owners = [{"labelSelector": {"matchLabels": {"app": "s"}}}]
+        once = data.draw(st.booleans(), "allocateOnce")
+        reserve(log, reservation(f"r{number}", {"cpu": "700m"}, owners=owners, allocateOnce=once))
     for number in range(data.draw(st.integers(0, 6), "pods before")):
         log.add_pod(pod(f"old{number}", {"cpu": f"{data.draw(st.integers(1, 20))}00m"}))
     return log
@@ -244,6 +236,22 @@ def test_fork_of_a_deciding_scheduler_answers_what_it_then_does(data: st.DataObj
     scheduler.run()
     records = (scheduler.state.pods[each.metadata.uid] for each in pods_of(sets))
     assert nodes_of(answer) == {f"{each.namespace}/{each.name}": each.node for each in records if each.node}
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_pods_that_leave_make_the_room_that_they_then_make(data: st.DataObject) -> None:
+    log, sets = mixed_log(data), mixed_sets(data)
+    scheduler = Scheduler(log)
+    scheduler.run()
+    old = [uid for uid in scheduler.state.pods if uid.startswith("old")]
+    leaving = data.draw(st.lists(st.sampled_from(old), unique=True), "leaving") if old else []
+    answer = asked(log, FitRequest(pods=sets, objects=[POD_GROUP], leaving=leaving))
+    for uid in leaving:
+        log.remove_pod(uid)
+    scheduler.run()
+    put(log, "podgroups", "default", POD_GROUP)
+    assert nodes_of(answer) == placed_by(log, pods_of(sets))
 
 
 def pods_of(sets: list[PodSet]) -> list[Pod]:

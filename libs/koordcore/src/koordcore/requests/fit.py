@@ -30,7 +30,8 @@ class FitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     Attributes:
         pods: Pods to place, in the order of their submission.
         workloads: Controllers of the pods. Default topology spreading reads their selectors.
-        objects: Custom resources to add or change first, such as a PodGroup or a Reservation, as they are stored.
+        objects: Custom resources to add or change first, such as a PodGroup, as they are stored. A Reservation with a
+            uid is placed, too.
         leaving: Uids of pods that leave their nodes first.
         finds_most: Whether to search the greatest number of replicas of the only set. `replicas` is then ignored.
     """
@@ -145,7 +146,7 @@ class FitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to a capacity question.
 
     Attributes:
-        sets: One answer per set of the request, in order.
+        sets: One answer per set of the request, in order. Then one per object that is placed like a pod: a Reservation.
         nodes: The nodes that get pods, by name.
         preempting: Pods that land after a preemption.
         allocations: "namespace/name" -> CPUs, NUMA zones, devices and other parts that the pod gets.

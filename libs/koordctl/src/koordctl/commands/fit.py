@@ -41,7 +41,9 @@ class _Workloads(NamedTuple):
 def fit(
     filename: Annotated[
         list[str],
-        typer.Option("--filename", "-f", help="Pods, Deployments, Jobs, StatefulSets, PodGroups: file, folder, or -."),
+        typer.Option(
+            "--filename", "-f", help="Pods, Deployments, Jobs, StatefulSets, PodGroups ...: file, folder, or -."
+        ),
     ],
     replicas: Annotated[
         int | None, typer.Option("--replicas", min=1, help="Number of pods of the only workload in the manifests.")
@@ -76,10 +78,12 @@ def fit(
     if find_most:
         planned = [each._replace(replicas=1) for each in planned]
     planned = [each for each in planned if each.replicas]
-    if not planned:
+    if not planned and not found.others:
         fail("the manifests contain no pods", status=2)
     request = _admitted(planned, found.others, find_most=find_most)
     answer = wait_for(ask_capacity(request, seconds=seconds))
+    if not answer.sets:
+        fail("the manifests contain nothing that is placed", status=2)
     if output is Format.TABLE:
         _show(answer, [each.title for each in planned])
     else:
@@ -145,7 +149,8 @@ def _named(document: dict[str, Any], name: str) -> Any:
 
 
 def _show(answer: FitAnswer, titles: Sequence[str]) -> None:
-    for title, each in zip(titles, answer.sets, strict=True):
+    reservations = [f"reservation/{each.name}" for each in answer.sets[len(titles) :]]
+    for title, each in zip([*titles, *reservations], answer.sets, strict=True):
         _show_set(answer, title, each)
     if answer.nodes:
         show_table(["node", "pods"], _node_rows(answer))

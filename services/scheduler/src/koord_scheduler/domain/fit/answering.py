@@ -29,17 +29,17 @@ _WAITS: Final = "the pod waits at Permit for the other members of its gang"
 
 
 class _Submitted(NamedTuple):
-    """The submitted pods of one set.
+    """The submitted pods of one set, or an object that is placed like a pod.
 
     Attributes:
-        asked: The set.
-        uids: Uids of its pods.
+        uids: Uids of the pods, at least one.
         feasible: Nodes on which a replica was feasible before, shape (K,).
+        name: Name of the pod in the question; "" for the name of the only pod or object.
     """
 
-    asked: PodSet
     uids: list[str]
     feasible: Rows
+    name: str = ""
 
 
 def answer_question(state: SchedulerState, request: FitRequest, now: float, probe: Probe) -> FitAnswer:
@@ -60,15 +60,15 @@ def answer_question(state: SchedulerState, request: FitRequest, now: float, prob
     objects = [custom_object(document, f"objects[{index}]") for index, document in enumerate(request.objects)]
     trial = Trial(state, now)
     trial.leave(dict.fromkeys(request.leaving))
-    for ref, event in objects:
-        trial.put(ref, event)
+    placed_objects = [uid for ref, event in objects if (uid := trial.put_object(ref, event))]
     for workload in request.workloads:
         meta = workload.metadata
         uid = meta.uid or f"{workload.kind}/{meta.namespace}/{meta.name}"
         trial.put(AggregateRef("workloadspec", uid), WorkloadObserved(object=workload))
     if request.finds_most:
         return _most(state, trial, request.pods[0])
-    submitted = [_submit(state, trial, pod_set) for pod_set in request.pods]
+    submitted = [_Submitted([uid], _feasible(state, uid)) for uid in placed_objects]
+    submitted = [*(_submit(state, trial, pod_set) for pod_set in request.pods), *submitted]
     trial.decide()
     return _answer(state, trial, submitted)
 
@@ -77,7 +77,7 @@ def _submit(state: SchedulerState, trial: Trial, asked: PodSet) -> _Submitted:
     pods = list(islice(replicas_of(asked), asked.replicas))
     trial.submit(pods)
     uids = [pod.metadata.uid for pod in pods]
-    return _Submitted(asked, uids, _feasible(state, uids[0]))
+    return _Submitted(uids, _feasible(state, uids[0]), asked.pod.metadata.name)
 
 
 def _feasible(state: SchedulerState, uid: str) -> Rows:
@@ -98,7 +98,7 @@ def _most(state: SchedulerState, trial: Trial, asked: PodSet) -> FitAnswer:
         feasible = _feasible(state, uids[0]) if feasible is None else feasible
         trial.decide()
     assert feasible is not None, "at least one replica was submitted"
-    found = _answer(state, trial, [_Submitted(asked, uids, feasible)])
+    found = _answer(state, trial, [_Submitted(uids, feasible, asked.pod.metadata.name)])
     most = found.sets[0].placed
     # The shortage is that of one more replica, not of all that the search has submitted.
     shortage = _shortage(state, trial, uids, 1)
@@ -135,15 +135,15 @@ def _set_fit(state: SchedulerState, trial: Trial, submitted: _Submitted) -> SetF
     uids = submitted.uids
     placed = sum(1 for uid in uids if trial.node_of(uid))
     preempting = sum(1 for uid in uids if uid in trial.victims and not trial.node_of(uid))
-    meta = submitted.asked.pod.metadata
+    first = state.pods[uids[0]]
     return SetFit(
-        namespace=meta.namespace,
-        name=meta.name,
+        namespace=first.namespace,
+        name=submitted.name or first.name,
         asked=len(uids),
         placed=placed,
         preempting=preempting,
         nodes_feasible=len(submitted.feasible),
-        headroom=headroom_of(state, state.pods[uids[0]], submitted.feasible),
+        headroom=headroom_of(state, first, submitted.feasible),
         shortage=_shortage(state, trial, uids, len(uids) - placed),
     )
 

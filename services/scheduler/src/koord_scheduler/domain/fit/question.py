@@ -24,8 +24,8 @@ def check_question(state: SchedulerState, request: FitRequest) -> None:
     Raises:
         InvalidInput: The question cannot be answered. The error names the field.
     """
-    if not request.pods:
-        raise InvalidInput("a list of at least one set of pods", [], "pods")
+    if not request.pods and not request.objects:
+        raise InvalidInput("a list of at least one set of pods, unless objects are placed", [], "pods")
     total = 0
     for index, pod_set in enumerate(request.pods):
         _check_set(state, pod_set, f"pods[{index}]")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.pod import PodNominated
@@ -60,13 +61,26 @@ class Trial:
             self.put(AggregateRef("podspec", uid), PodSpecDeleted(namespace=pod.namespace, name=pod.name))
         self._pass_time()
 
+    def put_object(self, ref: AggregateRef, event: CustomObjectObserved) -> str:
+        """Add or change a custom resource. Return its uid if it is placed like a pod, as a Reservation is, else ""."""
+        self.put(ref, event)
+        uid = str(event.object["metadata"].get("uid", ""))
+        pod = self._state.pods.get(uid)
+        if pod is None or pod.subject is None:
+            return ""
+        self._await(uid)
+        return uid
+
     def submit(self, pods: Iterable[Pod]) -> None:
         """Add pods of the question to the copy, as if they had been submitted."""
         for pod in pods:
             uid = pod.metadata.uid
-            self.pods[uid] = None
-            self._untried[uid] = None
+            self._await(uid)
             self.put(AggregateRef("podspec", uid), PodSpecAdded(object=pod))
+
+    def _await(self, uid: str) -> None:
+        self.pods[uid] = None
+        self._untried[uid] = None
 
     def decide(self) -> None:
         """Decide in the order of the queue, until every pod of the question was attempted or is gated.
