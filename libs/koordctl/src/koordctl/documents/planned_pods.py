@@ -18,7 +18,7 @@ _NUMBER_OF: Final = {
 
 
 class PlannedPods(NamedTuple):
-    """Equal pods of one document.
+    """The equal pods that one document, such as a Deployment, creates.
 
     Attributes:
         title: Kind and name of the document, for example "deployment/web".
@@ -34,7 +34,7 @@ class PlannedPods(NamedTuple):
 
 
 def planned_pods(document: object) -> PlannedPods | None:
-    """Return the pods of a document; None for a kind without pods.
+    """Return the pods that a document creates; None if its kind creates no pods.
 
     Raises:
         InvalidInput: The document is not valid. The error names field, rule and value.

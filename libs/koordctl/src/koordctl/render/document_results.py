@@ -9,7 +9,11 @@ _NOT_DONE: Final = ("refused", "failed", "not-found")
 
 
 def is_refused(result: Mapping[str, Any]) -> bool:
-    """Return whether the document was not applied or deleted."""
+    """Return whether the manager refused to apply or delete the document.
+
+    Args:
+        result: One result of the manager.
+    """
     return result["action"] in _NOT_DONE
 
 

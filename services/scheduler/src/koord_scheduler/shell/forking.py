@@ -28,7 +28,7 @@ _FAILED: Final = b"-"
 
 
 class ForkFailed(Exception):
-    """The child ended without a result. The message tells why."""
+    """Raised if the forked process ended without a result. The message tells why."""
 
 
 class Forked(NamedTuple):
@@ -44,15 +44,15 @@ class Forked(NamedTuple):
 
 
 async def in_fork(work: Callable[[], bytes]) -> Forked:
-    """Return the result of a function that runs on a copy of this process, at the lowest priority.
+    """Run a function in a forked copy of this process, at the lowest priority, and return its result.
 
-    If the caller is cancelled, for example by a timeout, the child is killed.
+    If the caller is cancelled, for example by a timeout, the forked process is killed.
 
     Args:
         work: The function. Its changes of memory stay in the copy.
 
     Raises:
-        ForkFailed: The function raised an exception, or the child was killed.
+        ForkFailed: The function raised an exception, or the forked process was killed.
     """
     began = time.monotonic()
     pid, reader = _fork(work)
@@ -70,12 +70,12 @@ async def in_fork(work: Callable[[], bytes]) -> Forked:
 
 
 def in_fork_and_wait(work: Callable[[], bytes]) -> bytes:
-    """Return the result of a function that runs on a copy of this process, while this process waits.
+    """Run a function in a forked copy of this process, block until it ends, and return its result.
 
-    Only a child may call it: it blocks.
+    Only a forked process may call it, because it blocks.
 
     Raises:
-        ForkFailed: The function raised an exception, or the child was killed.
+        ForkFailed: The function raised an exception, or the forked process was killed.
     """
     pid, reader = _fork(work)
     os.set_blocking(reader, True)

@@ -43,10 +43,10 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 
 class Questions:
-    """Answers capacity questions of one instance.
+    """Answers capacity questions (`koord fit`) in forked copies of this scheduler process.
 
     Args:
-        state: Everything that the scheduler knows.
+        state: The scheduler's state.
         fold: Tells whether the state is between two batches of the log.
         trouble: Returns why the state is not current; None if it is.
         leadership: Tells whether this instance leads.
@@ -81,7 +81,7 @@ class Questions:
         leadership.subscribe(acquired=lambda _: self._role_changed.set(), lost=lambda _, __: self._role_changed.set())
 
     async def run(self, connection: BusConnection, names: BusNames) -> None:
-        """Serve the questions of the present role, as leader or as standby, until cancelled."""
+        """Receive questions from the bus, as leader or as standby, until the task is cancelled."""
         while True:
             self._role_changed.clear()
             server = EndpointServer(connection, names)
@@ -98,7 +98,7 @@ class Questions:
                 await asyncio.wait({serving})
 
     async def answer(self, request: FitRequest) -> FitAnswer:
-        """Return the answer to a question. The live state does not change.
+        """Return where the pods of a question would be placed. The live state does not change.
 
         Raises:
             Refusal: The question is invalid, or cannot be answered now.

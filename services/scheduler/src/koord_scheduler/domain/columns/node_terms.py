@@ -16,9 +16,13 @@ NAME_FIELD: Final = "metadata.name"
 
 
 def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
-    """Return whether a node with this label value meets the requirement. None means that the node has no such label.
+    """Return whether a node with this value of the requirement's label meets the requirement.
 
     NotIn is met without the label. Gt and Lt are not met unless both sides are integers.
+
+    Args:
+        requirement: The requirement.
+        value: The node's value of the label; None if the node does not have the label.
 
     Source:
         scheduler-core spec, 5.5
@@ -50,7 +54,7 @@ def _integer(text: str) -> int | None:
 
 
 def term_matches_one(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Return whether one object with these labels and this name meets every expression of the term."""
+    """Return whether a node with these labels and this name meets every expression of the term."""
     if not term.match_expressions and not term.match_fields:
         return False
     return all(each.key == NAME_FIELD and is_met(each, name) for each in term.match_fields) and all(

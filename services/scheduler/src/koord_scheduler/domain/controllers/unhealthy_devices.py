@@ -19,9 +19,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef, PodDeviceUnhealthy]]:
-    """Yield an event for each pod whose unhealthy devices differ from what the log states.
-
-    A node is examined again until the log states the truth about all of its pods.
+    """Yield (aggregate, event) for each pod whose unhealthy devices differ from the last event about them.
 
     Args:
         state: The scheduler's state.

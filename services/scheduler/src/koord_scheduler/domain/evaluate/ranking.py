@@ -63,7 +63,7 @@ def best_of(
 class Ranking:
     """Feasible nodes in buckets of equal totals. In a bucket, nodes are sorted by the hash of their name.
 
-    `len` is the number of nodes.
+    `len` is the number of nodes. `row_at` maps the hash of a name to the node's position in the node columns.
     """
 
     def __init__(self, row_at: Mapping[int, int]) -> None:
@@ -76,7 +76,12 @@ class Ranking:
         return self._size
 
     def append(self, total: int, places: list[int]) -> None:
-        """Add a bucket above all others; its places are ascending."""
+        """Add nodes whose total is greater than that of all nodes in the ranking.
+
+        Args:
+            total: Their total.
+            places: Hashes of their names, ascending.
+        """
         self._buckets[total] = places
         self.levels.append(total)
         self._size += len(places)
@@ -85,7 +90,6 @@ class Ranking:
         """Update the total of a node.
 
         Args:
-            row: Position of the node in the node columns.
             place: Hash of its name, which orders equal totals.
             before: Its total until now; INFEASIBLE if it was not in the ranking.
             after: Its new total; INFEASIBLE removes it from the ranking.
@@ -106,7 +110,15 @@ class Ranking:
                 insort(joined, place)
 
     def nearest(self, level: int, seed: int, count: int) -> list[int]:
-        """Return the first `count` places of a bucket, counted from `seed` on the ring."""
+        """Return the name hashes of `count` nodes with one total, ordered by their distance from `seed` on the ring.
+
+        Fewer if there are not so many nodes.
+
+        Args:
+            level: The total.
+            seed: Hash of the pod.
+            count: Maximum number of nodes.
+        """
         bucket = self._buckets[level]
         first = bisect_left(bucket, seed)
         places = bucket[first : first + count]
@@ -130,13 +142,13 @@ class Ranking:
 def rankings_by(
     groups: NDArray[np.integer], totals: IntArray, hashes: HashArray, row_at: Mapping[int, int]
 ) -> dict[int, Ranking]:
-    """Return one ranking for each group that has candidates.
+    """Return group number -> ranking of the feasible nodes of this group. Groups without feasible nodes are absent.
 
     Args:
-        groups: Number of the group of each row, (N,).
-        totals: int64 (N,). Rows with a total below 0 are not candidates.
-        hashes: uint64 (N,), the places on the ring.
-        row_at: Place on the ring -> row.
+        groups: Group number of each node, (N,).
+        totals: Total of each node, int64 (N,); below 0 if it is not feasible.
+        hashes: Hashes of the node names, uint64 (N,).
+        row_at: Hash of a name -> position of the node.
     """
     feasible = np.flatnonzero(totals >= 0)
     order = feasible[np.lexsort((hashes[feasible], totals[feasible], groups[feasible]))]
@@ -157,14 +169,14 @@ def rankings_by(
 def best_of_groups(
     rankings: Mapping[int, Ranking], added: Sequence[int], row_at: Mapping[int, int], seed: int, count: int
 ) -> list[int]:
-    """Return the `count` best rows of all groups, best first.
+    """Return the positions of the `count` best nodes of all groups, best first.
 
     Args:
-        rankings: Group -> ranking of its candidates.
-        added: What each group has above the ranked totals; the sums are at least 0.
-        row_at: Place on the ring -> row.
-        seed: The pod's place on the ring, 64 bits.
-        count: Number of rows to return.
+        rankings: Group number -> ranking of its nodes.
+        added: Group number -> amount to add to the totals in its ranking; the sums are at least 0.
+        row_at: Hash of a name -> position of the node.
+        seed: Hash of the pod, 64 bits, which decides among equal totals.
+        count: Number of nodes to return.
     """
     heads = [(each.levels[-1] + added[group], group) for group, each in rankings.items() if each.levels]
     chosen: list[int] = []

@@ -65,7 +65,7 @@ def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def device_unhealthy(state: SchedulerState, stored: StoredEvent, event: PodDeviceUnhealthy) -> None:
-    """Record which devices of a pod the log states as unhealthy. No-op if the event was folded already."""
+    """Record which devices of a pod an event names as unhealthy. No-op if the event was folded already."""
     pod = _record_of(state, stored)
     if pod is None:
         return

@@ -26,13 +26,13 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
 
 
 def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> None:
-    """Add or change a pod.
+    """Add or change the record of a pod or reserve pod, and queue it if it waits for a node.
 
     Args:
-        state: The state.
-        uid: The pod.
-        stored: The event that says so.
-        spec: Its object.
+        state: The scheduler's state.
+        uid: Uid of the pod.
+        stored: The event with the pod or its Reservation.
+        spec: The pod object.
     """
     pod = state.pods.get(uid)
     if pod is None:
@@ -112,12 +112,12 @@ def gone(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def removed(state: SchedulerState, uid: str, trigger: str) -> None:
-    """Remove a deleted pod.
+    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if it is unknown.
 
     Args:
-        state: The state.
-        uid: The pod.
-        trigger: Id of the event that says so.
+        state: The scheduler's state.
+        uid: Uid of the pod.
+        trigger: Id of the event that deleted it.
     """
     pod = state.pods.get(uid)
     if pod is None:

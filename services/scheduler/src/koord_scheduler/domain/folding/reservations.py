@@ -33,7 +33,15 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def reservation_put(state: SchedulerState, stored: StoredEvent, document: dict[str, Any]) -> None:
-    """Fold a new or changed Reservation, which the cluster's facts have read already."""
+    """Add or change the reserve pod of a Reservation, and read pods again that the Reservation is for.
+
+    An invalid object is ignored.
+
+    Args:
+        state: The scheduler's state, whose cluster facts contain the Reservation already.
+        stored: The event with the object.
+        document: The object as decoded JSON.
+    """
     try:
         reservation = reservation_from_json(document)
     except codec.DecodeError:
@@ -43,12 +51,12 @@ def reservation_put(state: SchedulerState, stored: StoredEvent, document: dict[s
 
 
 def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> None:
-    """Fold a deleted Reservation."""
+    """Remove the reserve pod of a deleted Reservation."""
     removed(state, uid, stored.event_id)
 
 
 def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Fold what became of a Reservation."""
+    """Record the outcome that a scheduler published for a Reservation: succeeded, failed or unschedulable."""
     books, uid = state.cluster.reservations, stored.ref.id
     state.status.writes.seqs[stored.ref] = stored.seq
     match event:
@@ -84,7 +92,12 @@ def _submit(state: SchedulerState, stored: StoredEvent, reservation: Reservation
 
 
 def read_again(state: SchedulerState, trigger: str) -> None:
-    """Read the waiting pods again for which there is a Reservation now, and was none before."""
+    """Read waiting pods again for which the first Reservation has appeared, because it concerns them now.
+
+    Args:
+        state: The scheduler's state.
+        trigger: Id of the event that brought the Reservation.
+    """
     groups = list(state.cluster.fresh_owners)
     if not groups:
         return

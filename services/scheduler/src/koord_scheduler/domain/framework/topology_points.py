@@ -51,9 +51,9 @@ class TopologyHintsPlugin(Plugin, Protocol):
         ...
 
     def state_of(self, row: int) -> Hashable:
-        """Return a value that is equal for nodes with the same resources of the plugin, taken in the same way.
+        """Return a value that is equal for nodes with equal resources of the plugin that pods use in the same way.
 
-        A pod gets the same hints and the same zones on such nodes. The answers for one of them serve the others.
+        A pod gets equal hints and zones on such nodes, so results for one of them are used for all.
         """
         ...
 

@@ -173,10 +173,10 @@ class PodClasses:
         self._known.clear()
 
     def forget_like(self, is_meant: Callable[[Pod], bool]) -> None:
-        """Forget what some pods have been read as.
+        """Drop the cached results of `read` for some pods.
 
         Args:
-            is_meant: Whether pods with the spec, labels and annotations of this one are meant.
+            is_meant: Returns whether pods with the spec, labels and annotations of the given pod are dropped.
         """
         for key in [key for key, sort in self._known.items() if is_meant(sort.pod)]:
             del self._known[key]

@@ -185,7 +185,12 @@ class Commits:
             self._known.hints.room_appeared(node, pod.trigger)
 
     def used_reservation(self, uid: str, allocation: Allocation) -> None:
-        """Record that the log has an owner of a Reservation, which then may be used up."""
+        """Record that a pod in the log uses a Reservation. If it may be used only once, no other pod gets it.
+
+        Args:
+            uid: Uid of the pod.
+            allocation: Its allocation, which names the Reservation.
+        """
         used = allocation.reservation
         if used is not None and not is_reservation(uid, allocation):
             self._known.cluster.reservations.consumed(used.uid)

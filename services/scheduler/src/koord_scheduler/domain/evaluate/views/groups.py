@@ -79,7 +79,7 @@ class Groups:
         return len(self._sizes) - self._sizes.count(0)
 
     def settle(self) -> bool:
-        """Compute `bounds`, `added` and `parts` anew after nodes moved. Return whether they may have changed."""
+        """Compute `bounds`, `added` and `parts` again after nodes moved. Return whether they may have changed."""
         if self._is_settled:
             return False
         self._is_settled = True

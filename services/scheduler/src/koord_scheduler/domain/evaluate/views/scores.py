@@ -183,7 +183,7 @@ class Scores:
         return (self.shape if reads is Reads.SHAPE else self.load).raw[index]
 
     def raw_at(self, index: int) -> memoryview:
-        """Return the raw scores of a plugin that has an array, for single elements."""
+        """Return a plugin's raw scores as a memory view, for fast access to single nodes. They must not all be 0."""
         reads = self._scores[index][0].reads
         raw = (self.shape if reads is Reads.SHAPE else self.load).raw_at[index]
         assert raw is not None, f"plugin {index} has raw scores"

@@ -116,7 +116,7 @@ class Totals:
         self._recount(rows, 1)
 
     def settle(self) -> None:
-        """Compute anew what the groups get. Called once after several changes."""
+        """Compute again what the groups get. Called once after several changes."""
         if self.groups.settle():
             self._parted = None
 
