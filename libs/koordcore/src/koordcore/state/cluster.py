@@ -6,7 +6,7 @@ from its rows. Two states are equal exactly if position and hash are equal.
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from koordcore.state.aggregates import STATE_TYPES, AggregateState
 from koordcore.state.evolution.registry import EVOLVE
 from koordcore.values import codec
 from koordcore.values.pieces import mapping_pieces, object_pieces
+from koordcore.values.schema_digest import schema_digest
 
 S = TypeVar("S", bound=AggregateState)
 
@@ -197,6 +198,4 @@ _KIND_OF: dict[type[AggregateState], str] = {model: kind for kind, model in STAT
 
 def schema_fingerprint() -> str:
     """Return the digest of the schemas of all state classes. A snapshot with another digest must not be loaded."""
-    schemas, components = msgspec.json.schema_components([STATE_TYPES[kind] for kind in sorted(STATE_TYPES)])
-    description: dict[str, Any] = {"schemas": list(schemas), "components": components}
-    return hashlib.blake2b(codec.encode_canonical(description), digest_size=16).hexdigest()
+    return schema_digest([STATE_TYPES[kind] for kind in sorted(STATE_TYPES)])

@@ -7,7 +7,6 @@ Source:
     manager spec, 15.4, 15.6
 """
 
-import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ from koordcore.values import codec
 from koordcore.values.decaying_histogram import DecayingHistogram
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value
+from koordcore.values.schema_digest import schema_digest
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.model import ContainerModel, InstanceState, cpu_options, memory_options
@@ -254,5 +254,4 @@ def checkpoint_settings(data: bytes) -> RecommenderSettings:
 
 def book_fingerprint() -> str:
     """Return a digest of the schema of checkpoints. Checkpoints with another digest are not loaded."""
-    schema = msgspec.json.schema(_StoredBook)
-    return hashlib.blake2b(codec.encode_canonical(schema), digest_size=16).hexdigest()
+    return schema_digest([_StoredBook])

@@ -8,7 +8,6 @@ Source:
     event-bus spec, 6
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
@@ -28,6 +27,7 @@ from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
+from koordcore.values.schema_digest import schema_digest
 
 from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.folding.log import fold_early
@@ -306,6 +306,4 @@ def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
     Args:
         plugins: Keys of `Frameworks.folding`. A new plugin with its own state must fold the whole log.
     """
-    schema, components = msgspec.json.schema_components([_Body])
-    description = codec.encode_canonical({"schema": list(schema), "components": components, "plugins": sorted(plugins)})
-    return hashlib.blake2b(description, digest_size=16).hexdigest()
+    return schema_digest([_Body], plugins)
