@@ -19,7 +19,7 @@ from bench.results import Better, Result, RowsWithoutResult
 from bench.scheduler_perf.checks import NotWhatItIsAbout
 from bench.scheduler_perf.cluster import NotPlaced
 from bench.scheduler_perf.engine import Decisions, decide_all
-from bench.scheduler_perf.hardware import BOUND, HARDWARE, bound
+from bench.scheduler_perf.hardware import BOUND, FRAGMENTATION, HARDWARE, bound
 from bench.scheduler_perf.latency import steady_latency
 from bench.scheduler_perf.questions import answers, with_and_without
 from bench.scheduler_perf.restart import Restart, restart
@@ -48,6 +48,7 @@ def measure(options: BenchOptions) -> Iterator[Result]:
         rows[workload.key] = lambda workload=workload: _throughput(workload, options)
     for workload in HARDWARE:
         rows[workload.key] = lambda workload=workload: _hardware(workload, options)
+    rows[FRAGMENTATION.key] = lambda: _hardware(FRAGMENTATION, replace(options, engine_only=True))
     rows[LATENCY] = lambda: _latency(options)
     rows[GROWTH] = lambda: _growth(options)
     rows[FIT] = lambda: _fit(options)
@@ -127,7 +128,7 @@ def _hardware(workload: Workload, options: BenchOptions) -> list[Result]:
             name=f"engine: {name}",
             value=own_rate,
             unit="pods/CPU s",
-            target=target * plain_rate,
+            target=target * plain_rate if target else None,
             note=f"{ratio:.3f} of row engine, {plain_rate:,.0f}; target {target:.3f}",
         )
     ]

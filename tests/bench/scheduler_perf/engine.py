@@ -24,7 +24,7 @@ def decide_all(sized: Sized, *, profile: bool = False) -> Decisions:
     """Places the initial pods, then times the decisions for the measured ones, the collector set as in a service."""
     collect_rarely()
     log = SmallLog()
-    scheduler = Scheduler(log)
+    scheduler = Scheduler(log, sized.workload.configuration)
     _say(log, sized.objects())
     _say(log, sized.initial_pods())
     scheduler.run()

@@ -115,6 +115,23 @@ def _filled(make: Any) -> Sequence[tuple[int, MakePod]]:
     return [(5000, copies(make(cpus))) for cpus in _FILLERS]
 
 
+_BY_FRAGMENTATION: Final = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  pluginConfig:
+  - name: DeviceShare
+    args:
+      gpuFragmentation:
+        enabled: true
+        policy: FGD
+        typicalPods:
+        - {milliCPU: 1000, gpuMilli: 300, numGPU: 1, frequency: 0.5}
+        - {milliCPU: 4000, gpuMilli: 500, numGPU: 1, frequency: 0.3}
+        - {milliCPU: 8000, gpuMilli: 1000, numGPU: 1, frequency: 0.2}
+"""
+
 HARDWARE: Sequence[Workload] = (
     Workload(
         key="cores",
@@ -158,6 +175,16 @@ HARDWARE: Sequence[Workload] = (
         engine_target=3000,
         check=_given(zones=1, cards=8),
     ),
+)
+
+FRAGMENTATION: Final = Workload(
+    key="gpu-fragmentation",
+    title="GPU shares of 20 to 80 percent, scored by fragmentation (FGD, 3 typical pods)",
+    node=big_node,
+    before=devices,
+    measured=2000,
+    pod=copies(*shares()),
+    configuration=_BY_FRAGMENTATION,
 )
 
 BOUND: Final = Workload(

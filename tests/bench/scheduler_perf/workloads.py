@@ -59,6 +59,7 @@ class Workload:
     check       whether the placements are what the workload is about
     giant_node  the first node has room for everything
     node        a node by its number; None: the small node of the table
+    configuration  of the scheduler, for decisions in one process without a log; "": as shipped
     engine_target  decisions/s in one process without a log where the row `engine` gives 40,000; None: not asked
     """
 
@@ -77,6 +78,7 @@ class Workload:
     check: Check = nothing
     giant_node: bool = False
     node: Callable[[int], Node] | None = None
+    configuration: str = ""
     engine_target: float | None = None
 
     def at(self, scale: float) -> "Sized":

@@ -121,6 +121,14 @@ def test_a_node_that_takes_only_what_nothing_objects_to_never_breaks_a_rule(want
     assert violations(held) == []
 
 
+@given(nodes, holders, st.sampled_from(["new", "a", "r"]))
+def test_objections_are_the_violations_that_the_new_holder_takes_part_in(
+    node: dict[str, Holder], holder: Holder, uid: str
+) -> None:
+    every = [each for each in violations({**node, uid: holder}) if uid in each.holders]
+    assert objections(node, uid, holder) == (every if holder.allocation.is_exclusive else [])
+
+
 @given(nodes, holders)
 def test_what_nothing_objects_to_makes_no_violation_worse(node: dict[str, Holder], holder: Holder) -> None:
     if not objections(node, "new", holder):

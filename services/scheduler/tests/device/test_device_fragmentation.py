@@ -18,6 +18,7 @@ from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Placed
 from koord_scheduler.domain.fragmentation.nodes import NodeGpus, columns_of
 from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod, typical_pods
 from koord_scheduler.domain.fragmentation.policies import PolicyName, policy_of
+from koord_scheduler.domain.framework.extension_points import ROW_SCORE
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.pods.info import PodInfo
@@ -206,10 +207,8 @@ def test_the_plugin_weighs_both_scores_and_scores_every_pod() -> None:
         assert info.pod is not None
         assert world.plugin.concerns(info.pod)
         found = world.plugin.score(info.pod_class, world.cluster.nodes, world.rows)
-        single = world.plugin.row_score(info.pod_class, world.cluster.nodes)
         assert found is not None
-        assert single is not None
-        assert found.tolist() == [single(row) for row in range(len(NODES))]
+        assert ROW_SCORE not in world.plugin.extension_points, "these scores need arrays"
         own = np.zeros(len(NODES)) if asked is None else world.plugin.states.scores(asked, world.rows)
         expected = (own + 3 * scores.node_scores(wanted.milli_cpu, asked, world.rows)) // 4
         assert found.tolist() == expected.tolist()

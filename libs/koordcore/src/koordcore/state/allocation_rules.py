@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from koordcore.events.envelope import name_from_token, name_token
@@ -25,7 +26,8 @@ from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
 from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.state.cluster import ClusterState
-from koordcore.values.allocation import Allocation, is_reservation
+from koordcore.values.allocation import NOTHING, Allocation, is_reservation
+from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
 
 WHOLE_DEVICE: Final = 100
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
@@ -95,12 +97,40 @@ def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[
         uid: Uid of the new holder.
         holder: The new holder.
     """
-    if not holder.allocation.is_exclusive:
+    allocation = holder.allocation
+    if not allocation.is_exclusive:
         return []
-    return [each for each in violations({**holders, uid: holder}) if uid in each.holders]
+    used = "" if allocation.reservation is None else allocation.reservation.uid
+    near = {
+        other: each for other, each in holders.items() if other == used or _may_conflict(allocation, each.allocation)
+    }
+    return [each for each in violations({**near, uid: holder}) if uid in each.holders]
+
+
+def _may_conflict(one: Allocation, other: Allocation) -> bool:
+    """Return whether two allocations contain one CPU, one device or one reservation."""
+    if other is NOTHING:
+        return False
+    if one.cpuset and other.cpuset and not _cpus(one.cpuset).isdisjoint(_cpus(other.cpuset)):
+        return True
+    if one.devices and other.devices:
+        devices = {(each.type, each.minor) for each in one.devices}
+        if any((each.type, each.minor) in devices for each in other.devices):
+            return True
+    return (
+        one.reservation is not None and other.reservation is not None and one.reservation.uid == other.reservation.uid
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _cpus(cpuset: str) -> CpuSet:
+    return parse_cpuset(cpuset)
 
 
 def _shared_cpus(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
+    sets = [_cpus(holder.allocation.cpuset) for holder in allocated.values() if holder.allocation.cpuset]
+    if sum(map(len, sets)) == len(EMPTY.union(*sets)):
+        return
     owners: dict[int, list[str]] = defaultdict(list)
     for uid, holder in allocated.items():
         if holder.allocation.cpuset:

@@ -64,10 +64,6 @@ class FragmentationScores:
         strategy = np.zeros(len(rows), np.int64) if asked is None else self._states.scores(asked, rows)
         return (strategy + self._weight * self.node_scores(milli_cpu, asked, rows)) // (1 + self._weight)
 
-    def combined_on(self, row: int, milli_cpu: int, asked: PodDevices | None) -> int:
-        """Return the score of `combined` for the node at position `row`."""
-        return int(self.combined(milli_cpu, asked, np.array([row], np.intp))[0])
-
     def node_scores(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
         """Return a score for each node by fragmentation alone, int64 (K,) within 0..100.
 

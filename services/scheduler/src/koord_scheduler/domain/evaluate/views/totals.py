@@ -55,6 +55,7 @@ class Totals:
         self._look_at_single()
         self.groups = Groups()
         self._rankings: dict[int, Ranking] | None = None
+        self._single: Ranking | None = None  # the ranking of group 0
         self._parted: PartedRanking | None = None
         self._to_part: tuple[LabelColumn, int] | None = None
         self._is_unsettled = True
@@ -125,19 +126,20 @@ class Totals:
 
         `seed`, a hash of the pod, decides among equal totals; see `ranking`.
         """
+        rankings = self._rankings
+        if rankings is not None and self._single is not None and len(rankings) == 1:
+            return self._single.best(seed, count)
         nodes = self._nodes
         is_by_hand = len(self.groups.added) > _MOST_GROUPS and self.groups.present > _MOST_GROUPS
-        if self._rankings is None or is_by_hand:
+        if rankings is None or is_by_hand:
             if self._is_unsettled or is_by_hand:
                 # Everything has just been judged anew; buckets are worth their making only if that does not go on.
                 self._is_unsettled = False
-                self._rankings = None
+                self._rankings = self._single = None
                 return best_of(self._all(), nodes.name_hash, seed, count)
-            self._rankings = rankings_by(self._group_of, self._fixed, nodes.name_hash, nodes.row_at)
-        if len(self._rankings) == 1:
-            for ranking in self._rankings.values():
-                return ranking.best(seed, count)
-        return best_of_groups(self._rankings, self.groups.added, nodes.row_at, seed, count)
+            rankings = self._rankings = rankings_by(self._group_of, self._fixed, nodes.name_hash, nodes.row_at)
+            self._single = rankings.get(0)
+        return best_of_groups(rankings, self.groups.added, nodes.row_at, seed, count)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
         """Return a ranking of the feasible nodes for each value of a label.
@@ -164,7 +166,8 @@ class Totals:
         return np.where(self._fixed >= 0, self._fixed + added[self._group_of], INFEASIBLE)
 
     def _forget(self) -> None:
-        self._rankings, self._is_unsettled = None, True
+        self._rankings = self._single = None
+        self._is_unsettled = True
         self._parted = self._to_part = None
 
     def _recount(self, rows: Rows, sign: int) -> None:
@@ -192,6 +195,8 @@ class Totals:
             )
 
     def _ranking(self, group: int) -> Ranking:
+        if group == 0 and self._single is not None:
+            return self._single
         assert self._rankings is not None, "there are rankings"
         ranking = self._rankings.get(group)
         if ranking is None:

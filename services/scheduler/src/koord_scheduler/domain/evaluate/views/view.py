@@ -42,6 +42,7 @@ class View:
         self.totals = Totals(answers.nodes)
         self._shape_position = -1
         self._shape_fixed: IntArray = np.zeros(0, np.int64)
+        self._shape_fixed_at = self._shape_fixed.data
         self._counts: dict[int, int] = {}
         self._feasible_rows: Rows | None = None
         self._exclusions: list[PluginExclusion] | None = None
@@ -156,6 +157,7 @@ class View:
             totals.clear(scores.groups())
             rows = all_rows(self.nodes)
             self._shape_fixed = scores.constant() + scores.fixed(Reads.SHAPE, rows)
+            self._shape_fixed_at = self._shape_fixed.data
         fixed = self._shape_fixed[rows] + scores.fixed(Reads.LOAD, rows)
         groups = scores.groups_of(totals.groups, rows)
         totals.put_many(rows, np.where(load.status[rows] == FEASIBLE, fixed, INFEASIBLE), groups)
@@ -169,9 +171,9 @@ class View:
         if self._row_functions is None or len(self._shape_fixed) == 0:
             return False
         filters, row_scores = self._row_functions
-        load, groups, fixed_at = scores.load, totals.groups, self._shape_fixed.data
+        load, groups, fixed_at = scores.load, totals.groups, self._shape_fixed_at
         shape_status, status, raws = scores.shape.status_at, load.status_at, load.raw_at
-        group_raws = [scores.raw_at(place) for place in groups.places]
+        group_raws = [scores.raw_at(place) for place in groups.places] if groups.places else None
         for row in rows:
             before: int = status[row]
             after: int = shape_status[row]

@@ -4,7 +4,7 @@ Source: scheduler-fine-grained spec, 2.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from koordcore.events.envelope import Event, StoredEvent
@@ -31,6 +31,7 @@ from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.fragmentation.pods import TypicalPod, gpu_pod
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
+from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.extension_points import (
     CONCERNS,
     CONTROLLER,
@@ -59,7 +60,7 @@ class DeviceShare:
     """The plugin DeviceShare: allocates GPUs, RDMA devices and FPGAs to pods, whole or in part."""
 
     name = "DeviceShare"
-    extension_points = (
+    extension_points: tuple[ExtensionPoint[Any], ...] = (
         CONCERNS,
         PRE_FILTER,
         FILTER,
@@ -91,6 +92,8 @@ class DeviceShare:
         cluster.accounting.allocations.append(self)
         self._fragmentation = self._fragmentation_scores(args.gpu_fragmentation)
         self._learned = _learned_pods(args.gpu_fragmentation)
+        if self._fragmentation is not None:
+            self.extension_points = tuple(each for each in self.extension_points if each is not ROW_SCORE)
 
     def _fragmentation_scores(self, args: GpuFragmentation) -> FragmentationScores | None:
         if not args.enabled:
@@ -209,11 +212,8 @@ class DeviceShare:
         return None if asked is None else self.states.scores(asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
-        asked, fragmentation = self._asked(pod), self._fragmentation
-        if fragmentation is not None:
-            milli_cpu = pod.requests.get(CPU, 0)
-            return lambda row: fragmentation.combined_on(row, milli_cpu, asked)
+        """See `RowScorePlugin.row_score`. Scores by fragmentation need arrays."""
+        asked = self._asked(pod)
         return None if asked is None else self.states.row_score(asked)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:

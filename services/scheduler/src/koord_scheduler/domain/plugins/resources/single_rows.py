@@ -19,12 +19,13 @@ class SharedScores:
     """Caches scores of single nodes for all classes of pods that a score does not distinguish.
 
     Each function keeps its result for a node until the load of the node changes. So classes of pods that differ only
-    in what other plugins read cost one evaluation for each changed node.
+    in what other plugins read cost one evaluation for each changed node. The first class that asks gets a function that
+    keeps nothing, because most functions serve only one class.
     """
 
     def __init__(self) -> None:
         self._nodes: NodeColumns | None = None
-        self._functions: dict[Hashable, RowFunction] = {}
+        self._functions: dict[Hashable, RowFunction | None] = {}
 
     def of(self, nodes: NodeColumns, terms: Hashable, made: Callable[[], RowFunction]) -> RowFunction:
         """Return the function from a node's position to its score that belongs to `terms`.
@@ -37,7 +38,10 @@ class SharedScores:
         if nodes is not self._nodes or len(self._functions) >= _MOST_SHARED:
             self._nodes = nodes
             self._functions.clear()
-        function = self._functions.get(terms)
+        if terms not in self._functions:
+            self._functions[terms] = None
+            return made()
+        function = self._functions[terms]
         if function is None:
             function = self._functions[terms] = _remembered(nodes, made())
         return function
