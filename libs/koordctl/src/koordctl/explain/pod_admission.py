@@ -47,7 +47,7 @@ def decisions_about_pod(
 
 
 def is_admitted(decisions: Iterable[StoredEvent]) -> bool:
-    """Return whether one of a pod's own decisions admitted it."""
+    """Return whether one of the admission decisions about a pod admitted it."""
     read = map(CATALOGUE.read, decisions)
     return any(isinstance(event, AdmissionDecided) and event.allowed and event.operation == CREATE for event in read)
 

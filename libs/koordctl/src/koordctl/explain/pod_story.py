@@ -159,7 +159,13 @@ def explained_pod(
 
 
 def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -> PodStory:
-    """Return what is known of a pod that was never admitted. `explanations` are the denials, oldest first."""
+    """Return everything that `koord explain pod` shows of a pod that was never admitted.
+
+    Args:
+        namespace: Namespace of the pod.
+        name: Its name.
+        explanations: The denials, oldest first.
+    """
     moments = [_entry(moment) for moment in pod_story("", [], explanations)]
     return PodStory(namespace=namespace, name=name, uid="", status="Denied", moments=moments)
 

@@ -157,7 +157,11 @@ class DecisionLog:
 
 
 def score_table(pod: str, best: list[NodeScore]) -> str:
-    """Return the best nodes as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
+    """Return the best nodes of a placement as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
+
+    Args:
+        pod: Name of the pod.
+        best: The nodes with their scores, best first.
 
     Source:
         scheduler-core spec, 13.4

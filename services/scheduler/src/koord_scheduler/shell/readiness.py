@@ -15,24 +15,27 @@ The log would refuse most later ones (event-bus spec, 8).
 
 
 class Fold(Protocol):
-    """What the main loop must know of the fold of the log: `koordcore.bus.folds.runner.FoldRunner`."""
+    """The task that applies the events of the log to the scheduler's state, as the main loop sees it.
+
+    `koordcore.bus.folds.runner.FoldRunner` implements it.
+    """
 
     @property
     def halted(self) -> object | None:
-        """Return why the fold has stopped before an event, or None if it runs."""
+        """Return why no further events are applied, such as an event that cannot be decoded; None if it runs."""
         ...
 
     @property
     def lag_seconds(self) -> float:
-        """Return the age in seconds of the oldest event that is not folded yet."""
+        """Return the age in seconds of the oldest event of the log that is not applied to the state."""
         ...
 
     async def caught_up(self) -> None:
-        """Wait until everything that was in the log at the start is folded."""
+        """Wait until all events that were in the log when the process started are applied to the state."""
         ...
 
     async def reached(self, seq: int) -> None:
-        """Wait until the event at a position is folded."""
+        """Wait until the event at position `seq` of the log is applied to the state."""
         ...
 
 

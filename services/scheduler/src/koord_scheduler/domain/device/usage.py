@@ -68,7 +68,7 @@ class DeviceUse:
         return self.functions.get(card.type, {}).get(card.minor, {})
 
     def signature(self, types: Sequence[str]) -> tuple[object, ...]:
-        """Return a value that is equal for nodes whose devices of these types are used alike."""
+        """Return a value that is equal for nodes on whose devices of these types pods hold equal amounts."""
         return tuple([(_frozen(self.amounts.get(type_)), _frozen(self.functions.get(type_))) for type_ in types])
 
 

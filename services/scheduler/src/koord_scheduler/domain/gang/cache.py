@@ -303,7 +303,7 @@ class GangCache:
         return uids_of(self._waiting_with(uid))
 
     def reject_waiting(self, uid: str) -> tuple[str, ...]:
-        """Take the nodes from all members of the pod's group that wait at Permit, and return their uids (8.10)."""
+        """Take the nodes from all members of the pod's group that wait at Permit, and return their uids."""
         return self._reject(self._waiting_with(uid))
 
     def _waiting_with(self, uid: str) -> list[Member]:

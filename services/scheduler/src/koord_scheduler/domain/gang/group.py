@@ -129,7 +129,10 @@ class Gang:
 
     @property
     def has_free_pass(self) -> bool:
-        """Return whether members may be bound alone because the group was satisfied once (8.3)."""
+        """Return whether members may be bound without the others, because enough of them were bound once.
+
+        Source: scheduler-core spec, 8.3
+        """
         return (
             self.parameters is not None
             and self.group is not None
@@ -139,7 +142,7 @@ class Gang:
 
     @property
     def is_strict(self) -> bool:
-        """Return whether the failure of one member releases the nodes of all waiting members."""
+        """Return whether the failure of one member releases the nodes of all members that wait at Permit."""
         return self.parameters is not None and self.parameters.is_strict and not self.has_free_pass
 
     def is_ready(self) -> bool:

@@ -99,7 +99,11 @@ _NO_OFFER: Final = _Offer()
 
 
 def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopologyPlan:
-    """Return nodes for all members of a job, or no plan if any member would have no node."""
+    """Choose a node for each member of a job: all in one domain of the network, as deep as possible.
+
+    Returns:
+        The nodes, or why no domain has room for all members.
+    """
     multiples = multiples_of(demand.gather)
     offers = _offers(topology, demand, multiples)
     start = _start(topology, demand.gather)

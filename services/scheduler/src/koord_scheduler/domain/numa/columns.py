@@ -199,7 +199,7 @@ class NumaColumns:
             array[:, row] = NOT_REPORTED
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
+        """Extend the arrays to `capacity` nodes."""
         if capacity <= self._capacity:
             return
         more = capacity - self._capacity

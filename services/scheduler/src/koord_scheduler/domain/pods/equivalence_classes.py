@@ -33,7 +33,7 @@ class Reader(Protocol):
 
     @property
     def name(self) -> str:
-        """Return its key in `PodClass.aspects`."""
+        """Return the plugin's name, under which `PodClass.aspects` has the value of `read`."""
         ...
 
     def read(self, pod: Pod) -> Hashable:
