@@ -1,5 +1,8 @@
 """kill -9 under load: no pod lost, none placed twice, no node over its allocatable, and every fold equal at the end.
 
+Some pods own cores of one NUMA zone, share a GPU, or hold a GPU with a virtual function of an RDMA adapter. No core,
+share, function or zone may be given twice.
+
 Real processes of the embedded stack; the supervisor brings back what dies. The audit recomputes every rule from the
 log alone (`koordctl.demo.invariants`).
 """
@@ -19,15 +22,25 @@ import pytest
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
+from koordcore.protocol import keys
 from koordctl.access.log import LogTrouble, open_log
 from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
 from koordctl.embedded.processes import StackOptions, specs, wipe
+from support.hardware import device_document, topology_document
 from support.until import until
 
 KILLS = 30
 NODES = 20
-NODE_CPU = 64
+CORES_PER_ZONE = 32
+NODE_CPU = 2 * 2 * CORES_PER_ZONE
+GPUS = 8
+PROD = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "koord-prod"},
+    "value": 9500,
+}
 PATIENCE_SECONDS = 90.0
 PER_REQUEST = 20
 TAKEN = 200
@@ -41,15 +54,42 @@ def node_manifest(number: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}, "status": {"capacity": amounts}}
 
 
+def hardware_manifests(number: int) -> list[dict[str, Any]]:
+    """Two NUMA zones, 8 GPUs, and an RDMA adapter at each of the 4 switches."""
+    name = f"node-{number}"
+    topology = topology_document(name, cores=CORES_PER_ZONE)
+    for zone in topology["zones"]:
+        zone["resources"][1] |= dict.fromkeys(("capacity", "allocatable", "available"), "128Gi")
+    return [topology, device_document(name, gpus=GPUS)]
+
+
 def pod_manifest(number: int) -> dict[str, Any]:
+    """One of the pods of the load: most are small, every seventh is large, three of 16 hold hardware."""
     # every seventh pod is large, so that nodes really fill and refusals happen
     cpu = "3" if number % 7 == 0 else "250m"
-    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}}}
+    requests = {"cpu": cpu, "memory": "256Mi"}
+    metadata: dict[str, Any] = {"name": f"pod-{number}"}
+    annotations: dict[str, str] = {}
+    match number % 16:
+        case 3:
+            requests["cpu"] = "2"
+            metadata["labels"] = {keys.QOS_CLASS: "LSR"}
+            annotations[keys.RESOURCE_SPEC] = '{"requiredCPUBindPolicy":"FullPCPUs"}'
+            annotations[keys.NUMA_TOPOLOGY_SPEC] = '{"numaTopologyPolicy":"SingleNUMANode"}'
+        case 7:
+            requests |= {"koordinator.sh/gpu-core": "30", "koordinator.sh/gpu-memory-ratio": "30"}
+        case 11:
+            requests |= {"koordinator.sh/gpu": "100", "koordinator.sh/rdma": "1"}
+            annotations[keys.DEVICE_JOINT_ALLOCATE] = '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'
+            annotations[keys.DEVICE_ALLOCATE_HINT] = '{"rdma":{"vfSelector":{}}}'
+        case _:
+            pass
+    container = {"name": "main", "image": "pause", "resources": {"requests": requests, "limits": requests}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"pod-{number}"},
-        "spec": {"containers": [container]},
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {"priorityClassName": "koord-prod", "containers": [container]},
     }
 
 
@@ -142,6 +182,8 @@ async def stack(
         load = Load(url_of(processes, "manager"))
         try:
             await load.send("/v1/apply", manifests)
+            await load.send("/v1/apply", [PROD])
+            await load.send("/v1/apply", [each for number in range(NODES) for each in hardware_manifests(number)])
             yield supervisor, processes, load
         finally:
             await load.close()
@@ -172,6 +214,11 @@ async def require_everything_right(var: Path, processes: list[ProcessSpec], load
     findings = audit.findings(())
     assert findings.all_hold, findings.sentences()
     assert {audit.name_of(uid) for uid in audit.live_pods()} == {f"default/{name}" for name in load.live}
+    if load.next_pod > PER_REQUEST:
+        held = audit.allocations()
+        assert any(each.cpuset and each.zones for each in held)
+        assert any(each.amounts.get("koordinator.sh/gpu-core") == 30 for one in held for each in one.devices)
+        assert any(each.virtual_functions for one in held for each in one.devices)
 
     async with open_log(var) as log:
         verdict = await verify_now(log.bus, manager=url_of(processes, "manager"), seconds=60)
@@ -227,9 +274,9 @@ async def test_a_kill_at_every_named_failpoint_loses_nothing() -> None:
     assert all(restarts[name] > 0 for name in arm), restarts
 
 
-@pytest.mark.parametrize("failpoint", ["documents_decided_before_append", "before_append"])
+@pytest.mark.parametrize("failpoint", ["documents_decided_before_append", "after_reserve_before_seal", "before_append"])
 async def test_a_kill_before_an_append_loses_nothing(failpoint: str) -> None:
-    victim = "scheduler" if failpoint == "before_append" else "manager"
+    victim = "manager" if failpoint.startswith("documents") else "scheduler"
     with var_folder() as var:
         async with stack(var, arm={victim: f"{failpoint}:6"}) as (supervisor, processes, load):
             for _ in range(15):

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
-from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent
+from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent, name_token
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values import codec
-from koordcore.values.allocation import Allocation
+from koordcore.values.allocation import Allocation, ZoneAmounts
 from koordctl.demo.invariants import Audit, Findings
 from koordctl.demo.summary import main_reason, percentile, share_percent
+from support.hardware import topology_document
 
 
 def node_added(name: str = "n", **allocatable: str) -> tuple[str, Event]:
@@ -149,3 +151,18 @@ def test_cpu_that_is_given_twice_is_found_and_one_that_was_given_back_is_not() -
     _, found = audited([*events, returned, given("c", Allocation(cpuset="0"))])
     assert found.allocations == ("node n: CPU 1 is held by a, b",)
     assert not found.all_hold
+
+
+def test_a_numa_zone_that_gives_more_than_it_has_is_found() -> None:
+    topology = CustomObjectObserved(object=topology_document("n", cores=4))
+    half = Allocation(zones=(ZoneAmounts(1, {"cpu": 5_000}),))
+    other = Allocation(zones=(ZoneAmounts(0, {"cpu": 5_000}),))
+    taken = [
+        (f"node.{name_token('n')}", NodeResourcesTaken(pods=[pod_on_node(uid, pod_object(uid, {}), allocation)]))
+        for uid, allocation in (("a", half), ("b", other), ("c", half))
+    ]
+    events: list[tuple[str, Event]] = [("customspec.noderesourcetopologies=n", topology), *taken]
+
+    _, found = audited(events)
+
+    assert found.allocations == ("node n: zone 1 has 8000 of cpu, and its pods hold 10000",)

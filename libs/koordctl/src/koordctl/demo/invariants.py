@@ -9,16 +9,20 @@ node offers; for batch resources and devices this is the highest amount that was
 decision.
 
 The ledger of a node and the events of the pods must name the same pods. A pod must not be given a CPU, a share of a
-device, a virtual function or a part of a reservation that was not free. Every submitted pod must be placed or have an
+device, a virtual function or a part of a reservation that was not free. The pods of a NUMA zone must not be given more
+than the zone has. Every submitted pod must be placed or have an
 explanation.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import Event, StoredEvent, name_from_token, name_token
 from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.objects.custom import CustomObjectObserved, plural_of
 from koordcore.events.objects.mirror import (
     NodeSpecAdded,
     NodeSpecChanged,
@@ -29,9 +33,13 @@ from koordcore.events.objects.mirror import (
 )
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.protocol import keys
+from koordcore.protocol.hardware.node_topology import topology_from
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import GPU_CORE
 from koordcore.state.allocation_rules import objections
+from koordcore.values.allocation import NOTHING, Allocation, is_reservation
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
 
 BATCH_CPU = "kubernetes.io/batch-cpu"
@@ -50,6 +58,7 @@ class _Node:
         requested: Sum of the requests of its pods.
         pods: Uids of its pods, by their own events.
         ledger: Its pods by uid, by the node's ledger.
+        zones: NUMA zone -> resource -> highest allocatable amount that was stated; empty if its CPUs are amplified.
     """
 
     allocatable: Amounts = field(default_factory=dict[str, int])
@@ -58,6 +67,7 @@ class _Node:
     requested: Amounts = field(default_factory=dict[str, int])
     pods: set[str] = field(default_factory=set[str])
     ledger: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
+    zones: dict[int, Amounts] = field(default_factory=dict[int, Amounts])
 
     def offered(self, resource: str, since: int) -> int:
         """Return the amount that the node offers of a resource.
@@ -78,6 +88,39 @@ class _Node:
             if entry[0] <= since:
                 break
         return most
+
+    def take_zones(self, raw: dict[str, Any]) -> None:
+        """Record what the NUMA zones have. An invalid object is ignored, as the scheduler ignores it."""
+        topology = topology_from(raw)
+        if topology is None or keys.RESOURCE_AMPLIFICATION_RATIO in topology.metadata.annotations:
+            return
+        for zone in topology.zones:
+            if zone.id is None:
+                continue
+            with suppress(InvalidInput):
+                known = self.zones.setdefault(zone.id, {})
+                for name, amount in parse_amounts({each.name: each.allocatable for each in zone.resources}).items():
+                    known[name] = max(known.get(name, 0), amount)
+
+    def exceeded_zones(self, touched: Iterable[int]) -> list[str]:
+        """Return a sentence for each of these zones whose pods hold more than the zone ever had."""
+        found: list[str] = []
+        for zone in sorted(set(touched) & self.zones.keys()):
+            held: Amounts = {}
+            for uid, pod in self.ledger.items():
+                if pod.allocation.reservation is not None and not is_reservation(uid, pod.allocation):
+                    continue  # it takes its share from the Reservation, which is counted
+                for part in pod.allocation.zones:
+                    if part.zone == zone:
+                        for name, amount in part.amounts.items():
+                            held[name] = held.get(name, 0) + amount
+            limits = self.zones[zone]
+            found += [
+                f"zone {zone} has {limits[name]} of {name}, and its pods hold {amount}"
+                for name, amount in sorted(held.items())
+                if name in limits and amount > limits[name]
+            ]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +253,11 @@ class Audit:
         offered = sum(node.devices[-1][1].get(GPU_CORE, 0) for node in self._nodes.values() if node.devices)
         return GpuUse(pods=pods, shared=sum(count > 1 for count in holders.values()), held=percent, offered=offered)
 
+    def allocations(self) -> list[Allocation]:
+        """Return the allocations that hold something, of all pods on the nodes, by the nodes' ledgers."""
+        pods = [pod for node in self._nodes.values() for pod in node.ledger.values()]
+        return [pod.allocation for pod in pods if pod.allocation is not NOTHING]
+
     def name_of(self, uid: str) -> str:
         """Return `namespace/name` of a pod that was submitted, else its uid."""
         return self._names.get(uid, uid)
@@ -246,6 +294,8 @@ class Audit:
                 self._node(token).allocatable = parse_amounts(event.object.status.allocatable)
             case NodeSpecDeleted():
                 self._node(token).allocatable = {}
+            case CustomObjectObserved() if plural_of(stored.ref.id) == "noderesourcetopologies":
+                self._node(token.partition("=")[2]).take_zones(event.object)
             case NodeOvercommitComputed():
                 offer = (stored.seq, event.batch_cpu_milli or 0, event.batch_memory_bytes or 0)
                 self._node(token).batch.append(offer)
@@ -329,6 +379,10 @@ class Audit:
                 f"node {name_from_token(token)}: {broken.sentence()}" for broken in objections(ledger, pod.uid, pod)
             ]
             ledger[pod.uid] = pod
+        zones = [part.zone for pod in event.pods for part in pod.allocation.zones]
+        if zones:
+            name = name_from_token(token)
+            self._allocations += [f"node {name}: {exceeded}" for exceeded in self._node(token).exceeded_zones(zones)]
 
     def _leave(self, uid: str) -> None:
         token = self._place.pop(uid, None)

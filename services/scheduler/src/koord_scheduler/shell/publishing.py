@@ -150,6 +150,7 @@ class Publisher:
 
     def _taken(self) -> list[Part]:
         """Take work for about one append from the outbox and seal it: whole gangs, and nodes that are independent."""
+        failpoint("after_reserve_before_seal")
         header, room = self._header(), MOST_PER_BATCH
         parts: list[Part] = []
         while room > 0 and self._state.assumed.outbox.has_ready():
