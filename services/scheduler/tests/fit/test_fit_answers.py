@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import replicas_of
+from koord_scheduler.domain.fit.trial import MOST_AHEAD
 from koord_scheduler.shell.forking import in_fork_and_wait
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
@@ -127,6 +128,15 @@ def test_pods_that_wait_are_decided_first() -> None:
     log.add_pod(pod("waiting", {"cpu": "1"}))
     answer = asked(log, FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "1"}), replicas=3)]))
     assert (answer.ahead, answer.sets[0].placed) == (1, 2)
+
+
+def test_pods_of_a_long_queue_are_passed_over_and_counted() -> None:
+    log = SmallLog()
+    log.add_node(node("large", cpu="1000", memory="4Ti", pods="5000"))
+    for number in range(MOST_AHEAD + 20):
+        log.add_pod(pod(f"waiting{number}", {"cpu": "1m"}))
+    answer = asked(log, FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "1"}), replicas=3)]))
+    assert (answer.ahead, answer.passed_over, answer.sets[0].placed) == (MOST_AHEAD, 20, 3)
 
 
 @pytest.mark.parametrize(

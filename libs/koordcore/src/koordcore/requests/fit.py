@@ -151,6 +151,8 @@ class FitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         preempting: Pods that land after a preemption.
         allocations: "namespace/name" -> CPUs, NUMA zones, devices and other parts that the pod gets.
         ahead: Number of waiting pods of others that the scheduler decided before these pods.
+        passed_over: Number of waiting pods of others that were too many to be decided first. They may take room that
+            the answer counts as free.
         most: Greatest number of replicas, if the request searches it; None otherwise.
         is_limited: Whether more than `most` replicas may fit, because the search ended at its limit.
         position: Position of the log on which the answer is based.
@@ -165,6 +167,7 @@ class FitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempting: list[PreemptingPod] = []
     allocations: dict[str, Allocation] = {}
     ahead: int = 0
+    passed_over: int = 0
     most: int | None = None
     is_limited: bool = False
     position: int

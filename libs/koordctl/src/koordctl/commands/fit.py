@@ -161,6 +161,9 @@ def _show(answer: FitAnswer, titles: Sequence[str]) -> None:
         console.print(f"{preempting.pod} lands on {preempting.node} after {victims} have left", highlight=False)
     if answer.ahead:
         console.print(f"{answer.ahead:,} waiting pods of others were decided first", highlight=False)
+    if answer.passed_over:
+        sentence = f"{answer.passed_over:,} more were passed over, because they are too many; they may take room first"
+        console.print(sentence, highlight=False)
     role = "standby" if answer.by_standby else "leader"
     errors.print(
         f"answered by {answer.answered_by} ({role}) in {duration_text(answer.seconds)}, at position {answer.position}",

@@ -126,6 +126,7 @@ def _answer(state: SchedulerState, trial: Trial, submitted: list[_Submitted]) ->
         preempting=preempting,
         allocations=allocations,
         ahead=trial.ahead,
+        passed_over=trial.passed_over,
         position=state.log.position,
         observed=state.log.observed,
     )

@@ -22,6 +22,8 @@ from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.replay.altered_events import stored_as
 from koord_scheduler.domain.state.state import SchedulerState
 
+MOST_AHEAD: Final = 1000
+"""Maximum number of decisions about pods that wait ahead of those of the question. It limits the cost of a question."""
 _BEHIND: Final = 1_000_000_000
 """Distance between the last known position of the log and the first simulated one."""
 
@@ -34,6 +36,7 @@ class Trial:
         explanations: Uid -> the last explanation of a pod of the question that got no node.
         victims: Uid of a nominated pod -> "namespace/name" of the pods that it preempts.
         ahead: Number of decisions about pods that are not part of the question.
+        passed_over: Number of waiting pods that were not decided, because too many were ahead.
     """
 
     def __init__(self, state: SchedulerState, now: float) -> None:
@@ -47,6 +50,7 @@ class Trial:
         self.explanations: dict[str, PodUnschedulable] = {}
         self.victims: dict[str, list[str]] = {}
         self.ahead = 0
+        self.passed_over = 0
         self._untried: dict[str, None] = {}
         self._pass_time()
 
@@ -85,28 +89,40 @@ class Trial:
     def decide(self) -> None:
         """Decide in the order of the queue, until every pod of the question was attempted or is gated.
 
-        Other pods that are ahead in the queue are decided first, as in the live scheduler.
+        Other pods that are ahead in the queue are decided first, as in the live scheduler. If they are more than
+        `MOST_AHEAD`, the rest of them is passed over.
         """
         state = self._state
         state.hints.wake()
         while awaited := self._ready():
             while awaited or state.cluster.gangs.round is not None:
-                decided = decide_next(state, self._now)
-                if decided is None:
+                turn = self._turn(awaited)
+                decided = decide_next(state, self._now, turn)
+                if decided is None and not turn:
                     return
+                awaited.pop(turn, None)  # a job may have been placed as a whole, so that the pod no longer waits
                 for uid in self._heard(decided):
-                    awaited.discard(uid)
+                    awaited.pop(uid, None)
                 self._confirm()
                 state.hints.wake()
 
-    def _ready(self) -> set[str]:
-        """Return the pods of the question that wait for their first attempt."""
-        waiting = ((uid, self._state.queue.get(uid)) for uid in self._untried)
-        return {uid for uid, queued in waiting if queued is not None and queued.state is QueueState.ACTIVE}
+    def _turn(self, awaited: dict[str, None]) -> str:
+        """Return the pod to decide next; "" for the head of the queue."""
+        if self.ahead < MOST_AHEAD or not awaited:
+            return ""
+        if not self.passed_over:
+            self.passed_over = self._state.queue.counts()[QueueState.ACTIVE] - len(awaited)
+        return next(iter(awaited))
 
-    def _heard(self, decided: Placement | list[PodExplanation]) -> Iterator[str]:
+    def _ready(self) -> dict[str, None]:
+        """Return the pods of the question that wait for their first attempt, in the order of the queue."""
+        waiting = [queued for uid in self._untried if (queued := self._state.queue.get(uid)) is not None]
+        active = [queued for queued in waiting if queued.state is QueueState.ACTIVE]
+        return dict.fromkeys(queued.uid for queued in sorted(active, key=lambda queued: queued.rank))
+
+    def _heard(self, decided: Placement | list[PodExplanation] | None) -> Iterator[str]:
         """Record a decision, and yield the pods that it is about."""
-        for each in [decided] if isinstance(decided, Placement) else decided:
+        for each in [decided] if isinstance(decided, Placement) else decided or ():
             uid = each.uid
             if uid not in self.pods:
                 self.ahead += 1
