@@ -22,6 +22,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState
+from koordcore.values.allocation import is_reservation
 from support.until import until
 
 
@@ -96,7 +97,8 @@ def pods_by_fold(state: ClusterState) -> dict[str, tuple[Phase, str]]:
     for uid in {*specs, *places}:
         place = places.get(uid)
         node = place.node if isinstance(place, PodState) else ""
-        if uid not in specs and not node:
+        is_reserved = isinstance(place, PodState) and is_reservation(uid, place.allocation)
+        if is_reserved or (uid not in specs and not node):
             continue
         agent = agents.get(name_token(node))
         if uid not in specs:

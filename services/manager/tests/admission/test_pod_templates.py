@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.crd.catalogue import resource_versions
 from koordcore.protocol.crd.schema import Schema
-from koordcore.protocol.manifests import shape_manifest
+from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.values import codec
 from support.histories import stored
 from support.manager.hostile_objects import as_object
@@ -205,17 +206,24 @@ def test_an_object_of_an_older_log_that_holds_secrets_is_replaced_by_what_is_kep
 
 
 def test_of_a_template_of_another_shape_nothing_is_kept_and_apply_says_so() -> None:
-    document = custom("reservations", {"spec": {"containers": SECRET}})
+    document = custom("scheduleexplanations", {"spec": {"containers": SECRET}})
 
     applied = decide_apply(ManagerView(), shape_manifest(document), new_uid="u", now=NOW, options=EVERY_STEP)
     assert applied.action == "created"
-    assert applied.warnings == (
-        f"spec.template.spec.containers: must be array, got str, got '{SECRET}': nothing of this template is kept",
-    )
+    (warning,) = applied.warnings
+    assert warning.endswith(f".containers: must be array, got str, got '{SECRET}': nothing of this template is kept")
     assert SECRET not in stored(1, applied.drafts[0]).body.decode()
     cluster = Cluster()
+    document = custom("reservations", {"spec": {"containers": SECRET}})
     cluster.see(RESOURCES["reservations"], document)
     assert cluster.last["spec"]["template"] == {"metadata": {}, "spec": {}}
+
+
+def test_apply_refuses_a_reservation_whose_template_has_another_shape() -> None:
+    document = custom("reservations", {"spec": {"containers": SECRET}})
+
+    with pytest.raises(InvalidManifest, match=re.escape("spec.template.spec.containers: must be array, got str")):
+        decide_apply(ManagerView(), shape_manifest(document), new_uid="u", now=NOW, options=EVERY_STEP)
 
 
 @pytest.mark.parametrize("plural", list(TEMPLATES))

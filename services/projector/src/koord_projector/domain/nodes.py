@@ -4,10 +4,13 @@ The newest row of a node at or before a position shows the node as of that posit
 needs one look-up per node.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NVIDIA_GPU
 from koordcore.state.aggregates import AggregateState, NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
+from koordcore.state.reservations import unused_rests
 from koordcore.stories.device_cards import ShareTotals
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts
@@ -31,6 +34,9 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
         gpu_cards: Number of healthy GPUs.
         gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
         gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
+        reservations: Number of Reservations on it; they do not count as pods.
+        cpu_unused_reserved: What Reservations hold and no pod takes; contained in `cpu_requested`.
+            `memory_unused_reserved` and `gpus_unused_reserved` likewise.
     """
 
     exists: bool = False
@@ -53,6 +59,10 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     gpu_cards: int = 0
     gpu_share_used: int = 0
     gpu_share_stranded: int = 0
+    reservations: int = 0
+    cpu_unused_reserved: int = 0
+    memory_unused_reserved: int = 0
+    gpus_unused_reserved: int = 0
 
 
 NO_FIGURES = NodeFigures()
@@ -80,6 +90,7 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
     match state:
         case NodeLedger():
             requested = state.requested
+            rests = unused_rests(state.pods)
             return NodeFigures(
                 exists=before.exists,
                 unschedulable=before.unschedulable,
@@ -93,7 +104,7 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
                 batch_memory=before.batch_memory,
                 batch_cpu_requested=requested.get(BATCH_CPU, 0),
                 batch_memory_requested=requested.get(BATCH_MEMORY, 0),
-                pods=len(state.pods),
+                pods=len(state.pods) - len(rests),
                 be_pods=be_pods,
                 pods_running=before.pods_running,
                 be_quota_us=before.be_quota_us,
@@ -101,6 +112,10 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
                 gpu_cards=before.gpu_cards,
                 gpu_share_used=before.gpu_share_used,
                 gpu_share_stranded=before.gpu_share_stranded,
+                reservations=len(rests),
+                cpu_unused_reserved=_summed(rests, CPU),
+                memory_unused_reserved=_summed(rests, MEMORY),
+                gpus_unused_reserved=_summed(rests, NVIDIA_GPU),
             )
         case NodeSpecState():
             amounts = node_amounts(state.object)
@@ -122,6 +137,10 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
             )
         case _:
             return before
+
+
+def _summed(rests: Mapping[str, Mapping[str, int]], resource: str) -> int:
+    return sum(rest.get(resource, 0) for rest in rests.values())
 
 
 def node_amounts(node: Node | None) -> dict[str, int]:

@@ -26,6 +26,7 @@ from koordcore.state.aggregates import AggregateState, CustomObjectState, NodeAg
 from koordcore.state.evolution.registry import EVOLVE
 from koordcore.stories.device_cards import GPU_TYPE, ShareTotals, cards_with_holders, gpu_totals
 from koordcore.values import codec
+from koordcore.values.allocation import is_reservation
 
 from koord_projector.domain.nodes import NODE_KINDS, NodeBook, NodeChange
 from koord_projector.domain.pods import Episode, PodBook
@@ -219,7 +220,7 @@ class Projection:
         match event:
             case PodSpecAdded() | PodSpecChanged():
                 self.pods.submitted(ref.id, event.object, at)
-            case PodPlaced():
+            case PodPlaced() if not is_reservation(ref.id, event.allocation):
                 running = self._running.get(name_token(event.node), ())
                 self.pods.placed(ref.id, event, at, runs_there=ref.id in running)
             case NodeResourcesTaken() | NodeResourcesReturned():

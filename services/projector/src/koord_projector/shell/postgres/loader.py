@@ -25,7 +25,8 @@ _NEWEST_NODES: Final = """
     SELECT v.token, v."exists", v.unschedulable, v.cpu_milli, v.memory_bytes, v.gpus, v.cpu_requested,
            v.memory_requested, v.gpus_requested, v.batch_cpu, v.batch_memory, v.batch_cpu_requested,
            v.batch_memory_requested, v.pods, v.be_pods, v.pods_running, v.be_quota_us, v.host,
-           v.gpu_cards, v.gpu_share_used, v.gpu_share_stranded
+           v.gpu_cards, v.gpu_share_used, v.gpu_share_stranded, v.reservations,
+           v.cpu_unused_reserved, v.memory_unused_reserved, v.gpus_unused_reserved
       FROM node_names AS n
       CROSS JOIN LATERAL (SELECT * FROM node_versions WHERE token = n.token ORDER BY seq DESC LIMIT 1) AS v
 """

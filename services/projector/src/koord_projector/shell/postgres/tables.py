@@ -107,6 +107,10 @@ node_versions = Table(
     Column("gpu_cards", BigInteger, nullable=False),
     Column("gpu_share_used", BigInteger, nullable=False),
     Column("gpu_share_stranded", BigInteger, nullable=False),
+    Column("reservations", BigInteger, nullable=False),
+    Column("cpu_unused_reserved", BigInteger, nullable=False),
+    Column("memory_unused_reserved", BigInteger, nullable=False),
+    Column("gpus_unused_reserved", BigInteger, nullable=False),
 )
 
 node_names = Table("node_names", metadata, Column("token", Text, primary_key=True))

@@ -45,6 +45,9 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nodes_reporting: Number of nodes whose usage is in `cpu_used`, `memory_used` and `be_cpu_used`.
+        reservations: Number of Reservations that hold a node.
+        cpu_unused_reserved: What they hold and no pod takes; contained in `cpu_requested`. The other `..._reserved`
+            fields likewise.
         pods: Phase -> number of pods.
     """
 
@@ -64,6 +67,10 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     batch_memory: int
     batch_cpu_requested: int
     batch_memory_requested: int
+    reservations: int
+    cpu_unused_reserved: int
+    memory_unused_reserved: int
+    gpus_unused_reserved: int
     pods: dict[str, int]
 
 
@@ -81,6 +88,9 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
         gpu_cards: Healthy GPUs of its Device object; 0 without one.
         gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
         gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
+        reservations: Number of Reservations on it.
+        cpu_unused_reserved: What Reservations hold and no pod takes; contained in `cpu_requested`.
+            `memory_unused_reserved` and `gpus_unused_reserved` likewise.
     """
 
     name: str
@@ -109,6 +119,10 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     gpu_cards: int = 0
     gpu_share_used: int = 0
     gpu_share_stranded: int = 0
+    reservations: int = 0
+    cpu_unused_reserved: int = 0
+    memory_unused_reserved: int = 0
+    gpus_unused_reserved: int = 0
 
 
 class NodesAnswer(msgspec.Struct, frozen=True, kw_only=True):

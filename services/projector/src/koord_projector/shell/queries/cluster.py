@@ -11,7 +11,8 @@ from koord_projector.shell.queries.answers import NodeItem, SeriesAnswer
 
 SUMMED = (
     "cpu_milli", "memory_bytes", "gpus", "cpu_requested", "memory_requested", "gpus_requested", "batch_cpu",
-    "batch_memory", "batch_cpu_requested", "batch_memory_requested",
+    "batch_memory", "batch_cpu_requested", "batch_memory_requested", "reservations", "cpu_unused_reserved",
+    "memory_unused_reserved", "gpus_unused_reserved",
 )  # fmt: skip
 SERIES_COLUMNS = (
     "cpu_milli", "cpu_requested", "memory_bytes", "memory_requested", "batch_cpu", "batch_cpu_requested",

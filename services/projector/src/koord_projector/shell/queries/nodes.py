@@ -154,6 +154,10 @@ def _item(row: Row[Any], moment: Moment) -> NodeItem:
         gpu_cards=row.gpu_cards,
         gpu_share_used=row.gpu_share_used,
         gpu_share_stranded=row.gpu_share_stranded,
+        reservations=row.reservations,
+        cpu_unused_reserved=row.cpu_unused_reserved,
+        memory_unused_reserved=row.memory_unused_reserved,
+        gpus_unused_reserved=row.gpus_unused_reserved,
     )
 
 

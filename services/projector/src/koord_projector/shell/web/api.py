@@ -25,6 +25,7 @@ from koord_projector.shell.queries.answers import (
     SeriesAnswer,
     StatusAnswer,
 )
+from koord_projector.shell.queries.reservations import ReservationsAnswer
 from koord_projector.shell.web.endpoints import Endpoint, Parameter, json_answer, refusal
 from koord_projector.shell.web.handlers import Handlers
 from koord_projector.shell.web.openapi import openapi_document
@@ -37,6 +38,7 @@ from koord_projector.shell.web.parameters import (
     LIMIT_EVENTS,
     LIMIT_OBJECTS,
     LIMIT_PODS,
+    LIMIT_RESERVATIONS,
     PHASES,
     POINTS,
     QOS,
@@ -99,6 +101,18 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
             about="Devices of the nodes that have a Device object, with their shares and holders.",
             answer=DevicesAnswer,
             parameters=(_query("after", "Only nodes after this one."), LIMIT_DEVICES, AT),
+        ),
+        Endpoint(
+            path="/api/reservations",
+            handler=handlers.reservations,
+            about="Reservations with their nodes, what they hold, and the pods that use them.",
+            answer=ReservationsAnswer,
+            parameters=(
+                _query("name", "Only the Reservation with this name."),
+                _query("after", "Only Reservations after this one."),
+                LIMIT_RESERVATIONS,
+                AT,
+            ),
         ),
         Endpoint(
             path="/api/pods",

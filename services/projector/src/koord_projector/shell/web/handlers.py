@@ -35,6 +35,7 @@ from koord_projector.shell.queries.pods import (
     pod_counts,
     pod_life,
 )
+from koord_projector.shell.queries.reservations import list_reservations
 from koord_projector.shell.web.endpoints import json_answer, number_of, refusal, text_of
 from koord_projector.shell.web.parameters import (
     AFTER,
@@ -44,6 +45,7 @@ from koord_projector.shell.web.parameters import (
     LIMIT_EVENTS,
     LIMIT_OBJECTS,
     LIMIT_PODS,
+    LIMIT_RESERVATIONS,
     PHASES,
     POINTS,
     QOS,
@@ -178,6 +180,15 @@ class Handlers:
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
             return json_answer(await list_devices(connection, moment, after=after, limit=limit))
+
+    async def reservations(self, request: Request) -> Response:
+        """Handle `GET /api/reservations`."""
+        query = request.query_params
+        after, limit = text_of(query, "after"), number_of(query, LIMIT_RESERVATIONS) or 200
+        name, at = text_of(query, "name"), text_of(query, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await list_reservations(connection, moment, name=name, after=after, limit=limit))
 
     async def pods(self, request: Request) -> Response:
         """Answer `GET /api/pods` with a `PodsAnswer`: a page of the pods that match the parameters."""

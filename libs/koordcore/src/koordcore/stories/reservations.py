@@ -1,0 +1,177 @@
+"""A Reservation as people see it: its object and its status together, as `koord get reservations` and pages show it.
+
+Source:
+    scheduler-fine-grained spec, 3.1, 3.3, 3.4
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
+
+import msgspec
+
+from koordcore.protocol.objects import LabelSelector, ObjectMeta
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.reservations.document import (
+    Reservation,
+    ReservationOwnerRule,
+    reservation_from_json,
+    reserve_pod,
+)
+from koordcore.protocol.reservations.status import (
+    AVAILABLE,
+    FINAL_PHASES,
+    SCHEDULED,
+    ReservationCondition,
+    ReservationOwner,
+    ReservationStatus,
+)
+from koordcore.values import codec
+from koordcore.values.duration import NANOS_PER_SECOND, parse_duration
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+
+DEFAULT_TTL: Final = "24h"
+_DEFAULT_POLICY: Final = "Default"
+
+
+class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
+    """A Reservation at one moment. Amounts are milli-cores for cpu and whole units for everything else.
+
+    Attributes:
+        phase: Pending, Available, Succeeded or Failed.
+        node: Its node; empty without one.
+        created_at: RFC 3339 time of its creation.
+        expires_at: RFC 3339 time at which it ends if nothing else ends it; empty if it never expires or has ended.
+        policy: Default, Aligned or Restricted.
+        allocate_once: Whether the first owner consumes it.
+        for_pods: One text for each owner rule: the pods that may use it.
+        reserved: What it holds, or asks for while it is Pending.
+        taken: What its owners take from it.
+        unused: What it holds and no owner takes; empty unless it is Available.
+        allocated: Sum of its owners' requests, for the resources in `reserved`.
+        owners: The pods that use it.
+        conditions: Conditions of its status.
+        message: Why it has no node, or why it ended; empty otherwise.
+        problem: Why its object cannot be read; empty otherwise.
+    """
+
+    name: str
+    uid: str
+    phase: str
+    node: str = ""
+    created_at: str = ""
+    expires_at: str = ""
+    policy: str = _DEFAULT_POLICY
+    allocate_once: bool = True
+    for_pods: list[str] = []
+    reserved: dict[str, int] = {}
+    taken: dict[str, int] = {}
+    unused: dict[str, int] = {}
+    allocated: dict[str, int] = {}
+    owners: list[ReservationOwner] = []
+    conditions: list[ReservationCondition] = []
+    message: str = ""
+    problem: str = ""
+
+
+def reservation_view(document: Mapping[str, object], status: ReservationStatus) -> ReservationView:
+    """Return a Reservation as people see it.
+
+    Args:
+        document: The object.
+        status: Its status, see `koordcore.state.reservations.reservation_status`.
+    """
+    try:
+        reservation = reservation_from_json(document)
+        asked = pod_requests(reserve_pod(reservation))
+        problem = ""
+    except (codec.DecodeError, InvalidInput) as error:
+        reservation, asked, problem = Reservation(metadata=_metadata(document)), {}, str(error)
+    meta, spec = reservation.metadata, reservation.spec
+    has_node = bool(status.allocatable)
+    is_open = status.phase == AVAILABLE
+    return ReservationView(
+        name=meta.name,
+        uid=meta.uid,
+        phase=status.phase,
+        node=status.node,
+        created_at=meta.creation_timestamp or "",
+        expires_at="" if status.phase in FINAL_PHASES else ends_at(reservation),
+        policy=spec.allocate_policy or _DEFAULT_POLICY,
+        allocate_once=spec.allocate_once,
+        for_pods=[owner_text(rule) for rule in spec.owners],
+        reserved=status.allocatable if has_node else asked,
+        taken=status.taken,
+        unused={name: amount - min(amount, status.taken.get(name, 0)) for name, amount in status.allocatable.items()}
+        if is_open
+        else {},
+        allocated=status.allocated,
+        owners=status.owners,
+        conditions=status.conditions,
+        message=_message(status),
+        problem=problem,
+    )
+
+
+def ends_at(reservation: Reservation) -> str:
+    """Return the RFC 3339 time at which a Reservation expires; empty if it never does, or if its times are invalid.
+
+    Source:
+        scheduler-fine-grained spec, 3.3 (`expires`, or the creation time plus `ttl`, whichever is earlier)
+    """
+    spec = reservation.spec
+    try:
+        nanos = parse_duration(DEFAULT_TTL if spec.ttl is None else spec.ttl)
+        ends = [_instant(spec.expires)] if spec.expires else []
+        if reservation.metadata.creation_timestamp:
+            created = _instant(reservation.metadata.creation_timestamp)
+            ends.append(created + timedelta(seconds=nanos / NANOS_PER_SECOND))
+    except (InvalidInput, ValueError, OverflowError):
+        return ""
+    return rfc3339(min(ends)) if nanos and ends else ""
+
+
+def owner_text(rule: ReservationOwnerRule) -> str:
+    """Return an owner rule as one text, for example "ReplicaSet default/web" or "app=web, tier in (a, b)"."""
+    parts: list[str] = []
+    if rule.object is not None:
+        wanted = rule.object
+        name = f"{wanted.namespace}/{wanted.name}" if wanted.namespace else wanted.name
+        parts.append(" ".join(part for part in ("pod", name, wanted.uid and f"uid {wanted.uid}") if part))
+    if rule.controller is not None:
+        controller = rule.controller
+        name = f"{controller.namespace}/{controller.name}" if controller.namespace else controller.name
+        parts.append(" ".join(part for part in (controller.kind or "controller", name) if part))
+    if rule.label_selector is not None:
+        parts.append(_selector_text(rule.label_selector))
+    return " and ".join(parts) or "every pod"
+
+
+def _selector_text(selector: LabelSelector) -> str:
+    parts = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
+    for each in selector.match_expressions:
+        values = f" ({', '.join(each.values)})" if each.values else ""
+        parts.append(f"{each.key} {each.operator}{values}")
+    return ", ".join(parts) or "any label"
+
+
+def _message(status: ReservationStatus) -> str:
+    ended = next((each.message for each in status.conditions if each.type != SCHEDULED and each.message), "")
+    scheduled = status.condition(SCHEDULED)
+    waiting = scheduled.message if scheduled is not None and scheduled.status != "True" else ""
+    return ended or waiting
+
+
+def _metadata(document: Mapping[str, object]) -> ObjectMeta:
+    """Return name and uid of an object that cannot be read as a whole."""
+    written = document.get("metadata")
+    if not isinstance(written, Mapping):
+        return ObjectMeta()
+    fields = cast("Mapping[str, object]", written)
+    return ObjectMeta(name=str(fields.get("name", "")), uid=str(fields.get("uid", "")))
+
+
+def _instant(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
