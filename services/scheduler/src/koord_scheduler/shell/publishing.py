@@ -113,11 +113,7 @@ class Publisher:
             raise self._failure
 
     def put_status_writes(self, now: float) -> None:
-        """Queue the status writes that are due.
-
-        Args:
-            now: Unix seconds of the run's clock.
-        """
+        """Queue the status writes that are due at `now`, in Unix seconds of the run's clock."""
         began = _HOST.monotonic()
         due = status_facts(self._state, now)
         for write in due:
