@@ -22,12 +22,14 @@ from bench.scheduler_perf.engine import Decisions, decide_all
 from bench.scheduler_perf.hardware import BOUND, FRAGMENTATION, HARDWARE, bound
 from bench.scheduler_perf.latency import steady_latency
 from bench.scheduler_perf.questions import answers, with_and_without
+from bench.scheduler_perf.reservations import RESERVED, Reserved, basic_of, decide_beside, run_reserved
 from bench.scheduler_perf.restart import Restart, restart
 from bench.scheduler_perf.throughput import Throughput, run_once
 from bench.scheduler_perf.workloads import BASIC, BY_KEY, WORKLOADS, MakePod, Workload
 
 T = TypeVar("T")
 
+RESERVATION_GROWTH = "reservation-growth"
 ENGINE, LATENCY, GROWTH, FIT, BASIC_FIT, RESTART = "engine", "latency", "growth", "fit", "basic-fit", "restart"
 FEW_NODES, MANY_NODES = 1000, 15_000
 ENGINE_TARGET = 20_000
@@ -49,6 +51,9 @@ def measure(options: BenchOptions) -> Iterator[Result]:
     for workload in HARDWARE:
         rows[workload.key] = lambda workload=workload: _hardware(workload, options)
     rows[FRAGMENTATION.key] = lambda: _hardware(FRAGMENTATION, replace(options, engine_only=True))
+    for reserved in RESERVED:
+        rows[reserved.key] = lambda reserved=reserved: _reserved(reserved, options)
+    rows[RESERVATION_GROWTH] = lambda: _reservation_growth(options)
     rows[LATENCY] = lambda: _latency(options)
     rows[GROWTH] = lambda: _growth(options)
     rows[FIT] = lambda: _fit(options)
@@ -145,6 +150,50 @@ def _hardware(workload: Workload, options: BenchOptions) -> list[Result]:
             )
         )
     return found
+
+
+def _reserved(row: Reserved, options: BenchOptions) -> list[Result]:
+    """A workload with Reservations beside plain pods, one after the other in every run."""
+    pairs: list[tuple[Throughput, Throughput]] = []
+    for run in range(options.runs):
+        plain = asyncio.run(run_once(basic_of(row, options.scale)))
+        pairs.append((plain, asyncio.run(run_reserved(row, options.scale, profile=options.profile))))
+        _tell(row.key, f"run {run + 1} of {options.runs}: " + "; ".join(_short(each) for each in pairs[-1]))
+    if row.is_cost:
+        ratio = statistics.median(own.cpu_ms / plain.cpu_ms for plain, own in pairs)
+    else:
+        ratio = statistics.median(own.pods_per_second / plain.pods_per_second for plain, own in pairs)
+    middle = _median_run([own for _, own in pairs])
+    return [
+        Result(
+            name=f"{row.title}, {row.reservations:,} / {row.measured or row.reservations:,}{_size(options)}",
+            value=ratio,
+            unit="x CPU of basic" if row.is_cost else "of basic",
+            target=row.target,
+            better=Better.LOWER if row.is_cost else Better.HIGHER,
+            note=f"{middle.pods_per_second:,.0f} pods/s; {middle}",
+        )
+    ]
+
+
+def _reservation_growth(options: BenchOptions) -> list[Result]:
+    few, many = 100, max(100, round(10_000 * options.scale))
+    pods = max(50, round(2000 * options.scale))
+    ratios: list[float] = []
+    for _ in range(options.runs):
+        small = decide_beside(few, 5000, pods)
+        large = decide_beside(many, 5000, pods)
+        ratios.append(large.cpu_ms / small.cpu_ms)
+    return [
+        Result(
+            name=f"growth of an owner's decision from {few} to {many:,} Reservations",
+            value=statistics.median(ratios),
+            unit="x",
+            target=2.0,
+            better=Better.LOWER,
+            note="CPU time of decisions in one process, 5,000 nodes",
+        )
+    ]
 
 
 def _latency(options: BenchOptions) -> list[Result]:

@@ -27,6 +27,7 @@ from koordcore.embedded.process import ChildProcess, ProcessSpec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Node, Pod
 from koordctl.access.log import key_folder
@@ -138,6 +139,14 @@ class Cluster:
             for stored in batch
             if stored.type == "PodPlaced"
         ]
+
+    async def took_from_reservation(self, uid: str) -> bool:
+        """Whether the pod's placement says that it took amounts from a Reservation."""
+        last = await self.bus.events.last_of(AggregateRef("pod", uid))
+        event = None if last is None else CATALOGUE.read(last)
+        return isinstance(event, PodPlaced) and bool(
+            event.allocation.reservation and event.allocation.reservation.amounts
+        )
 
     async def count(self, kind: str, *, after: int = 0) -> int:
         """Events of a kind of aggregate in the log."""

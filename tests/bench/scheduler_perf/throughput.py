@@ -55,11 +55,11 @@ async def run_once(sized: Sized, *, profile: bool = False) -> Throughput:
         await cluster.create(measured_pods)
         measured = await placing
         spent = await cluster.effort()
-        figures = _figures(began_ns, measured, before, spent, cluster.resident_mib())
+        found = figures(began_ns, measured, before, spent, cluster.resident_mib())
         await sized.workload.check(Run(cluster=cluster, initial=initial, measured=measured))
         if beside is not None:
             await ended(beside)
-        return figures
+        return found
 
 
 async def place(cluster: Cluster, pods: list[NewEvent]) -> list[Placement]:
@@ -82,9 +82,8 @@ async def _begin_beside(cluster: Cluster, sized: Sized, initial: list[Placement]
     return task
 
 
-def _figures(
-    began_ns: int, measured: list[Placement], before: Effort, spent: Effort, resident_mib: float
-) -> Throughput:
+def figures(began_ns: int, measured: list[Placement], before: Effort, spent: Effort, resident_mib: float) -> Throughput:
+    """What the placements and the effort between two moments come to."""
     pods = len(measured)
     first = min(placement.stored_at_ns for placement in measured)
     last = max(placement.stored_at_ns for placement in measured)

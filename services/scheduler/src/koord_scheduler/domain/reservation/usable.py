@@ -13,7 +13,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, NodeColumns
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
-from koord_scheduler.domain.reservation.fit import Held, NodeRoom, fits_with
+from koord_scheduler.domain.reservation.fit import RESTRICTED, Held, NodeRoom, fits_with
 from koord_scheduler.domain.reservation.matching import Match, Wish, match
 from koord_scheduler.domain.reservation.wishes import PodWish
 
@@ -46,6 +46,7 @@ class Usable:
         self.restored: dict[int, dict[int, int]] = {}
         self.results: dict[str, Match] = {}
         self.requests = pod_class.requests
+        self._wanted = [(name, nodes.column(name), amount) for name, amount in self.requests.items() if amount > 0]
         self._rows: dict[str, int] = {}
         self._nodes = nodes
         self._omits_node_labels = omits_node_labels
@@ -116,6 +117,28 @@ class Usable:
             pods=free[PODS_COLUMN, row] + len(self.by_row.get(row, {})),
         )
 
+    def only_fitting(self, row: int) -> Entry | None:
+        """Return the only Reservation of a node if the pod fits into it by a glance; None: look at it in detail.
+
+        This is the usual case: nobody has taken from it, and nothing but amounts decides.
+        """
+        there = self.by_row.get(row)
+        if there is None or len(there) > 1:
+            return None
+        (entry,) = there.values()
+        terms = entry.terms
+        if terms is None or entry.owners or terms.policy == RESTRICTED or terms.inner:
+            return None
+        free, held, is_used = self._nodes.free_at, entry.allocatable, self.has_affinity
+        if free[PODS_COLUMN, row] < 0:
+            return None
+        for name, column, amount in self._wanted:
+            inside = held.get(name, 0)
+            if amount > free[column, row] + inside:
+                return None
+            is_used = is_used or inside > 0
+        return entry if is_used else None
+
     def held(self, row: int) -> list[Held]:
         """Return what these Reservations hold on the node at position `row`, ordered by name."""
         there = self.by_row.get(row, {})
@@ -125,6 +148,9 @@ class Usable:
         """Return which of these Reservations on the node at position `row` a pod of the class fits into, by name."""
         if row not in self.by_row or self.wish.ignores:
             return []
+        only_one = self.only_fitting(row)
+        if only_one is not None:
+            return [only_one]
         room, requests = self.room(row), self.requests
         only = "" if self.wish.affinity is None else self.wish.affinity.name
         return [

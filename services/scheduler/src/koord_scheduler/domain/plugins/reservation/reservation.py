@@ -148,6 +148,8 @@ class Reservation:
     def _code(self, usable: Usable, row: int) -> int:
         if row not in usable.by_row:
             return int(usable.has_affinity)
+        if usable.only_fitting(row) is not None:
+            return 0
         affinity = usable.wish.affinity
         reasons = refusals(
             usable.room(row),
