@@ -66,12 +66,12 @@ def known_plugins() -> Catalogue:
 
 
 def shipped_configuration() -> bytes:
-    """Return the text of the configuration that applies if the user gives none."""
+    """Return the text of the default scheduler configuration, which is part of the package."""
     return files("koord_scheduler.domain.config").joinpath("default_profile.yaml").read_bytes()
 
 
 def load_configuration(file: Path | None) -> EffectiveConfiguration:
-    """Read a configuration file, or the shipped configuration if `file` is None.
+    """Read and check a configuration file. If `file` is None, use the default configuration of the package.
 
     Raises:
         InvalidInput: The configuration is invalid; the message lists every problem.
@@ -82,7 +82,7 @@ def load_configuration(file: Path | None) -> EffectiveConfiguration:
 
 
 def installed_makers() -> dict[str, Maker]:
-    """Return the function that creates each installed plugin, by name of the plugin.
+    """Return plugin name -> function that creates the plugin, for the plugins of installed packages.
 
     Raises:
         InvalidInput: A plugin has no method `make`.

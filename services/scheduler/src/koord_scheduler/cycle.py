@@ -55,7 +55,10 @@ class Cycle:
     wakeup: asyncio.Event
 
     async def run(self) -> None:
-        """Wait for leadership, decide and publish while it lasts, and repeat until the task is cancelled."""
+        """Wait until this instance leads.
+
+        Decide pods and append the decisions while it leads. Repeat until cancelled.
+        """
         while True:
             await self.fold.caught_up()
             term = await self.leadership.acquired()

@@ -55,13 +55,13 @@ def state_file(var: Path) -> Path:
 
 
 def running_stack(var: Path) -> Stack | None:
-    """Return the stack that runs below this folder, or None if none runs."""
+    """Return the embedded stack that runs with its data below this folder, or None if none runs."""
     stack = read_stack(state_file(var))
     return stack if stack is not None and stack.is_live else None
 
 
 def find_service(name: str) -> str | None:
-    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack, else None."""
+    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack. None: there is neither."""
     given = os.environ.get(f"KOORD_{name.upper()}")
     if given:
         return given.rstrip("/")
@@ -71,7 +71,7 @@ def find_service(name: str) -> str | None:
 
 
 def service_url(name: str) -> str:
-    """Return the base URL of a service. End the command if there is none."""
+    """Return the base URL of a service as `find_service` does. End the command with an error if there is none."""
     found = find_service(name)
     if found is None:
         fail(nothing_runs(name, live_directory(), f"KOORD_{name.upper()}=http://host:port"))
@@ -117,7 +117,7 @@ class ServiceReply:
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """Return the decoded body.
+        """Return the body as decoded JSON.
 
         Raises:
             ValueError: The body is not valid JSON.

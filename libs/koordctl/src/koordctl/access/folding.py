@@ -109,7 +109,10 @@ async def skipped_positions(log: EventLog) -> set[int]:
 
 
 async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
-    """Return every message that a stream of reports or explanations still retains."""
+    """Return every message that the stream still has, in order.
+
+    Older ones were deleted after the stream's retention.
+    """
     head = await stream.head()
     found: list[StoredEvent] = []
     if head.last_seq == 0 or head.first_seq > head.last_seq:

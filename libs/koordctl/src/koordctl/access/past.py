@@ -69,6 +69,10 @@ def objects_as_of(kind: str, at: str) -> list[State]:
     """Return all objects of a kind as they were at a past moment, ordered by namespace and name.
 
     If the projector does not accept the moment, end the command.
+
+    Args:
+        kind: Kind of the objects, such as Pod.
+        at: Position of the log, or RFC 3339 time.
     """
     states, at = _aggregates(SOURCES.get(kind, CUSTOM), moment_text(at))
     items: list[State] = []

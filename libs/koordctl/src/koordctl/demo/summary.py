@@ -174,7 +174,7 @@ def table(summary: Summary) -> list[tuple[str, str]]:
 
 
 def invariants(summary: Summary) -> list[tuple[str, bool, str]]:
-    """Return for each rule its name, whether it held, and the sentences about its violations."""
+    """Return (name, whether it held, sentences about its violations) of each invariant."""
     agree = "equal" if summary.hashes_agree else "differ"
     hashes = f"{agree}: live {summary.hash_live}, replay {summary.hash_replay}, projector {summary.hash_projector}"
     return [

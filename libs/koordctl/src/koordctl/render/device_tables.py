@@ -25,7 +25,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
 
 def device_rows(nodes: Sequence[NodeDevices]) -> list[Row]:
-    """Return one row per device, by node, type and minor."""
+    """Return one table row per device, ordered by node, type and minor number."""
     return [
         (
             node.node,

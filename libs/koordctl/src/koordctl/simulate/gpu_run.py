@@ -34,13 +34,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """State of a run when a percentage of the capacity has arrived.
+    """What is measured in a run when a certain percentage of the capacity has arrived.
 
     Attributes:
         arrived_pct: Requested GPU milli of all arrivals, in percent of the capacity.
         alloc_pct: Allocated GPU milli, in percent of the capacity.
         frag_pct: Fragmentation of all nodes, in percent of the capacity.
-        frag_ratio_pct: The same, in percent of the free GPU milli.
+        frag_ratio_pct: Fragmentation of all nodes, in percent of the free GPU milli.
     """
 
     arrived_pct: int
@@ -51,7 +51,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a run.
+    """The curves of one run, and how many pods found no node.
 
     Attributes:
         points: One point for each percentage that occurs, ascending: means over the pods that fall on it.

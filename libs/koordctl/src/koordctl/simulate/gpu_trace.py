@@ -27,12 +27,12 @@ WORKLOADS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ArrivingPod:
-    """One pod of a workload.
+    """One pod of a workload of the openb traces.
 
     Attributes:
         name: Name of the pod.
         pod: Its CPU and GPU requests.
-        memory_mib: Its memory request.
+        memory_mib: Its memory request in MiB.
     """
 
     name: str
@@ -56,7 +56,7 @@ class GpuTrace:
 
     @property
     def capacity(self) -> int:
-        """GPU milli of all nodes."""
+        """Return the sum of the GPU milli of all nodes; a GPU has 1000."""
         return sum(sum(node.gpu_milli_left) for node in self.nodes)
 
 

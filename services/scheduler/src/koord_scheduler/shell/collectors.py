@@ -25,7 +25,7 @@ _QUOTA_LABELS: Final = ("name", "resource", "tree", "is_parent", "parent", "fiel
 
 
 class NodeCounts(Collector):
-    """A histogram of numbers of nodes, with one bucket for each power of two up to 2^23. To observe costs one addition.
+    """A Prometheus histogram of numbers of nodes, with one bucket for each power of two up to 2^23.
 
     Args:
         name: Name of the metric.
@@ -39,7 +39,7 @@ class NodeCounts(Collector):
         self._sum = 0
 
     def observe(self, count: int) -> None:
-        """Count an observation of `count` nodes; `count` is not negative."""
+        """Add an observation of `count` nodes to the histogram; `count` is not negative."""
         self._counts[min((count - 1).bit_length() if count else 0, _MOST_POWER + 1)] += 1
         self._sum += count
 

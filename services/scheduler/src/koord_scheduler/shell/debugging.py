@@ -49,7 +49,7 @@ class DebugFlags:
 
 
 class DecisionLog:
-    """Logs the details of decisions that the flags switch on.
+    """Logs those details of decisions that debug flags switch on.
 
     Args:
         flags: The flags at the start.
@@ -103,7 +103,7 @@ class DecisionLog:
                 raise KeyError(flag)
 
     def tell(self, decision: Placement | list[PodExplanation]) -> None:
-        """Log the details of a decision that the flags switch on.
+        """Log those details of a decision that debug flags switch on.
 
         Args:
             decision: A placement, or the explanations of the pods that one attempt did not place.
@@ -118,7 +118,7 @@ class DecisionLog:
                 self._tell_failed(explanation.uid, explanation.event)
 
     async def write_diagnoses(self) -> None:
-        """Log waiting diagnoses until the task is cancelled."""
+        """Log each diagnosis that waits, until the task is cancelled."""
         while True:
             self._write(await self._waiting.get())
 

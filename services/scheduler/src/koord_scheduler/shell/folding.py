@@ -38,10 +38,10 @@ class StateFold:
         self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
     def apply(self, stored: StoredEvent) -> None:
-        """Fold one event of the log.
+        """Apply one event of the log to the scheduler's state.
 
         Raises:
-            UnreadableEvent: This code cannot read the event. The state is unchanged.
+            UnreadableEvent: The event cannot be decoded. The state is unchanged.
         """
         for picture in self._pictures:
             picture.keep(stored.ref)
@@ -58,7 +58,7 @@ class StateFold:
         (self._deleted if is_gone else self._updated).observe(_HOST.monotonic() - began)
 
     def skip(self, seq: int) -> None:
-        """Pass over the event at position `seq` of the log, which does not concern the scheduler."""
+        """Advance past the event at position `seq` without applying it, because it does not concern the scheduler."""
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:

@@ -100,7 +100,7 @@ class Publisher:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of appends that the log has not answered."""
+        """Return the number of appends that the log has not answered yet."""
         return len(self._tasks)
 
     def is_busy(self) -> bool:

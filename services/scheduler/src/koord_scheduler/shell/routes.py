@@ -31,10 +31,10 @@ def routes(
     decision_log: DecisionLog,
     is_leader: Callable[[], bool],
 ) -> list[BaseRoute]:
-    """Return the routes of all pages.
+    """Return the HTTP routes of all pages of the scheduler.
 
     Args:
-        state: Everything that the scheduler knows.
+        state: The scheduler's state.
         configuration: The effective configuration as JSON, which `/configz` shows.
         decision_log: Takes the flags of `/debug/flags`.
         is_leader: Returns whether this instance leads.

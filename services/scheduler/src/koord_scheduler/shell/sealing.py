@@ -70,7 +70,7 @@ class Part:
 
 
 def fitting(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield the parts in their order in lists that one append may hold.
+    """Group the parts, in their order, into lists that fit into one append each.
 
     A list has at most one part about each gang. A part that is larger than one append is alone in its list.
     """

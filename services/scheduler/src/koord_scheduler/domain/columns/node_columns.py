@@ -266,7 +266,7 @@ class NodeColumns:
         return row, may_help
 
     def remove(self, name: str) -> None:
-        """Remove a node and the amounts requested on it."""
+        """Remove a node and set its amounts to 0. Its position is reused by a later node."""
         row = self._rows.pop(name)
         self.alive[row] = False
         self._weigh(row, 100)

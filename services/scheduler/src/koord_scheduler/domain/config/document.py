@@ -142,7 +142,7 @@ class LeaderElection(WireModel):
 
 
 class ClientConnection(WireModel):
-    """Settings of the connection to the API server."""
+    """Settings of the connection to the API server, which this scheduler accepts without effect."""
 
     kubeconfig: Text = ""
     accept_content_types: Text = ""

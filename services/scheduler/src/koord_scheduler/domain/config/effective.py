@@ -106,7 +106,7 @@ class EffectiveConfiguration:
     ignored: tuple[Ignored, ...] = ()
 
     def profile(self, scheduler_name: str) -> EffectiveProfile | None:
-        """Return the profile of a scheduler name; None if there is none."""
+        """Return the profile that schedules pods of this scheduler name; None if there is none."""
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
     def args(self, kind: type[A]) -> A:

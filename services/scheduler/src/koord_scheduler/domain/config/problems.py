@@ -31,7 +31,7 @@ class InvalidConfiguration(InvalidInput):
 
 
 def refuse(problems: Iterable[InvalidInput]) -> None:
-    """Raise InvalidConfiguration if there is any problem."""
+    """Raise InvalidConfiguration with all problems. No-op if there are none."""
     found = list(problems)
     if found:
         raise InvalidConfiguration(found)

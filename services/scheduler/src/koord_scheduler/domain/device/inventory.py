@@ -214,7 +214,7 @@ _BUILT_IN_TABLE: Final[GpuPartitionTable] = {
 
 
 def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tuple[GpuPartitionTable | None, bool]:
-    """Return the GPU partition table of a node, and whether it must be honored; None without a table.
+    """Return (GPU partition table of a node or None, whether GPUs must be allocated by a table).
 
     Source: scheduler-fine-grained spec, 2.7.
     """

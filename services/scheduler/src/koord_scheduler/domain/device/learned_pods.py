@@ -107,7 +107,7 @@ class LearnedPods:
         return TypicalPodsLearned(pods=counts.total(), window_seconds=int(self._window), typical_pods=found)
 
     def facts(self) -> bytes:
-        """Return the state as bytes, for a snapshot."""
+        """Return the counts and the published typical pods as bytes, for a snapshot."""
         counts = [(interval, sorted(counter.items())) for interval, counter in sorted(self._counts.items())]
         return codec.encode(_Facts(counts, self._learned, self._due))
 

@@ -66,7 +66,11 @@ class Trial:
         self._pass_time()
 
     def put_object(self, ref: AggregateRef, event: CustomObjectObserved) -> str:
-        """Add or change a custom resource. Return its uid if it is placed like a pod, as a Reservation is, else ""."""
+        """Add or change a custom resource in the copy, as if the log had stored it.
+
+        Returns:
+            Its uid if it is placed like a pod, as a Reservation is; otherwise "".
+        """
         self.put(ref, event)
         uid = str(event.object["metadata"].get("uid", ""))
         pod = self._state.pods.get(uid)

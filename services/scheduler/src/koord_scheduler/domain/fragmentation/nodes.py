@@ -104,7 +104,7 @@ class GpuColumns:
 
 
 def columns_of(nodes: Iterable[NodeGpus]) -> GpuColumns:
-    """Return nodes as columns, in the same order."""
+    """Return the free amounts of these nodes as arrays, in the same order."""
     listed = list(nodes)
     models = tuple(sorted({node.gpu_model for node in listed}))
     widest = max((1, *(len(node.gpu_milli_left) for node in listed)))

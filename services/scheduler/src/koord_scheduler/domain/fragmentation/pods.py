@@ -14,7 +14,7 @@ WHOLE_GPU: Final = 1000
 
 
 class GpuPod(NamedTuple):
-    """Requests of a pod. Pods with equal requests are equal for the measure.
+    """The CPU and GPU requests of a pod. Fragmentation does not distinguish pods with equal requests.
 
     Attributes:
         milli_cpu: Requested milli-cores.
@@ -30,16 +30,16 @@ class GpuPod(NamedTuple):
 
     @property
     def is_share(self) -> bool:
-        """Whether the pod uses a part of one GPU."""
+        """Return whether the pod uses a part of one GPU."""
         return self.num_gpu == 1 and self.gpu_milli < WHOLE_GPU
 
     @property
     def total_milli(self) -> int:
-        """GPU milli on all GPUs together."""
+        """Return the requested GPU milli on all GPUs together."""
         return self.gpu_milli * self.num_gpu
 
     def allows(self, model: str) -> bool:
-        """Whether the pod may use GPUs of this model."""
+        """Return whether the pod may use GPUs of this model."""
         return not self.gpu_spec or model in self.gpu_spec.split("|")
 
 

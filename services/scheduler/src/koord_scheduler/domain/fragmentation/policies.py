@@ -83,7 +83,7 @@ class Gradient:
         self.measure = measure
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
-        """Return by how much the fragmentation of each node falls, as a score."""
+        """Return for each node by how much its fragmentation falls, as a score, and the GPU that a share takes."""
         return Scored(*gradient_scores(self.measure, nodes, pod))
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
@@ -102,7 +102,7 @@ class Filling:
         self.filling = filling
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
-        """Return how little value each node loses, as a score."""
+        """Return for each node how little value it loses, as a score, and the GPU that a share takes."""
         return Scored(*self.filling.losses(nodes, pod))
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:

@@ -30,7 +30,7 @@ class PluginFault(NamedTuple):
 
 
 def package_of(plugin: object) -> str:
-    """Return the top-level package of the plugin's class."""
+    """Return the top-level Python package in which the plugin's class is defined."""
     return type(plugin).__module__.partition(".")[0]
 
 

@@ -126,7 +126,11 @@ class Profile:
         return found
 
     def policy_version(self, *, random_relaxation: bool = False) -> str:
-        """Return a digest of the effective configuration, as 16 hexadecimal digits."""
+        """Return a hash of plugins, weights and settings, as 16 hexadecimal digits. Placements contain it.
+
+        Args:
+            random_relaxation: Whether random relaxation is on, which changes decisions.
+        """
         description: dict[str, object] = {
             "filters": [plugin.name for plugin in (*self.filters, *self.plugins.at(CROSS_NODE_FILTER))],
             "scores": [[plugin.name, weight] for plugin, weight in (*self.scores, *self.cross_node_scores)],

@@ -78,7 +78,7 @@ class GangCache:
         return NOTHING if gang is None else _activating(self._one_pending(gang))
 
     def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
-        """Record a new or changed PodGroup."""
+        """Record a new or changed PodGroup, and return which pods may be attempted because of it."""
         gang, is_news = self.roster.see_pod_group(pod_group)
         if not is_news:
             return NOTHING

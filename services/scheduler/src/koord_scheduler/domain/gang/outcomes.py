@@ -27,7 +27,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The pod may not continue.
+    """Why a pod of a gang may not enter the queue, be attempted or be placed now.
 
     Attributes:
         reason: Code of the reason.
@@ -81,5 +81,5 @@ PermitOutcome = Released | Waits | Refused
 
 
 def joined(ids: Iterable[str]) -> str:
-    """Return ids as messages list them: in brackets, separated by spaces."""
+    """Return ids in the form that messages of Koordinator use: in brackets, separated by spaces."""
     return "[" + " ".join(ids) + "]"

@@ -92,7 +92,7 @@ class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_strict(self) -> bool:
-        """Return whether the failure of one member releases the nodes of all waiting members."""
+        """Return whether the failure of one member releases the nodes of all members that wait at Permit."""
         return self.mode == keys_of_gangs.MODE_STRICT
 
 
@@ -103,7 +103,7 @@ def gang_id_of(pod: Pod) -> str:
 
 
 def waits_for_pod_group(pod: Pod) -> bool:
-    """Return whether only a PodGroup can state the parameters of the pod's gang."""
+    """Return whether the pod names its gang by the label for PodGroups, so that a PodGroup states its parameters."""
     return bool(pod.metadata.labels.get(keys.POD_GROUP))
 
 

@@ -21,10 +21,10 @@ class JobVictim:
     """A pod that a job preemption may evict.
 
     Attributes:
-        uid: The pod.
+        uid: Uid of the pod.
         name: Its `namespace/name`.
         priority: Its priority.
-        job: Its questioned-object-key; its uid if it has none.
+        job: Its label questioned-object-key, which names its job; its uid if it has no such label.
     """
 
     uid: str

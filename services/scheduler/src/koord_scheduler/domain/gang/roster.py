@@ -190,11 +190,11 @@ class Roster:
             self._drop_if_empty(gang)
 
     def wait(self, member: Member) -> None:
-        """Record that the member has a node and waits at Permit."""
+        """Record that Reserve gave the member a node and that it waits at Permit."""
         self.gangs[member.gang_id].put(member, ChildState.WAITING)
 
     def unwait(self, member: Member) -> None:
-        """Record that the member has lost its node."""
+        """Record that the member has lost its node and is pending again."""
         gang = self.gangs[member.gang_id]
         gang.put(member, ChildState.PENDING)
         self._touch(gang)

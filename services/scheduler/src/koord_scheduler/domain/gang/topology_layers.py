@@ -39,7 +39,10 @@ class TopologyInfo(KubeStruct):
 
 
 class DomainStatus(KubeStruct):
-    """One entry of `status.detailStatus`. `childTopologyNames` is empty if the children are nodes."""
+    """One domain in `status.detailStatus`: its parent, its children and its number of nodes.
+
+    `childTopologyNames` is empty if the children are nodes.
+    """
 
     topology_info: TopologyInfo = msgspec.field(default_factory=TopologyInfo)
     parent_topology_info: TopologyInfo | None = None

@@ -85,10 +85,7 @@ def node_facts(node: Node) -> NodeFacts:
 
 
 def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
-    """Return the unix seconds from which the report counts as expired.
-
-    A report without an update time is always expired.
-    """
+    """Return the Unix seconds from which the report is too old. A report without an update time is always too old."""
     if metric.updated_at is None:
         return float("-inf")
     return metric.updated_at + args.node_metric_expiration_seconds

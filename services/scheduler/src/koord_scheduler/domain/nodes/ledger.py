@@ -168,7 +168,7 @@ class Ledgers:
         return {each.uid: each for each in self.pod_infos(node)}
 
     def pod_infos(self, node: str) -> list[PodInfo]:
-        """Return all pods that count on the node."""
+        """Return all pods that count on the node, with their requests and allocations; empty if there are none."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return []

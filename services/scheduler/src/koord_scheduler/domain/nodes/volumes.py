@@ -53,27 +53,27 @@ class Volumes:
         self.volumes: dict[str, tuple[NodeSelector | None, dict[str, str]]] = {}
 
     def put_claim(self, claim: PersistentVolumeClaim) -> None:
-        """Add or change a claim."""
+        """Add or change a PersistentVolumeClaim."""
         key = claim.metadata.namespace, claim.metadata.name
         self.claims[key] = claim.spec.volume_name
         (self.exclusive.add if READ_WRITE_ONCE_POD in claim.spec.access_modes else self.exclusive.discard)(key)
         self.changes += 1
 
     def drop_claim(self, namespace: str, name: str) -> None:
-        """Remove a claim."""
+        """Forget a deleted PersistentVolumeClaim."""
         self.claims.pop((namespace, name), None)
         self.exclusive.discard((namespace, name))
         self.changes += 1
 
     def put_volume(self, volume: PersistentVolume) -> None:
-        """Add or change a volume."""
+        """Add or change a PersistentVolume."""
         affinity, labels = volume.spec.node_affinity, volume.metadata.labels
         zones: dict[str, str] = {key: labels[key] for key in ZONE_LABELS if key in labels}
         self.volumes[volume.metadata.name] = (affinity.required if affinity is not None else None, zones)
         self.changes += 1
 
     def drop_volume(self, name: str) -> None:
-        """Remove a volume."""
+        """Forget a deleted PersistentVolume."""
         self.volumes.pop(name, None)
         self.changes += 1
 

@@ -26,7 +26,7 @@ class BindPolicy(StrEnum):
 
 
 class ExclusivePolicy(StrEnum):
-    """With which other bound pods a pod does not want to share a core or a zone."""
+    """With which other pods with bound CPUs a pod prefers not to share a physical core or a NUMA zone."""
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"

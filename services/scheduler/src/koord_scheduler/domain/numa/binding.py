@@ -54,7 +54,7 @@ class PodBinding:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How a pod binds CPUs on a node.
+    """How many CPUs a pod binds on a node, and how they are chosen.
 
     Attributes:
         count: Number of CPUs.

@@ -127,7 +127,10 @@ _RESERVING: Final = (keys.NODE_RESERVATION, keys.SYSTEM_QOS_RESOURCE)
 
 @lru_cache(maxsize=256)
 def cpu_layout(text: str) -> CpuLayout | None:
-    """Return the CPUs of annotation cpu-topology; None if it is invalid or has no CPU. Equal texts share one layout."""
+    """Return the CPUs in the annotation cpu-topology; None if it is invalid or has no CPU.
+
+    Equal texts share one object.
+    """
     try:
         places = parse_cpu_topology(text)
     except InvalidInput:

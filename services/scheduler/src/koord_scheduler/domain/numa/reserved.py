@@ -56,7 +56,14 @@ def _system_cpus(annotations: Mapping[str, str]) -> str:
 
 
 def zone_cpu_left(milli: int, layout: CpuLayout | None, zone: int, reserved: CpuMask) -> int:
-    """Return the CPU of a zone without its reserved CPUs, in milli-cores; 0 stays 0."""
+    """Return the CPU of a zone minus its reserved CPUs, in milli-cores, at least 0.
+
+    Args:
+        milli: CPU of the zone in milli-cores; 0 stays 0.
+        layout: The CPUs of the node; None if the node does not report them.
+        zone: Id of the zone.
+        reserved: CPUs that pods never get.
+    """
     if layout is None or not milli or zone not in layout.zones:
         return milli
     return max(0, milli - 1000 * (layout.zones[zone].cpus & reserved).bit_count())

@@ -25,7 +25,7 @@ class OwnerSelectors:
         self._controllers: dict[tuple[str, str, str], LabelSelector] = {}
 
     def put_service(self, namespace: str, name: str, selector: dict[str, str]) -> None:
-        """Set the selector of a service. An empty selector selects nothing."""
+        """Set the label selector of a service. An empty selector selects no pod."""
         services = self._services.setdefault(namespace, {})
         if services.get(name) != selector:
             services[name] = selector
@@ -37,7 +37,7 @@ class OwnerSelectors:
             self.version += 1
 
     def put_controller(self, kind: str, namespace: str, name: str, selector: LabelSelector | None) -> None:
-        """Set the selector of a controller. None: the controller is gone or has no selector."""
+        """Set the label selector of a workload controller. None: the controller is deleted or has no selector."""
         key = (kind, namespace, name)
         if self._controllers.get(key) == selector:
             return

@@ -288,7 +288,7 @@ class SchedulingQueue:
         return min((moment for moment in (flush, backoff) if moment is not None), default=None)
 
     def is_in_flight(self, uid: str) -> bool:
-        """Return whether the pod was popped and its attempt has no outcome yet."""
+        """Return whether the pod was taken from the queue and its attempt has no outcome yet."""
         pod = self._pods.get(uid)
         return pod is not None and pod.state is QueueState.IN_FLIGHT
 

@@ -102,10 +102,10 @@ class ReservationBooks:
         return self.entries.get(self._by_name.get(name, ""))
 
     def ended(self, uid: str, phase: str, at: float) -> None:
-        """Record the final phase of a Reservation.
+        """Record that a Reservation has succeeded or failed.
 
         Args:
-            uid: Its uid.
+            uid: Uid of the Reservation.
             phase: "Succeeded" or "Failed".
             at: Unix seconds.
         """

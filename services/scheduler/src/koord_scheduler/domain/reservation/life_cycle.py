@@ -33,7 +33,7 @@ _LATEST: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a Reservation expires.
+    """When a Reservation expires; times are Unix seconds.
 
     Attributes:
         created: When it was created.
@@ -46,7 +46,7 @@ class Limits:
     expires: float | None = None
 
     def is_over(self, now: float) -> bool:
-        """Return whether it has expired."""
+        """Return whether the Reservation has expired at `now` (Unix seconds)."""
         if self.ttl == 0:
             return False
         return (self.expires is not None and now > self.expires) or (

@@ -87,7 +87,7 @@ def terms_of(reservation: Reservation) -> Terms:
 
 
 def order_of(labels: Mapping[str, str]) -> int | None:
-    """Return the value of the order label; None if it is absent, zero or no 64-bit integer."""
+    """Return the value of a Reservation's order label; None if it is absent, zero or not a 64-bit integer."""
     try:
         order = int(labels.get(keys.RESERVATION_ORDER, ""))
     except ValueError:

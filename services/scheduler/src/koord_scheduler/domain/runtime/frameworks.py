@@ -153,7 +153,7 @@ class Framework:
         return None
 
     def before_score(self, pod: PodRecord, rows: Rows) -> Rejection | ScoredAs:
-        """Return which of the feasible rows are scored, and for which copy of the pod, or a rejection."""
+        """Return which of the feasible nodes at `rows` are scored, and for which copy of the pod, or a rejection."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
         seen, subject, left_out = pod.pod, pod.subject, dict[str, int]()
@@ -177,7 +177,7 @@ class Framework:
         return ScoredAs(subject, rows, left_out)
 
     def resized(self, pod: PodRecord, node: str) -> Pod | Rejection | None:
-        """Return the pod with its resources on the node, None if they stay, or a rejection."""
+        """Return the pod with other resources for its node, None if no plugin changes them, or a rejection."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         resized = pod.pod
         for plugin in self.plugins_for(pod).at(RESIZE_POD):

@@ -129,11 +129,11 @@ class StatusWriter:
         self.undo(taken.write, moved)
 
     def undo(self, write: StatusWrite, moved: Container[AggregateRef] = ()) -> None:
-        """Undo what was assumed with a status write that will not be stored.
+        """Restore what was recorded as published or nominated with a status write that will not be stored.
 
         Args:
             write: The status write.
-            moved: Pods whose nomination another scheduler has changed since.
+            moved: Aggregates of pods whose nomination another scheduler has changed since.
         """
         for ref, event in write.facts:
             match event:

@@ -46,5 +46,5 @@ def ids_of(zones: Zones) -> list[int]:
 
 
 def is_narrower(one: Zones, other: Zones) -> bool:
-    """Return whether `one` has fewer zones than `other`, or equally many and the smaller mask."""
+    """Return whether `one` has fewer zones than `other`, or equally many and the smaller bit mask."""
     return (one.bit_count(), one) < (other.bit_count(), other)

@@ -12,7 +12,7 @@ from koord_scheduler.domain.topology_hints.hints import Hint, Hints, Zones, ids_
 
 
 class TopologyPolicy(Enum):
-    """How strictly a pod's resources are aligned to NUMA zones."""
+    """How strictly the resources of a pod must come from the same NUMA zones, as in the kubelet's topology manager."""
 
     NONE = ""
     BEST_EFFORT = "BestEffort"

@@ -180,7 +180,7 @@ def _extended_group(group: str) -> str:
 
 
 class ReservationArgs(WireModel):
-    """Arguments of Reservation. Durations are in seconds; 0 stands for the default."""
+    """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default."""
 
     enable_preemption: Bool = False
     min_candidate_nodes_percentage: Percent = 10

@@ -253,7 +253,7 @@ class Views:
         self._views: OrderedDict[PodClass, View] = OrderedDict()
 
     def keeps(self, pod: PodClass) -> bool:
-        """Return whether the class has a cached view."""
+        """Return whether the class has a cached view. No view is made."""
         return pod in self._views
 
     def of(self, pod: PodClass) -> View:

@@ -60,7 +60,7 @@ class InterPodAffinity:
         return self.population.terms_version + self.population.namespaces_version
 
     def filter_for(self, subject: Subject) -> "InterPodFilter | None":
-        """Return the filter, or None if the pod has no required terms and no running pod's anti-affinity matches it."""
+        """Return the filter. None: the pod has no required terms, and no running pod's anti-affinity selects it."""
         against = [owned for owned in self.population.anti_affinity.values() if self._is_about(owned.term, subject)]
         terms = subject.kind.terms
         if not (terms.affinity or terms.anti_affinity or against):
@@ -68,7 +68,7 @@ class InterPodAffinity:
         return InterPodFilter(self, subject, [(owned.term, self._of(owned.owners, owned.term)) for owned in against])
 
     def score_for(self, subject: Subject) -> "InterPodScore | None":
-        """Return the score, or None if no preferred term of the pod and no term of a running pod counts."""
+        """Return the score. None: the pod has no preferred terms, and no term of a running pod selects it."""
         preferred = subject.kind.terms.preferred
         if self.args.ignore_preferred_terms_of_existing_pods and not preferred:
             return None

@@ -45,7 +45,10 @@ def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, row
 
 
 def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> BoolArray:
-    """Return which nodes meet every expression of the term, shape (K,). An empty term matches no node."""
+    """Return for each node at `rows` whether it meets every expression of the term, bool (K,).
+
+    An empty term matches none.
+    """
     if not term.match_expressions and not term.match_fields:
         return np.zeros(len(rows), np.bool_)
     matches = np.ones(len(rows), np.bool_)
@@ -57,7 +60,7 @@ def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Bool
 
 
 class NodeAffinity:
-    """Filters by nodeSelector and required affinity, and scores by preferred affinity.
+    """The plugin NodeAffinity: filters by nodeSelector and required affinity, and scores by preferred affinity.
 
     Args:
         added: Affinity that applies to every pod besides its own (NodeAffinityArgs.addedAffinity).
@@ -135,7 +138,7 @@ class NodeAffinity:
         return score if wishes else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return 100 * raw // high, or 0 if `high` is 0."""
+        """Return scores within 0..100: 100 * raw // high, or 0 if `high`, the greatest raw score, is 0."""
         if high <= 0:
             return np.zeros_like(raw)
         return 100 * raw // high

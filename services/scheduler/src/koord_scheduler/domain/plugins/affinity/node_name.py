@@ -13,7 +13,7 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class NodeName:
-    """Filters by `spec.nodeName` if it is set."""
+    """The plugin NodeName: if the pod's spec names a node, refuses all other nodes."""
 
     name = "NodeName"
     extension_points = (FILTER, TOLERATION_FILTER)

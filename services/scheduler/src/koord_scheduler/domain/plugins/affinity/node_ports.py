@@ -19,7 +19,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class NodePorts:
-    """Filters by host ports in use, and counts the host ports of pods on each node."""
+    """The plugin NodePorts: refuses nodes on which a pod already uses a host port of the pod."""
 
     name = "NodePorts"
     extension_points = (FILTER, ROW_FILTER, READ_POD, FOLLOW_PODS)

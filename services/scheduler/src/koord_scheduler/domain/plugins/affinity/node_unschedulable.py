@@ -19,7 +19,10 @@ _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 
 
 class NodeUnschedulable:
-    """Filters by `spec.unschedulable`, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
+    """The plugin NodeUnschedulable: refuses cordoned nodes.
+
+    Pods that tolerate `node.kubernetes.io/unschedulable:NoSchedule` pass.
+    """
 
     name = "NodeUnschedulable"
     extension_points = (FILTER, TOLERATION_FILTER)

@@ -275,7 +275,7 @@ class SpreadFilter:
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether the code is MISSING_LABEL: a node without the label stays without it."""
+        """Return whether the code is MISSING_LABEL: evicting pods does not give the node the label."""
         return code == MISSING_LABEL
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:

@@ -58,7 +58,7 @@ def scheduling_hint(pod: Pod) -> Hint | None:
 
 
 class SchedulingHint(WakesItself):
-    """Restricts a pod to the required nodes of its hint, and tries the preferred nodes first."""
+    """The plugin SchedulingHint: restricts a pod to the required nodes of its hint, and tries preferred ones first."""
 
     name = "SchedulingHint"
     extension_points = (CONCERNS, PRE_FILTER, READ_POD, QUEUEING_HINTS)

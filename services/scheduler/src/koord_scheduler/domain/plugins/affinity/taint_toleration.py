@@ -20,7 +20,10 @@ _TAINT_BITS: Final = 16
 
 
 class TaintToleration:
-    """Filters and scores by taints. A code combines the id of the set of taints and the index of the taint."""
+    """The plugin TaintToleration: refuses nodes with untolerated taints, and scores by PreferNoSchedule taints.
+
+    A filter code combines the id of the set of taints and the index of the taint.
+    """
 
     name = "TaintToleration"
     extension_points = (FILTER, TOLERATION_FILTER, SCORE, ROW_SCORE)
@@ -64,7 +67,10 @@ class TaintToleration:
         return score
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return 100 - 100 * raw // high, so that the fewest taints score best; 100 for all rows if `high` is 0."""
+        """Return scores within 0..100: 100 - 100 * raw // high, so that the fewest taints score best.
+
+        100 if `high` is 0.
+        """
         if high == 0:
             return np.full_like(raw, 100)
         return 100 - 100 * raw // high

@@ -16,7 +16,7 @@ from koord_scheduler.domain.status.published_status import phase_event
 
 
 def gang_phases(gangs: GangCache, now: float) -> Sequence[Status]:
-    """Return the statuses of the PodGroups that have changed.
+    """Return the new status of each PodGroup whose status has changed, as events to publish.
 
     Args:
         gangs: All gangs.

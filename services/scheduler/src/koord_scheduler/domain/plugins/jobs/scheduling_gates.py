@@ -11,7 +11,7 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class SchedulingGates:
-    """Keeps pods with `spec.schedulingGates` out of the queue."""
+    """The plugin SchedulingGates: keeps pods with `spec.schedulingGates` out of the queue."""
 
     name = "SchedulingGates"
     extension_points = (CONCERNS, PRE_ENQUEUE)

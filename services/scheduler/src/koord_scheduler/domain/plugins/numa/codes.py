@@ -107,7 +107,7 @@ def whole_cores(cpus: int, per_core: int) -> int:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1."""
+    """Return a number with its noun as text, in the plural unless the number is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

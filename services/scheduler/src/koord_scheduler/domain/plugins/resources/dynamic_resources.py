@@ -13,7 +13,7 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class DynamicResources(WakesItself):
-    """Rejects pods with `spec.resourceClaims` and tells the user why."""
+    """The plugin DynamicResources: rejects pods with `spec.resourceClaims`, which this scheduler cannot allocate."""
 
     name = "DynamicResources"
     extension_points = (CONCERNS, PRE_FILTER, QUEUEING_HINTS)

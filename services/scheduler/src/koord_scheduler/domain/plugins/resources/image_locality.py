@@ -27,7 +27,7 @@ MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 
 
 class ImageLocality:
-    """Counts images on nodes, and scores nodes by the images of a pod."""
+    """The plugin ImageLocality: scores nodes higher that already have large images of the pod."""
 
     name = "ImageLocality"
     extension_points = (SCORE, ROW_SCORE, READ_POD, FOLLOW_NODES, SETTLE)

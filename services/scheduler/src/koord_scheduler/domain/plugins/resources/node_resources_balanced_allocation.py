@@ -19,7 +19,10 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class NodeResourcesBalancedAllocation:
-    """Scores by the difference between the used fractions of the resources. Real requests count, without defaults."""
+    """The plugin of this name: scores nodes higher on which equal fractions of the resources would be requested.
+
+    Requests count without defaults.
+    """
 
     name = "NodeResourcesBalancedAllocation"
     extension_points = (SCORE, ROW_SCORE)

@@ -68,7 +68,10 @@ class _NothingRestored:
 
 
 class NodeResourcesFit:
-    """Filters and scores by resources. Bit j + 1 of a code means that resource j of the pod's demand is short."""
+    """The plugin NodeResourcesFit: refuses nodes with too little of a resource, and scores by free resources.
+
+    Bit j + 1 of a filter code means that resource j of the pod's demand is short.
+    """
 
     name = "NodeResourcesFit"
     extension_points = (FILTER, ROW_FILTER, SCORE, ROW_SCORE, AMOUNTS_FILTER)

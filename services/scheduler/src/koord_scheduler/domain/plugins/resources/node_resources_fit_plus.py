@@ -39,10 +39,10 @@ class _Item(NamedTuple):
 
 
 class NodeResourcesFitPlus:
-    """Scores by the weighted mean of s over the configured resources that the pod requests; 100 if there are none.
+    """The plugin NodeResourcesFitPlus: scores each resource by its own strategy, and takes the weighted mean.
 
-    s is the score of a resource by its own strategy. Containers without cpu or memory request count with defaults. A
-    node that lacks a resource scores 0 for it.
+    Only configured resources that the pod requests count; without any, the score is 100. Containers without cpu or
+    memory request count with defaults. A node that lacks a resource scores 0 for it.
     """
 
     name = "NodeResourcesFitPlus"

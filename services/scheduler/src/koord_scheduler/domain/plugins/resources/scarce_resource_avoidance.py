@@ -15,11 +15,10 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class ScarceResourceAvoidance:
-    """Scores by (|D| - |S|) * 100 // |D|.
+    """The plugin ScarceResourceAvoidance: prefers nodes without scarce resources that the pod does not request.
 
-    D: resources of the node that the pod does not request; S: the scarce ones of D.
-
-    The score is 100 if D or S is empty. The number of pods does not count as a resource.
+    The score is (|D| - |S|) * 100 // |D|. D: resources of the node that the pod does not request; S: the scarce ones
+    of D. The score is 100 if D or S is empty. The number of pods does not count as a resource.
     """
 
     name = "ScarceResourceAvoidance"

@@ -43,10 +43,10 @@ class QuotaAmounts(NamedTuple):
 
     Attributes:
         limit: Its runtime or its max. Resources that it does not name are unlimited.
-        used: What its pods use.
-        min: What it is guaranteed.
-        max: The resources that it counts.
-        non_preemptible_used: What its non-preemptible pods use.
+        used: Requests of its pods that have a node.
+        min: The guaranteed amounts.
+        max: Its upper limits; only the resources that it names are counted.
+        non_preemptible_used: Requests of its non-preemptible pods that have a node.
     """
 
     name: str

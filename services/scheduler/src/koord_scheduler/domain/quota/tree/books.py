@@ -82,7 +82,9 @@ class QuotaBooks:
             self.upsert_quota(spec)
 
     def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
-        """Record a new or changed quota. The work grows with its pods and with the pods that change their quota.
+        """Record a new or changed quota, and return which pods belong to another quota because of it.
+
+        The work grows with its pods and with the pods that change their quota.
 
         Source:
             scheduler-core spec, 10.1, 10.2, 10.7
@@ -99,9 +101,9 @@ class QuotaBooks:
         return QuotaChange(self._rehome([*named, *self._unlabelled(namespaces)]), tuple(warnings_below(node)))
 
     def delete_quota(self, name: str) -> QuotaChange:
-        """Forget a deleted quota. A built-in quota returns to its default values.
+        """Forget a deleted quota, and return which pods belong to another quota because of it.
 
-        Its pods get another quota, and its children are attached to the root.
+        A built-in quota returns to its default values. The children of the quota are attached to the root.
 
         Source:
             scheduler-core spec, 10.2
@@ -119,7 +121,7 @@ class QuotaBooks:
         return QuotaChange(moved, tuple(w for child in children for w in warnings_of(self.forest.nodes[child])))
 
     def set_node(self, name: str, allocatable: Mapping[str, int]) -> None:
-        """Set the allocatable of a node, without what is reserved on the node. The cost is linear in its resources."""
+        """Set a node's allocatable minus reserved amounts: milli-cores for cpu, whole units otherwise."""
         self._node_changes(name, allocatable)
 
     def remove_node(self, name: str) -> None:
@@ -130,9 +132,9 @@ class QuotaBooks:
         """Record a new or changed pod. Return the name of its quota, "" if it has none.
 
         Args:
-            facts: The pod.
-            assigned: Whether the pod has a node and is not terminated. False changes nothing: a terminating pod
-                counts as used until it is deleted.
+            facts: What ElasticQuota reads of the pod.
+            assigned: Whether the pod has a node and is not terminated. False changes nothing: a terminating pod counts
+                as used until it is deleted.
 
         Source:
             scheduler-core spec, 10.2, 10.3

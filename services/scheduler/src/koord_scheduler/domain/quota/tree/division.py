@@ -36,7 +36,7 @@ class Claim(NamedTuple):
         return self.request if self.lends else self.base
 
     def whole(self) -> int:
-        """Return the largest share that it can get: its request if it has a weight, otherwise its first share."""
+        """Return the largest share the child can get: its request if it has a weight, otherwise `first`."""
         return self.request if self.request > self.base and self.weight > 0 else self.first()
 
 
@@ -58,7 +58,7 @@ class Round:
 
 
 def scaled_min(total: int, minimum: int, sum_min: int) -> int:
-    """Return a min in proportion to `total`, if the mins of all children together exceed `total`.
+    """Return a child's min, reduced in proportion because the mins of all children together exceed `total`.
 
         total <= 0 ? 0 : trunc(float(total) * float(minimum) / float(sum_min))
 

@@ -40,7 +40,7 @@ class Runtimes:
         self._scales = scales
 
     def refresh(self, node: QuotaNode) -> None:
-        """Bring the runtime of a quota up to date, and with it the runtimes of its ancestors and their children."""
+        """Bring up to date the runtimes of a quota, of its ancestors, and of the children of these."""
         parent = node.parent
         if parent is None:
             return
@@ -96,7 +96,7 @@ class Runtimes:
         return claims, rounds
 
     def divided_keys(self, parent: QuotaNode) -> Collection[str]:
-        """Return the resources that the parent divides among its children."""
+        """Return the names of the resources that the parent divides among its children."""
         return self._keys_of(parent) if parent.is_root else parent.spec.max.keys()
 
     def _pool(self, resource: str, children: list[QuotaNode]) -> Pool:
