@@ -10,6 +10,9 @@ from koord_scheduler.domain.evaluate.views.groups import Groups
 
 _MOST_GROUPS: Final = 256
 """With more groups, it is faster to search all totals."""
+_FEW_MOVES: Final = 16
+_NODES_A_MOVE: Final = 160
+"""A search of the totals of so many nodes takes as long as one move in the rankings (measured)."""
 
 
 class PartedRanking:
@@ -115,6 +118,15 @@ class Totals:
         self._fixed[rows] = fixed
         self._group_of[rows] = groups
         self._recount(rows, 1)
+
+    def unsettle(self, changes: int) -> None:
+        """Drop the rankings if it is cheaper to search all totals than to move so many nodes in the rankings.
+
+        Rankings by the values of a label are kept, because nothing else answers for each value.
+        """
+        if changes > _FEW_MOVES and _NODES_A_MOVE * changes > len(self._nodes):
+            self._rankings = self._single = None
+            self._is_unsettled = True
 
     def settle(self) -> None:
         """Compute again what the groups get. Called once after several changes."""

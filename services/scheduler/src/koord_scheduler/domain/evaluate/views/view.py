@@ -138,6 +138,8 @@ class View:
         else:
             changed = nodes.load.since(scores.load.position)
         scores.load.position = nodes.load.position
+        if changed is not None:
+            self.totals.unsettle(len(changed))
         if changed is None or 4 * len(changed) > len(nodes) + 4 * _FEW_ROWS:
             self._evaluate_rows(all_rows(nodes), everything=True, shape_moved=shape_moved)
         elif shape_moved or len(changed) > _FEW_ROWS or not self._evaluate_singly(changed):
