@@ -131,6 +131,10 @@ class TourOfNodes:
         """See `TopologyHintsPlugin.refused_within`."""
         return None
 
+    def state_of(self, row: int) -> Hashable:
+        """See `TopologyHintsPlugin.state_of`: all nodes are alike to it."""
+        return None
+
 
 class TourOfSelectors(TourOfNodes):
     """Refuses nodes outside the pod's node selector, by the shape of nodes."""
