@@ -249,7 +249,9 @@ def _fit(options: BenchOptions) -> list[Result]:
             unit="s",
             target=2,
             better=Better.LOWER,
-            note=f"slowest {max(run.most_seconds for run in runs):.2f} s",
+            note=f"slowest {max(run.most_seconds for run in runs):.2f} s, "
+            f"pause for a fork {statistics.median(run.pause_ms for run in runs):.0f} ms "
+            f"at {runs[-1].resident_mib:.0f} MiB",
         )
     ]
 

@@ -33,10 +33,14 @@ class Answers:
 
     seconds       median from the question to its answer, at the caller
     most_seconds  the slowest answer
+    pause_ms      mean pause of the scheduler for one fork
+    resident_mib  memory of the scheduler
     """
 
     seconds: float
     most_seconds: float
+    pause_ms: float
+    resident_mib: float
 
 
 async def answers(scale: float, *, profile: bool = False) -> Answers:
@@ -51,7 +55,14 @@ async def answers(scale: float, *, profile: bool = False) -> Answers:
             answer = await question()
             seconds.append(time.monotonic() - began)
             assert answer.fits, answer.sets
-    return Answers(seconds=statistics.median(seconds), most_seconds=max(seconds))
+        metrics, resident_mib = await cluster.metrics(), cluster.resident_mib()
+    pauses = [metrics[f"scheduler_capacity_question_pause_seconds_{part}", ""] for part in ("sum", "count")]
+    return Answers(
+        seconds=statistics.median(seconds),
+        most_seconds=max(seconds),
+        pause_ms=1000 * pauses[0] / pauses[1],
+        resident_mib=resident_mib,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

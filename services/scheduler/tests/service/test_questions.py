@@ -73,6 +73,20 @@ async def test_killed_and_hanging_forks_disturb_nobody(nats_server: NatsServer) 
         assert await end(leader) == 0
 
 
+async def test_fork_ends_with_its_scheduler(nats_server: NatsServer) -> None:
+    name = "fit-orphan"
+    async with cluster(nats_server, name) as bus:
+        await say(bus, "nodespec", "large", NodeSpecAdded(object=node("large", cpu="100000", pods="20000")))
+        leader = await start(nats_server, name, "--leader-elect=false")
+        asked = asyncio.create_task(fit(bus, LONG, seconds=3.0))
+        child = await until(lambda: _child_of(leader.pid))
+        leader.kill()
+        await leader.wait()
+        await until(lambda: not os.path.exists(f"/proc/{child}"))  # noqa: PTH110
+        with pytest.raises((RequestFailed, NoAnswer)):
+            await asked
+
+
 async def test_invalid_question_is_refused_with_field_rule_and_value(nats_server: NatsServer) -> None:
     name = "fit-invalid"
     async with cluster(nats_server, name) as bus:
