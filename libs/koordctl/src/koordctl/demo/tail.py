@@ -52,7 +52,7 @@ class Tail:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def follow(self, log: OpenLog) -> None:
-        """Count new events until the task is cancelled."""
+        """Read new events of the log and count pods, until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read(log.bus.events.follow(0, kinds=KINDS)))
             group.create_task(self._read(log.bus.explanations.follow(0)))

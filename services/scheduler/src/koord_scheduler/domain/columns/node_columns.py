@@ -75,7 +75,7 @@ class NodeShape:
 
 
 def node_shape(node: Node) -> NodeShape:
-    """Return the shape of a node object. A malformed resource list counts as empty, because admission refuses it.
+    """Return allocatable, labels, taints and flags of a node object. A malformed resource list counts as empty.
 
     Source: scheduler-core spec, 3 (node transformers); protocol spec, 7.4.
     """

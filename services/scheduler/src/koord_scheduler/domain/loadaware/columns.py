@@ -66,7 +66,7 @@ class _Node:
 
 
 class NodeLoad(NamedTuple):
-    """The plugin's data about one node, for debugging.
+    """What LoadAwareScheduling keeps of one node, for the debug page.
 
     Attributes:
         metric: Its last report, or None without a report.
