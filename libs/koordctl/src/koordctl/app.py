@@ -36,7 +36,14 @@ COMMANDS = (
         "fit",
         "fit",
     ),
-    Entry("explain", ASK, "Explain the state of a pod or a node from the log.", "explain"),
+    Entry(
+        "reserve",
+        ASK,
+        "Reserve resources for the pods of a workload: write Reservations, or show where they would land.",
+        "reserve",
+        "reserve",
+    ),
+    Entry("explain", ASK, "Explain the state of a pod, a node or a Reservation from the log.", "explain"),
     Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(
         "recommend",

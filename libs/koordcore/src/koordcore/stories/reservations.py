@@ -138,7 +138,12 @@ def owner_text(rule: ReservationOwnerRule) -> str:
     if rule.object is not None:
         wanted = rule.object
         name = f"{wanted.namespace}/{wanted.name}" if wanted.namespace else wanted.name
-        parts.append(" ".join(part for part in ("pod", name, wanted.uid and f"uid {wanted.uid}") if part))
+        if not wanted.name and not wanted.uid:
+            parts.append(f"pods in {wanted.namespace}" if wanted.namespace else "pods")
+        else:
+            parts.append(
+                " ".join(part for part in ("pod", name.removesuffix("/"), wanted.uid and f"uid {wanted.uid}") if part)
+            )
     if rule.controller is not None:
         controller = rule.controller
         name = f"{controller.namespace}/{controller.name}" if controller.namespace else controller.name

@@ -1,4 +1,4 @@
-"""`koord explain pod|node`: print what happened to a pod or a node, and why, from the events of the log."""
+"""`koord explain pod|node|reservation`: print what happened to an object, and why, from the events of the log."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, NamedTuple
@@ -24,11 +24,15 @@ from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.generated_names import generated_base
 from koordcore.stories.hardware import NodeHardware
+from koordcore.stories.reservations import ReservationView
+from koordcore.values import codec
 
+from koordctl.access.claims import pending_claims
 from koordctl.access.clients import NOT_FOUND, manager, projector
 from koordctl.access.hardware import hardware_at
 from koordctl.access.log import OpenLog, open_log, wait_for
 from koordctl.access.past import ask_as_of, moment_text
+from koordctl.access.reservations import reservations_of
 from koordctl.access.run_clock import clock_sentence, run_clock
 from koordctl.explain.hardware_lines import gives_hardware
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
@@ -40,11 +44,12 @@ from koordctl.explain.pod_admission import (
     stored_because,
 )
 from koordctl.explain.pod_story import PodStory, Used, denied_pod, explained_pod
-from koordctl.explain.story_text import Line, node_lines, pod_lines
+from koordctl.explain.reservation_lines import UsedAmounts, reservation_lines, split_amounts
+from koordctl.explain.story_text import Line, event_lines, node_lines, pod_lines
 from koordctl.render.output import Format, console, errors, fail, field, show_document
 from koordctl.render.units import time_text
 
-app = typer.Typer(help="Explain the state of a pod or a node from the log.", no_args_is_help=True)
+app = typer.Typer(help="Explain the state of a pod, a node or a Reservation from the log.", no_args_is_help=True)
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")]
 AsOf = Annotated[
@@ -126,17 +131,76 @@ def node(
     _show(story, node_lines(story, past.label if past else ""), output)
 
 
+@app.command()
+def reservation(
+    name: Annotated[str, typer.Argument(help="The Reservation's name.")],
+    as_of: AsOf = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show a Reservation: its placement, the pods that use it, and why pending pods do not.
+
+    Examples:
+
+      koord explain reservation web
+
+      koord explain reservation web --as-of 1200
+    """
+    found = reservations_of(name, as_of)
+    if not found.views:
+        fail(f"there is no Reservation {name}" + (f" at {as_of}" if as_of else ""))
+    view = found.views[0]
+    label = f" as of position {found.position} ({time_text(found.at)})" if as_of else ""
+    life, uses = wait_for(_life_of(view, None if as_of is None else found.position))
+    claims = pending_claims(view, as_of)
+    if output in (Format.JSON, Format.YAML):
+        story = {"reservation": view, "uses": uses, "claims": claims, "life": life.moments}
+        show_document(codec.to_builtins(story), output)
+        return
+    _print(Line(text) for text in reservation_lines(view, uses, claims, label))
+    _print(event_lines(life))
+
+
+async def _life_of(view: ReservationView, until: int | None) -> tuple[PodStory, list[UsedAmounts]]:
+    """Return the events in the life of a Reservation, and the amounts that each pod takes from it and from the node."""
+    async with open_log() as log:
+
+        async def events(kind: str, id_: str) -> list[StoredEvent]:
+            found = await log.bus.events.read_aggregate(AggregateRef(kind, id_))
+            return [event for event in found if until is None or event.seq <= until]
+
+        told = await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", view.uid)))
+        told = [event for event in told if until is None or event.based_on <= until]
+        life = explained_pod(view.uid, await events("pod", view.uid), told)
+        # the annotation of a pod that uses a Reservation is not written for the Reservation itself
+        life = msgspec.structs.replace(
+            life, moments=[msgspec.structs.replace(each, annotations={}) for each in life.moments]
+        )
+        uses: list[UsedAmounts] = []
+        for owner in view.owners:
+            placed = [event for event in await events("pod", owner.uid) if event.type == PodPlaced.__name__]
+            event = CATALOGUE.read(placed[-1]) if placed else None
+            if isinstance(event, PodPlaced):
+                given, rest = split_amounts(event.allocation, event.requests)
+                pod = f"{owner.namespace}/{owner.name}"
+                uses.append(UsedAmounts(pod=pod, from_reservation=given, from_node=rest))
+        return life, uses
+
+
 def _show(story: PodStory | NodeStory, lines: Iterable[Line], output: Format) -> None:
     if output in (Format.JSON, Format.YAML):
         show_document(msgspec.to_builtins(story), output)
         return
+    _print(lines)
+    clock = clock_sentence(run_clock())
+    if clock:
+        errors.print(clock, highlight=False, markup=False)
+
+
+def _print(lines: Iterable[Line]) -> None:
     for line in lines:
         console.print(
             line.text, style=line.style or None, highlight=False, markup=False, soft_wrap=not console.is_terminal
         )
-    clock = clock_sentence(run_clock())
-    if clock:
-        errors.print(clock, highlight=False, markup=False)
 
 
 def _uid_of(namespace: str, name: str) -> str | None:

@@ -158,6 +158,17 @@ def get(
 
         show_table(DEVICE_COLUMNS, device_rows(devices_of(name, as_of)), empty=f"no {kind} found")
         return
+    if full == "Reservation" and output in (Shown.TABLE, Shown.WIDE):
+        from koordcore.values.timestamps import rfc3339
+
+        from koordctl.access.reservations import reservations_of
+        from koordctl.access.run_clock import run_clock
+        from koordctl.render.reservation_tables import COLUMNS, reservation_rows
+
+        found = reservations_of(name, as_of)
+        shown_at = found.at if as_of is not None else rfc3339(run_clock().now())
+        show_table(COLUMNS, reservation_rows(found.views, shown_at), empty=f"no {kind} found")
+        return
     where = None if is_cluster_scoped(full) else namespace
     if as_of is not None:
         from koordctl.access.past import objects_as_of

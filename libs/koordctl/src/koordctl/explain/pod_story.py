@@ -23,6 +23,7 @@ from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.pod import Moment, pod_story
 
 from koordctl.explain.hardware_lines import chosen_lines
+from koordctl.explain.reservation_lines import use_line
 from koordctl.render.units import seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
@@ -46,7 +47,7 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         node: Node of a nomination.
         victims: Victims of a nomination.
         annotations: Annotations of the allocation, as they are written with the binding.
-        chosen: CPUs, zones and devices of the allocation, with their places in the node.
+        chosen: Amounts from a Reservation; CPUs, zones and devices of the allocation, with their places in the node.
         steps: Steps of admission that changed the pod.
         rules: Rules of admission that denied the request.
         trace: Trace id.
@@ -192,7 +193,10 @@ def _entry(
                 attempt=event.attempt,
                 explanation=event.explanation,
                 annotations=written,
-                chosen=list(chosen_lines(event.allocation, of_node)) if of_node is not None else [],
+                chosen=[
+                    *filter(None, (use_line(event.allocation, event.requests),)),
+                    *(chosen_lines(event.allocation, of_node) if of_node is not None else ()),
+                ],
             )
         case PodUnschedulable():
             return msgspec.structs.replace(

@@ -55,13 +55,18 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
     if story.uid:
         asked = amounts_text(story.requests) if story.requests else "nothing"
         yield Line(f"  uid {story.uid}, requests {asked}")
-    for same in _alike(story.moments):
-        yield from _moment_lines(same)
+    yield from event_lines(story)
     if story.wait_seconds is not None:
         yield Line(f"  placed {duration_text(story.wait_seconds)} after it was submitted")
     if story.used is not None:
         usage, at = story.used.usage, time_text(story.used.at)
         yield Line(f"  uses {cores(usage.cpu_milli)} cores, {gibibytes(usage.memory_bytes)} as reported {at}")
+
+
+def event_lines(story: PodStory) -> Iterator[Line]:
+    """Yield the lines of the events in a life, oldest first. Equal consecutive explanations form one entry."""
+    for same in _alike(story.moments):
+        yield from _moment_lines(same)
 
 
 def _alike(moments: Sequence[StoryEntry]) -> Iterator[list[StoryEntry]]:
