@@ -32,6 +32,7 @@ class Reserved:
     reservations  how many, all for pods labelled `app: web`
     measured      how many pods are measured; 0: the Reservations themselves are
     pod           the pods that are measured
+    once          whether the first owner consumes a Reservation; it ends then, which is three more facts
     takes         whether the last of them has to have taken from a Reservation
     target        of row `basic` in the same run
     is_cost       whether CPU time is compared, where less is better
@@ -42,6 +43,7 @@ class Reserved:
     reservations: int
     measured: int = 0
     pod: MakePod = BASIC
+    once: bool = False
     takes: bool = False
     target: float
     is_cost: bool = False
@@ -58,6 +60,16 @@ RESERVED: Sequence[Reserved] = (
         target=0.5,
     ),
     Reserved(
+        key="reservation-once",
+        title="owner pods by label, Reservations that end with them",
+        reservations=5000,
+        measured=5000,
+        pod=lambda uid, _number: OWNERS.pod(uid),
+        once=True,
+        takes=True,
+        target=0.5,
+    ),
+    Reserved(
         key="reservation-plain",
         title="plain pods beside 5,000 Reservations",
         reservations=5000,
@@ -69,9 +81,10 @@ RESERVED: Sequence[Reserved] = (
 )
 
 
-def reservations(count: int) -> list[NewEvent]:
-    """Reservations of 100 milli-cores that any number of pods may use in turn."""
-    return [_observed(reservation(f"r-{number:06d}", {"cpu": "100m", "memory": "500Mi"})) for number in range(count)]
+def reservations(count: int, *, once: bool = False) -> list[NewEvent]:
+    """Reservations of the amounts of one pod. once: the first owner consumes them."""
+    amounts = {"cpu": "100m", "memory": "500Mi"}
+    return [_observed(reservation(f"r-{number:06d}", amounts, allocateOnce=once)) for number in range(count)]
 
 
 def _observed(document: dict[str, Any]) -> NewEvent:
@@ -98,7 +111,7 @@ async def run_reserved(row: Reserved, scale: float, *, profile: bool = False) ->
     sized = basic_of(row, scale)
     async with running_cluster(profile=profile) as cluster:
         await cluster.create(sized.objects())
-        documents = reservations(sized.count(row.reservations))
+        documents = reservations(sized.count(row.reservations), once=row.once)
         measured, uids = documents, [_uid(event) for event in documents]
         if row.measured:
             after = (await cluster.bus.events.head()).last_seq

@@ -42,7 +42,7 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
         case CustomObjectObserved() if plural_of(stored.ref.id) in PLURALS:
             put_object(state, stored.ref.id, event)
             if plural_of(stored.ref.id) == RESERVATIONS:
-                reservation_put(state, stored, event.object)
+                reservation_put(state, stored, name_from_token(stored.ref.id.partition("=")[2]))
             if plural_of(stored.ref.id) in _HARDWARE:
                 _node_changed(state, stored.ref.id, stored.event_id)
             state.hints.wake_activated(stored.event_id)

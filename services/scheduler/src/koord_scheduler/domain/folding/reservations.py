@@ -3,11 +3,8 @@
 Source: scheduler-fine-grained spec, 3.2, 3.3.
 """
 
-from typing import Any
-
 import msgspec
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.custom import custom_ref
 from koordcore.events.scheduling.reservation import (
     ReservationCollected,
     ReservationDeleted,
@@ -16,38 +13,31 @@ from koordcore.events.scheduling.reservation import (
     ReservationUnschedulable,
 )
 from koordcore.protocol.reservations.document import (
-    PLURAL,
-    Reservation,
     is_reserve_pod,
-    reservation_from_json,
     reserve_pod,
 )
 from koordcore.protocol.reservations.status import FAILED, SUCCEEDED
-from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.folding.pods import describe, removed, submit
 from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.reservation.entry import Entry
 from koord_scheduler.domain.state.state import SchedulerState
 
 
-def reservation_put(state: SchedulerState, stored: StoredEvent, document: dict[str, Any]) -> None:
-    """Add or change the reserve pod of a Reservation, and read pods again that the Reservation is for.
-
-    An invalid object is ignored.
+def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> None:
+    """Fold a new or changed Reservation, which the cluster's facts have read already.
 
     Args:
-        state: The scheduler's state, whose cluster facts contain the Reservation already.
-        stored: The event with the object.
-        document: The object as decoded JSON.
+        state: The state.
+        stored: The event that says so.
+        name: Name of the Reservation.
     """
-    try:
-        reservation = reservation_from_json(document)
-    except codec.DecodeError:
-        return  # the cluster's facts have warned of it
     read_again(state, stored.event_id)
-    _submit(state, stored, reservation)
+    entry = state.cluster.reservations.find(name)
+    if entry is not None:
+        _submit(state, stored, entry)
 
 
 def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> None:
@@ -63,10 +53,9 @@ def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event |
         case ReservationSucceeded() | ReservationFailed():
             phase = SUCCEEDED if isinstance(event, ReservationSucceeded) else FAILED
             books.ended(uid, phase, unix_seconds(stored.occurred_at))
-            known = state.mirror.objects.get(custom_ref(PLURAL, "", event.name).id)
-            reservation = None if known is None else reservation_from_json(known.object)
-            if reservation is not None and reservation.metadata.uid == uid:
-                _submit(state, stored, reservation)
+            entry = books.entries.get(uid)
+            if entry is not None:
+                _submit(state, stored, entry)
         case ReservationUnschedulable():
             entry = books.entries.get(uid)
             if entry is not None:
@@ -77,9 +66,9 @@ def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event |
             pass
 
 
-def _submit(state: SchedulerState, stored: StoredEvent, reservation: Reservation) -> None:
-    entry = state.cluster.reservations.entries.get(reservation.metadata.uid)
-    if entry is None or reservation.spec.template is None:
+def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
+    reservation = entry.document
+    if reservation is None or reservation.spec.template is None:
         return
     try:
         pod = reserve_pod(reservation, entry.phase)

@@ -70,7 +70,7 @@ class ReservationBooks:
         terms = terms_of(reservation)
         self._by_name[meta.name] = meta.uid
         before, fresh = entry.group, None
-        entry.terms, entry.limits = terms, limits_of(reservation)
+        entry.document, entry.terms, entry.limits = reservation, terms, limits_of(reservation)
         if before is None or terms.owners is None or before.owners.key != terms.owners.key:
             entry.group = None
             if terms.owners is not None:
@@ -89,7 +89,7 @@ class ReservationBooks:
         entry = self.entries.get(uid)
         if entry is None:
             return ""
-        group, entry.terms, entry.limits, entry.group = entry.group, None, None, None
+        group, entry.document, entry.terms, entry.limits, entry.group = entry.group, None, None, None, None
         if group is not None:
             self._told(group, entry, has_changed=True)
             self.owners.remove(group, uid)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from koordcore.protocol.reservations.document import Reservation
 from koordcore.state.reserved_amounts import covered
 
 from koord_scheduler.domain.reservation.fit import Held
@@ -33,6 +34,7 @@ class Entry:
     """What the scheduler keeps of one Reservation: its object, its node, what it holds there, and which pods use it.
 
     Attributes:
+        document: Its object; None as for `terms`.
         terms: What its object says about its use; None if the object is not known or was deleted.
         limits: When it expires; None as for `terms`.
         group: The Reservations that are for the same pods; None if its owner rules are invalid.
@@ -51,6 +53,7 @@ class Entry:
 
     uid: str
     name: str
+    document: Reservation | None = None
     terms: Terms | None = None
     limits: Limits | None = None
     group: Group | None = None

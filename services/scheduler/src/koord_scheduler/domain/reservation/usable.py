@@ -117,27 +117,27 @@ class Usable:
             pods=free[PODS_COLUMN, row] + len(self.by_row.get(row, {})),
         )
 
-    def only_fitting(self, row: int) -> Entry | None:
-        """Return the only Reservation of a node if the pod fits into it by a glance; None: look at it in detail.
+    def is_fitting(self, row: int) -> bool:
+        """Return whether the pod fits into a Reservation of a node by a glance; if not, look at it in detail."""
+        return any(self._fits_plainly(row, entry) for entry in self.by_row[row].values())
 
-        This is the usual case: nobody has taken from it, and nothing but amounts decides.
+    def _fits_plainly(self, row: int, entry: Entry) -> bool:
+        """Return whether the pod fits into a Reservation that nobody has taken from, where nothing but amounts decides.
+
+        This is the usual case. False: it may fit nevertheless.
         """
-        there = self.by_row.get(row)
-        if there is None or len(there) > 1:
-            return None
-        (entry,) = there.values()
-        terms = entry.terms
+        terms, free, held = entry.terms, self._nodes.free_at, entry.allocatable
         if terms is None or entry.owners or terms.policy == RESTRICTED or terms.inner:
-            return None
-        free, held, is_used = self._nodes.free_at, entry.allocatable, self.has_affinity
-        if free[PODS_COLUMN, row] < 0:
-            return None
+            return False
+        is_used = self.has_affinity
+        if free[PODS_COLUMN, row] + len(self.by_row[row]) < 1:
+            return False
         for name, column, amount in self._wanted:
             inside = held.get(name, 0)
             if amount > free[column, row] + inside:
-                return None
+                return False
             is_used = is_used or inside > 0
-        return entry if is_used else None
+        return is_used
 
     def held(self, row: int) -> list[Held]:
         """Return what these Reservations hold on the node at position `row`, ordered by name."""
@@ -148,15 +148,17 @@ class Usable:
         """Return which of these Reservations on the node at position `row` a pod of the class fits into, by name."""
         if row not in self.by_row or self.wish.ignores:
             return []
-        only_one = self.only_fitting(row)
-        if only_one is not None:
-            return [only_one]
-        room, requests = self.room(row), self.requests
-        only = "" if self.wish.affinity is None else self.wish.affinity.name
-        return [
-            entry
-            for entry in sorted(self.by_row[row].values(), key=lambda each: each.name)
-            if (not only or entry.name == only)
-            and (self.has_affinity or any(requests.get(name, 0) > 0 for name in entry.allocatable))
-            and fits_with(room, entry.held(), requests)
-        ]
+        there, requests = self.by_row[row], self.requests
+        plain = [entry for entry in there.values() if self._fits_plainly(row, entry)]
+        if len(plain) < len(there):
+            room = self.room(row)
+            only = "" if self.wish.affinity is None else self.wish.affinity.name
+            plain += [
+                entry
+                for entry in there.values()
+                if entry not in plain
+                and (not only or entry.name == only)
+                and (self.has_affinity or any(requests.get(name, 0) > 0 for name in entry.allocatable))
+                and fits_with(room, entry.held(), requests)
+            ]
+        return plain if len(plain) < 2 else sorted(plain, key=lambda each: each.name)

@@ -148,7 +148,7 @@ class Reservation:
     def _code(self, usable: Usable, row: int) -> int:
         if row not in usable.by_row:
             return int(usable.has_affinity)
-        if usable.only_fitting(row) is not None:
+        if usable.is_fitting(row):
             return 0
         affinity = usable.wish.affinity
         reasons = refusals(
