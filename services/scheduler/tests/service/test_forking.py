@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from koord_scheduler.shell.forking import ForkFailed, in_fork, in_fork_and_wait
+from koord_scheduler.shell.forking import ForkFailed, ForkRaised, in_fork, in_fork_and_wait
 
 
 async def test_result_comes_back_and_changes_of_memory_stay_in_the_copy() -> None:
@@ -25,7 +25,7 @@ async def test_exception_is_told_with_its_trace() -> None:
     def work() -> bytes:
         raise LookupError("no such thing")
 
-    with pytest.raises(ForkFailed, match="LookupError: no such thing"):
+    with pytest.raises(ForkRaised, match="LookupError: no such thing"):
         await in_fork(work)
 
 
@@ -34,8 +34,9 @@ async def test_killed_child_is_told() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return b""
 
-    with pytest.raises(ForkFailed, match="signal 9"):
+    with pytest.raises(ForkFailed, match="signal 9") as failed:
         await in_fork(work)
+    assert not isinstance(failed.value, ForkRaised)
 
 
 async def test_hanging_child_is_killed_at_the_deadline_and_leaves_no_zombie() -> None:

@@ -31,6 +31,10 @@ class ForkFailed(Exception):
     """Raised if the forked process ended without a result. The message tells why."""
 
 
+class ForkRaised(ForkFailed):
+    """The function raised an exception. The message is its trace. Another attempt would fail in the same way."""
+
+
 class Forked(NamedTuple):
     """The result of a function that ran on a copy of this process.
 
@@ -87,7 +91,7 @@ def in_fork_and_wait(work: Callable[[], bytes]) -> bytes:
 def _result(received: bytes, status: int) -> bytes:
     code = os.waitstatus_to_exitcode(status)
     if received.startswith(_FAILED):
-        raise ForkFailed(received[1:].decode(errors="replace"))
+        raise ForkRaised(received[1:].decode(errors="replace"))
     if code or not received.startswith(_DONE):
         raise ForkFailed(f"it ended with signal {-code}" if code < 0 else f"it ended with status {code}")
     return received[1:]

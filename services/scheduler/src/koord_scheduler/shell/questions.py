@@ -26,7 +26,7 @@ from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import check_question
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
-from koord_scheduler.shell.forking import ForkFailed, in_fork, in_fork_and_wait
+from koord_scheduler.shell.forking import ForkFailed, ForkRaised, in_fork, in_fork_and_wait
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 _BATCH_SECONDS: Final = 1.0
@@ -117,6 +117,8 @@ class Questions:
             by_standby = self._leadership.term is None
             try:
                 forked = await in_fork(lambda: self._answered(request, now))
+            except ForkRaised:
+                raise  # a defect: the caller must not repeat the question
             except ForkFailed as error:
                 self._logger.error("question_failed", reason=str(error))
                 raise Refusal(ErrorCode.UNAVAILABLE, "the question could not be answered; see the log") from error

@@ -60,7 +60,8 @@ def answer_question(state: SchedulerState, request: FitRequest, now: float, prob
     objects = [custom_object(document, f"objects[{index}]") for index, document in enumerate(request.objects)]
     trial = Trial(state, now)
     trial.leave(dict.fromkeys(request.leaving))
-    placed_objects = [uid for ref, event in objects if (uid := trial.put_object(ref, event))]
+    uids = [trial.put_object(ref, event, f"objects[{index}]") for index, (ref, event) in enumerate(objects)]
+    placed_objects = dict.fromkeys(uid for uid in uids if uid)
     for workload in request.workloads:
         meta = workload.metadata
         uid = meta.uid or f"{workload.kind}/{meta.namespace}/{meta.name}"

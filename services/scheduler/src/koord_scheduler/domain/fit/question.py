@@ -12,6 +12,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.requests.fit import FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput
 
+from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
 from koord_scheduler.domain.state.state import SchedulerState
 
 MOST_PODS: Final = 10_000
@@ -59,9 +60,12 @@ def _check_set(state: SchedulerState, pod_set: PodSet, path: str) -> None:
     if state.frameworks.of(pod) is None:
         raise InvalidInput("a name that a profile serves", pod.spec.scheduler_name, f"{path}.spec.schedulerName")
     try:
-        state.cluster.pod_classes.read(pod)
+        requests = state.cluster.pod_classes.read(pod).subject.pod_class.requests
     except InvalidInput as error:
         raise error.at(path) from None
+    for resource, amount in requests.items():
+        if amount > MAX_AMOUNT:
+            raise InvalidInput(f"at most {MAX_AMOUNT}", amount, f"{path}.resources[{resource}]")
 
 
 def replicas_of(pod_set: PodSet) -> Iterator[Pod]:

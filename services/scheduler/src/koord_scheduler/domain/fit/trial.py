@@ -12,6 +12,7 @@ from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.pod import PodNominated
 from koordcore.protocol.objects import Pod
+from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
@@ -65,17 +66,27 @@ class Trial:
             self.put(AggregateRef("podspec", uid), PodSpecDeleted(namespace=pod.namespace, name=pod.name))
         self._pass_time()
 
-    def put_object(self, ref: AggregateRef, event: CustomObjectObserved) -> str:
+    def put_object(self, ref: AggregateRef, event: CustomObjectObserved, path: str) -> str:
         """Add or change a custom resource in the copy, as if the log had stored it.
+
+        Args:
+            ref: Aggregate of the object.
+            event: The object.
+            path: Place of the object in the question, for errors.
 
         Returns:
             Its uid if it is placed like a pod, as a Reservation is; otherwise "".
+
+        Raises:
+            InvalidInput: The object should be placed, and no profile can place it.
         """
         self.put(ref, event)
         uid = str(event.object["metadata"].get("uid", ""))
         pod = self._state.pods.get(uid)
-        if pod is None or pod.subject is None:
+        if pod is None:
             return ""
+        if pod.subject is None or pod.framework is None:
+            raise InvalidInput("an object with valid requests that a profile of this scheduler places", uid, path)
         self._await(uid)
         return uid
 
