@@ -39,8 +39,9 @@ from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import NodeSpecDeleted, PodSpecDeleted
 from koordcore.events.scheduling.explanations import DecisionAbandoned
+from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
-from koordcore.events.scheduling.pod import PodReleased
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodReleased, UnhealthyDevice
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
@@ -146,6 +147,11 @@ async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
             sealed("node", "s-n", NodeResourcesReturned(pods=["u1"]), 0, "s1"),
         ]
         assert isinstance(await bus.events.append(batch), Appended)
+        learned = TypicalPodsLearned(pods=0, window_seconds=60, typical_pods=[])
+        broken = [UnhealthyDevice(type="gpu", minor=0)]
+        unhealthy = PodDeviceUnhealthy(namespace="d", name="q", node="n", devices=broken)
+        for one in (sealed("gpuworkload", "default", learned), sealed("pod", "u2", unhealthy)):
+            assert isinstance(await bus.events.append([one]), Appended)
         verdict = DecisionAbandoned(namespace="d", name="p", attempt=1, reason="r")
         await bus.explanations.publish(AggregateRef("pod", "u1"), verdict, origin("s2"))
         assert await count_history(bus) >= 2

@@ -164,6 +164,49 @@ def test_deleting_the_device_object_leaves_no_device_for_new_pods() -> None:
     assert not scheduler.state.pods["late"].node
 
 
+PCIE_LEVEL = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    multiPoint:
+      enabled:
+      - name: DeviceShare
+  pluginConfig:
+  - name: DeviceShare
+    args:
+      apiVersion: kubescheduler.config.k8s.io/v1
+      kind: DeviceShareArgs
+      enablePCIeLevelExclusive: true
+"""
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_pcie_level_gives_only_unused_switches_if_it_is_enabled(*, is_on: bool) -> None:
+    log = _cluster("a")
+    scheduler = Scheduler(log, PCIE_LEVEL if is_on else "")
+    # 8 GPUs, two to a switch: the first pod uses one of switch 0, the others need switches without any used GPU
+    log.add_pod(asking("share", {CORE: "50", RATIO: "50"}))
+    scheduler.run()
+    assert _minors(scheduler, "share") == [0]
+    alone = {"gpu": {"exclusivePolicy": "PCIeLevel"}}
+    for name in ("alone-1", "alone-2", "alone-3", "alone-4"):
+        log.add_pod(asking(name, {"nvidia.com/gpu": "1"}, hints=alone))
+        scheduler.run()
+    placed = [name for name in ("alone-1", "alone-2", "alone-3", "alone-4") if scheduler.state.pods[name].node]
+    switches = [_minors(scheduler, name)[0] // 2 for name in placed]
+    if is_on:
+        assert sorted(switches) == [1, 2, 3]
+        log.remove_pod("share")
+        scheduler.run(1000.0)
+        scheduler.run(2000.0)
+        assert _minors(scheduler, "alone-4")[0] // 2 == 0
+    else:
+        assert len(placed) == 4
+        assert len(set(switches)) < 4
+
+
 def test_a_node_without_device_object_gives_what_its_resources_allow() -> None:
     log = SmallLog()
     log.add_node(node("a", more=MORE))

@@ -9,6 +9,7 @@ _SPELLED: Final = {
     "num_gpu": "numGPU",
     "default_cpu_bind_policy": "defaultCPUBindPolicy",
     "disable_device_numa_topology_alignment": "disableDeviceNUMATopologyAlignment",
+    "enable_pcie_level_exclusive": "enablePCIeLevelExclusive",
 }
 
 

@@ -97,6 +97,10 @@ def candidates_of(
         visible = list(cards)
     free: dict[int, Mapping[str, int]] = {}
     amounts = use.amounts.get(type_, {})
+    taken = {minor for minor in amounts if not _is_returned(amounts[minor], preemptible.get(minor, {}))}
+    if pod.needs_unused_switch(type_):
+        busy = {card.pcie for card in cards if card.minor in taken}
+        visible = [card for card in visible if card.has_topology and card.pcie not in busy]
     for card in visible:
         used = amounts.get(card.minor)
         left = card.total if used is None else use.free(card)
@@ -106,7 +110,6 @@ def candidates_of(
             limit = required[card.minor]
             left = {name: min(amount, limit.get(name, 0)) for name, amount in left.items()}
         free[card.minor] = left
-    taken = {minor for minor in amounts if not _is_returned(amounts[minor], preemptible.get(minor, {}))}
     if len(visible) < len(cards):
         taken.update(card.minor for card in cards if card.minor not in free)
     return Candidates(visible, free, frozenset(taken))

@@ -9,6 +9,7 @@ from typing import Final
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.devices import (
     APPLY_FOR_ALL,
+    PCIE_LEVEL,
     DeviceHint,
     JointAllocation,
     parse_device_hints,
@@ -40,6 +41,7 @@ class PodDevices:
         needs_device: Whether only a node with a Device object can satisfy the pod. On other nodes the kubelet decides
             about whole cards by the name of a vendor's device plugin.
         error: Why the pod cannot be scheduled at all; empty if it can.
+        honors_pcie_level: Whether the exclusive policy PCIeLevel of a hint has an effect.
         templates: Shared-resource templates with exactly these requests, by `<vendor>-<model>`; None: it needs no
             template.
     """
@@ -48,6 +50,7 @@ class PodDevices:
         "_hash",
         "error",
         "hints",
+        "honors_pcie_level",
         "isolation_provider",
         "joint",
         "key",
@@ -58,11 +61,16 @@ class PodDevices:
     )
 
     def __init__(
-        self, amounts: Mapping[str, int], annotations: Mapping[str, str], labels: Mapping[str, str] | None = None
+        self,
+        amounts: Mapping[str, int],
+        annotations: Mapping[str, str],
+        labels: Mapping[str, str] | None = None,
+        *,
+        honors_pcie_level: bool = False,
     ) -> None:
         requested = tuple(sorted((name, amount) for name, amount in amounts.items() if name in DEVICE_NAMES))
         provider = (labels or {}).get(keys.GPU_ISOLATION_PROVIDER, "")
-        self.key = (requested, tuple(annotations.get(key) for key in _KEYS), provider)
+        self.key = (requested, tuple(annotations.get(key) for key in _KEYS), provider, honors_pcie_level)
         self._hash = hash(self.key)
         self.needs_device = any(name not in WHOLE_CARDS for name, amount in requested if amount > 0)
         self.requests: Mapping[str, TypeRequest] = {}
@@ -71,6 +79,7 @@ class PodDevices:
         self.partition: GpuPartitionSpec | None = None
         self.isolation_provider = provider
         self.templates: Mapping[str, tuple[str, ...]] | None = None
+        self.honors_pcie_level = honors_pcie_level
         self.error = ""
         try:
             requests = device_requests(amounts)
@@ -93,6 +102,10 @@ class PodDevices:
     def hint(self, type_: str) -> DeviceHint:
         """Return the hint of the pod for a device type; an empty hint if the pod gives none."""
         return self.hints.get(type_, NO_HINT)
+
+    def needs_unused_switch(self, type_: str) -> bool:
+        """Return whether devices of the type must be on PCIe switches whose devices of the type are all unused."""
+        return self.honors_pcie_level and self.hint(type_).exclusive_policy == PCIE_LEVEL
 
     @property
     def gpu(self) -> TypeRequest | None:

@@ -131,7 +131,13 @@ class GpuFragmentation(WireModel):
 
 
 class DeviceShareArgs(WireModel):
-    """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator."""
+    """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator.
+
+    Attributes:
+        enable_pcie_level_exclusive: Whether the exclusive policy PCIeLevel of the annotation `device-allocate-hint` has
+            its documented effect: only PCIe switches whose devices of the type are all unused. In Koordinator it has
+            no effect.
+    """
 
     allocator: Text = ""
     scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()
@@ -139,6 +145,7 @@ class DeviceShareArgs(WireModel):
     gpu_shared_resource_templates_config: GpuTemplates = GpuTemplates()
     gpu_share_unsupported_models: tuple[DeviceModel, ...] = ()
     gpu_fragmentation: GpuFragmentation = GpuFragmentation()
+    enable_pcie_level_exclusive: Bool = False
 
 
 class PreAllocationConfig(WireModel):

@@ -82,6 +82,7 @@ class DeviceShare:
         self._nodes = cluster.nodes
         self._affinities = cluster.affinities
         self._is_aligned = not args.disable_device_numa_topology_alignment
+        self._honors_pcie_level = args.enable_pcie_level_exclusive
         strategy = args.scoring_strategy
         scoring = DeviceScoring(
             tuple((each.name, each.weight) for each in strategy.resources if each.weight > 0),
@@ -124,7 +125,9 @@ class DeviceShare:
             amounts = pod_requests(pod)
         except InvalidInput:
             amounts = {}
-        found = PodDevices(amounts, pod.metadata.annotations, pod.metadata.labels)
+        found = PodDevices(
+            amounts, pod.metadata.annotations, pod.metadata.labels, honors_pcie_level=self._honors_pcie_level
+        )
         return found if found.requests or found.error else None
 
     def _asked(self, pod: PodClass) -> PodDevices | None:
