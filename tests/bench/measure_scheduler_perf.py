@@ -178,7 +178,7 @@ def _reserved(row: Reserved, options: BenchOptions) -> list[Result]:
 
 def _reservation_growth(options: BenchOptions) -> list[Result]:
     few, many = 100, max(100, round(10_000 * options.scale))
-    pods = max(50, round(2000 * options.scale))
+    pods = max(50, round(5000 * options.scale))
     ratios: list[float] = []
     for _ in range(options.runs):
         small = decide_beside(few, 5000, pods)

@@ -200,3 +200,15 @@ def test_plain_pods_pay_nothing() -> None:
     asked = [each.name for each in (*plugins.at(FILTER), *plugins.at(SCORE), *plugins.at(RESERVE))]
     assert "NodeResourcesFit" in asked
     assert "Reservation" not in asked
+
+
+def test_reservations_with_and_without_a_policy_exclude_each_other() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation("plain", {"cpu": "1"}, allocateOnce=False))
+    reserve(log, reservation("restricted", {"cpu": "1"}, allocateOnce=False, allocatePolicy="Restricted"))
+    reserve(log, reservation("other", {"cpu": "1"}, allocateOnce=False))
+    scheduler.live(T0)
+    phases = {name: status(log, name).phase for name in ("plain", "restricted", "other")}
+    assert phases == {"plain": "Available", "restricted": "Pending", "other": "Available"}
+    (condition,) = status(log, "restricted").conditions
+    assert "reservation allocate policy conflict" in condition.message

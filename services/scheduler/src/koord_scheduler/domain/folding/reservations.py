@@ -12,6 +12,7 @@ from koordcore.events.scheduling.reservation import (
     ReservationSucceeded,
     ReservationUnschedulable,
 )
+from koordcore.protocol import keys
 from koordcore.protocol.reservations.document import (
     is_reserve_pod,
     reserve_pod,
@@ -23,6 +24,7 @@ from koordcore.values.timestamps import unix_seconds
 from koord_scheduler.domain.folding.pods import describe, removed, submit
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.reservation.entry import Entry
+from koord_scheduler.domain.reservation.wishes import POLICY
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -77,6 +79,12 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
         return
     if not state.cluster.reservations.may_preempt:
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy="Never"))
+    meta = pod.metadata
+    # Without the name, equal Reservations are read once. The policy is what filters read of the object.
+    read = {key: text for key, text in meta.annotations.items() if key != keys.RESERVATION_NAME}
+    if reservation.spec.allocate_policy:
+        read[POLICY] = reservation.spec.allocate_policy
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=read))
     submit(state, entry.uid, stored, pod)
 
 

@@ -1,12 +1,15 @@
 """What the scheduler reads of a pod about Reservations. Pods with equal values share all answers."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.reservations.document import is_reserve_pod
 
-CONCERNING = (keys.RESERVATION_AFFINITY, keys.EXACT_MATCH_RESERVATION)
+POLICY: Final = "internal.scheduling.koordinator.sh/reservation-allocate-policy"
+"""Annotation of pods that stand for Reservations: the allocate policy. It exists only in the scheduler."""
+CONCERNING: Final = (keys.RESERVATION_AFFINITY, keys.EXACT_MATCH_RESERVATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +35,20 @@ class PodWish:
     policy: str = ""
 
 
-def pod_wish(pod: Pod, groups: tuple[int, ...], policy: str = "") -> PodWish | None:
+def pod_wish(pod: Pod, groups: tuple[int, ...]) -> PodWish | None:
     """Return what the scheduler reads of a pod about Reservations; None if no Reservation concerns the pod.
 
     Args:
         pod: The pod.
         groups: Numbers of the groups of Reservations that are for it.
-        policy: Allocate policy of the Reservation that it stands for.
     """
     meta = pod.metadata
     if is_reserve_pod(pod):
-        return PodWish(is_reserve=True, node=meta.annotations.get(keys.RESERVATION_NODE, ""), policy=policy)
+        return PodWish(
+            is_reserve=True,
+            node=meta.annotations.get(keys.RESERVATION_NODE, ""),
+            policy=meta.annotations.get(POLICY, ""),
+        )
     ignores = meta.labels.get(keys.RESERVATION_IGNORED) == "true"
     affinity, exact = (meta.annotations.get(key, "") for key in CONCERNING)
     if not groups and not ignores and not affinity:

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
-from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.reservations.document import is_reserve_pod
 from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
@@ -98,10 +97,7 @@ class Reservation:
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`."""
-        if is_reserve_pod(pod):
-            entry = self._books.find(pod.metadata.annotations.get(keys.RESERVATION_NAME, ""))
-            return pod_wish(pod, (), "" if entry is None or entry.terms is None else entry.terms.policy)
-        return pod_wish(pod, self._books.groups_of(pod))
+        return pod_wish(pod, () if is_reserve_pod(pod) else self._books.groups_of(pod))
 
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
