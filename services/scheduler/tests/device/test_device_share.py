@@ -8,6 +8,7 @@ from koord_scheduler.domain.evaluate.restriction import Restriction
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.state.offers import NodeOffers
 from koord_scheduler.domain.topology_hints.hints import Hint
+from koord_scheduler.shell.collectors import StateFigures
 from koordcore.events.envelope import name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.scheduling.explanations import PodUnschedulable
@@ -162,6 +163,31 @@ def test_deleting_the_device_object_leaves_no_device_for_new_pods() -> None:
     scheduler = Scheduler(log)
     scheduler.run()
     assert not scheduler.state.pods["late"].node
+
+
+def test_a_node_whose_secondary_devices_do_not_fit_as_planned_is_reported_until_it_changes() -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="100", memory="1Ti", more=MORE))
+    planned = {keys.SECONDARY_DEVICE_WELL_PLANNED: "true"}
+    _put(log, device("a", board(functions=1), labels=planned))
+    requests = {"nvidia.com/gpu": "1", RDMA: "1"}
+    joint = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
+    scheduler = Scheduler(log)
+    figures = StateFigures(scheduler.state)
+
+    def reported() -> list[str]:
+        found = {family.name: family for family in figures.collect()}
+        return [each.labels["node"] for each in found["scheduler_secondary_device_not_well_planned"].samples]
+
+    for number in range(5):
+        log.add_pod(asking(f"job-{number}", requests, hints=VF_HINT, joint=joint))
+        scheduler.run()
+        if number == 0:
+            assert reported() == []
+    assert reported() == ["a"], "two GPUs share a switch whose adapter has one virtual function"
+    _put(log, device("a", board(functions=4), labels=planned))
+    scheduler.follow()
+    assert reported() == []
 
 
 PCIE_LEVEL = """

@@ -64,6 +64,7 @@ class StateFigures(Collector):
         yield self._pending()
         yield self._incoming()
         yield self._unschedulable()
+        yield self._not_well_planned()
         yield GaugeMetricFamily(
             "scheduler_waiting_gang_group_number",
             "Gang groups with a member that waits with a node",
@@ -85,6 +86,16 @@ class StateFigures(Collector):
         for (place, came), count in sorted(self._state.queue.incoming.items(), key=lambda entry: entry[0][1]):
             family.add_metric([_QUEUES[place], came], count)
         return family
+
+    def _not_well_planned(self) -> GaugeMetricFamily:
+        found = GaugeMetricFamily(
+            "scheduler_secondary_device_not_well_planned",
+            "1 for nodes whose secondary devices were trusted to fit and did not",
+            labels=["node"],
+        )
+        for node in sorted(self._state.cluster.devices.not_well_planned):
+            found.add_metric([node], 1)
+        return found
 
     def _unschedulable(self) -> GaugeMetricFamily:
         counts: dict[tuple[str, str], int] = {}

@@ -130,16 +130,15 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
     return _allocated(node, pod, given, counts)
 
 
+def trusts_secondary(inventory: Inventory, pod: PodDevices) -> bool:
+    """Return whether the pod's secondary devices are trusted to fit on this node and are allocated only at Reserve."""
+    gpu = pod.gpu
+    return inventory.is_well_planned and pod.joint is not None and gpu is not None and not gpu.is_shared
+
+
 def _requested_types(inventory: Inventory, pod: PodDevices, terms: Terms) -> list[str]:
     """Return the types to allocate now; well-planned secondary types are trusted to fit until Reserve."""
-    gpu = pod.gpu
-    if (
-        inventory.is_well_planned
-        and not terms.is_reserving
-        and pod.joint is not None
-        and gpu is not None
-        and not gpu.is_shared
-    ):
+    if pod.joint is not None and not terms.is_reserving and trusts_secondary(inventory, pod):
         return [type_ for type_ in pod.requests if type_ not in pod.joint.types[1:]]
     return list(pod.requests)
 

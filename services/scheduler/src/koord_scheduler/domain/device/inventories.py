@@ -15,12 +15,15 @@ class Inventories:
     Attributes:
         by_node: Name of the node -> its devices.
         to_tell: Names of nodes where a device is, or was, unhealthy. An event may have to tell this about their pods.
+        not_well_planned: Names of nodes whose secondary devices were trusted to fit and did not at Reserve, since their
+            Device object last changed.
         followers: Called with the name of each node whose devices have changed.
     """
 
     def __init__(self) -> None:
         self.by_node: dict[str, Inventory] = {}
         self.to_tell: dict[str, None] = {}
+        self.not_well_planned: set[str] = set()
         self.followers: list[Callable[[str], None]] = []
 
     def put(self, document: object) -> list[str]:
@@ -54,6 +57,7 @@ class Inventories:
             self.to_tell[node] = None
 
     def _changed(self, node: str) -> None:
+        self.not_well_planned.discard(node)
         self.tell(node)
         for follower in self.followers:
             follower(node)

@@ -19,7 +19,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs, GpuFragmentation
 from koord_scheduler.domain.device import learned_pods
-from koord_scheduler.domain.device.allocator import Terms, allocate
+from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_secondary
 from koord_scheduler.domain.device.explaining import describe_card, shortage
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
 from koord_scheduler.domain.device.learned_pods import LearnedPods
@@ -81,6 +81,7 @@ class DeviceShare:
     def __init__(self, cluster: Cluster, args: DeviceShareArgs) -> None:
         self._nodes = cluster.nodes
         self._affinities = cluster.affinities
+        self._inventories = cluster.devices
         self._is_aligned = not args.disable_device_numa_topology_alignment
         self._honors_pcie_level = args.enable_pcie_level_exclusive
         strategy = args.scoring_strategy
@@ -244,6 +245,8 @@ class DeviceShare:
         assert row is not None, "the node has devices"
         found = self.states.allocate(asked, row, terms)
         if isinstance(found, Refusal):
+            if trusts_secondary(devices.inventory, asked):
+                self._inventories.not_well_planned.add(node)
             text = shortage(devices, asked, found.reason)
             message = f"node {node}: {found.reason}" + (f" ({text})" if text else "")
             return Rejection(plugin=self.name, message=message, resolvable=found.is_resolvable)
