@@ -27,21 +27,12 @@ from koord_scheduler.domain.pods.record import PodRecord
 from koordcore.events.envelope import NewEvent
 from koordcore.protocol.objects import Pod
 from koordcore.service.run import collect_rarely
-from support.scheduler.plugins import MadeUp, shipped_with
+from support.scheduler.plugins import MadeUp, shipped_with, shipped_without
 from support.scheduler.scheduling import Scheduler, SmallLog
 
 BLOCK: Final = 250
 """Pods of one block: some 15 ms of CPU."""
 TARGET: Final = 1.03
-WITHOUT: Final = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: koord-scheduler
-  plugins:
-    multiPoint:
-      disabled: [{name: NodeNUMAResource}, {name: DeviceShare}]
-"""
 
 
 class Reserving(MadeUp):
@@ -99,7 +90,7 @@ def measure(options: BenchOptions) -> Iterator[Result]:
     yield _compared(
         "DeviceShare and NodeNUMAResource, half of the nodes with devices",
         sized,
-        _ready(sized, Scheduler(SmallLog(), WITHOUT)),
+        _ready(sized, shipped_without(SmallLog(), "NodeNUMAResource", "DeviceShare")),
         _ready(sized, Scheduler(SmallLog()), [*topologies(half), *devices(half)]),
     )
 

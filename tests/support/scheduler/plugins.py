@@ -98,6 +98,16 @@ def shipped_with(log: SmallLog, plugin: type[MadeUp]) -> Scheduler:
     return scheduler
 
 
+def shipped_without(log: SmallLog, *names: str) -> Scheduler:
+    """A scheduler with the shipped profile without these plugins."""
+    [shipped] = load_configuration(None).profiles
+    points = {point: tuple(each for each in those if each not in names) for point, those in shipped.points.items()}
+    scheduler = Scheduler(log)
+    configuration = replace(load_configuration(None), profiles=(replace(shipped, points=points),))
+    scheduler.state = SchedulerState(frameworks_of(configuration))
+    return scheduler
+
+
 def frameworks_with(
     *plugins: type[MadeUp], gates: SchedulerGates | None = None, built_in: Sequence[str] = ()
 ) -> Frameworks:
