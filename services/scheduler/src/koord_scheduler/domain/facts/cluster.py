@@ -138,7 +138,11 @@ class Cluster:
         self.node_followers: list[NodeFollower] = []
         self.settling_plugins: list[SettlingPlugin] = []
         self.numa = NumaBooks(self.nodes)
-        self.reservations = ReservationBooks(self.nodes, omits_node_labels=gates.omit_node_labels_for_reservation)
+        self.reservations = ReservationBooks(
+            self.nodes,
+            omits_node_labels=gates.omit_node_labels_for_reservation,
+            skips_node=gates.skip_reservation_fits_node,
+        )
         self.fresh_owners: list[Group] = []
         self.pod_classes.named = self.reservations.owners.named
         self.accounting.allocations += [self.numa, self.reservations]

@@ -39,16 +39,18 @@ class ReservationBooks:
         entries: Uid -> Reservation, also of Reservations whose object is not known, only pods that took from them.
         owners: Finds the Reservations that are for a pod.
         version: Number that grows when a Reservation becomes available for pods.
+        skips_node: Whether the room of the node is not compared if one Reservation is matched (a feature gate).
         may_preempt: Whether pods are evicted to make room for Reservations (argument `enablePreemption`).
         due: Uids of Reservations about which something may have to be published.
     """
 
-    def __init__(self, nodes: NodeColumns, *, omits_node_labels: bool = False) -> None:
+    def __init__(self, nodes: NodeColumns, *, omits_node_labels: bool = False, skips_node: bool = False) -> None:
         self.entries: dict[str, Entry] = {}
         self.owners = OwnerIndex()
         self.version = 0
         self.due: dict[str, None] = {}
         self.may_preempt = False
+        self.skips_node = skips_node
         self._nodes = nodes
         self._omits_node_labels = omits_node_labels
         self._by_name: dict[str, str] = {}

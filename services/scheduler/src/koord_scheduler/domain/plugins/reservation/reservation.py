@@ -79,11 +79,10 @@ class Reservation:
     normalizes = True
     wakes_on = frozenset({EventKind.OWN, EventKind.NODE})
 
-    def __init__(self, cluster: Cluster, args: ReservationArgs, *, skips_node: bool = False) -> None:
+    def __init__(self, cluster: Cluster, args: ReservationArgs) -> None:
         self._nodes = cluster.nodes
         self._books = cluster.reservations
         self._args = args
-        self._skips_node = skips_node
         self._books.may_preempt = args.enable_preemption
         self._controller = ReservationController(cluster.nodes, cluster.reservations, args)
         self._codes: dict[tuple[str, ...], int] = {(): 0, (NO_MATCH,): 1, (OTHER_NODE,): 2, (POLICY_CONFLICT,): 3}
@@ -154,7 +153,7 @@ class Reservation:
             has_affinity=affinity is not None,
             only="" if affinity is None else affinity.name,
             ignored=self._ignores,
-            skips_node=self._skips_node,
+            skips_node=self._books.skips_node,
         )
         return self._code_for(tuple(dict.fromkeys(reasons)))
 
