@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 from koordcore.embedded.process import ProcessSpec
@@ -46,6 +46,9 @@ RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
 NOT_FOUND: Final = 404
 FAULT: Final = "Xid79"
 """Code of the fault of a GPU that has fallen off the bus."""
+FAILING_NODES: Final = 3
+FAILURES: Final = 2
+"""Failures of GPU 0 on each failing node."""
 VERIFY_TRIES: Final = 5
 """Tries to find the three hashes at one position while the log moves."""
 CPU: Final = "cpu"
@@ -270,11 +273,10 @@ async def _send(
 ) -> None:
     """Submit every group of pods at its time.
 
-    If the manager is slower than the trace, the next group waits for its answer. Meanwhile one GPU fails and recovers:
-    its pods stay, and it takes no new pods until then.
+    If the manager is slower than the trace, the next group waits for its answer. Meanwhile GPUs fail and recover: their
+    pods stay, and they take no new pods until then.
     """
-    broken = next((node.name for node in options.nodes if node.gpus), "")
-    faults = [(len(options.pods) // 3, FAULT), (2 * len(options.pods) // 3, "")] if broken else []
+    faults = device_faults([node.name for node in options.nodes if node.gpus], len(options.pods))
     began = time.monotonic()
     for group in arrivals(len(options.pods), options.seconds):
         ahead = group.at_seconds - (time.monotonic() - began)
@@ -282,8 +284,34 @@ async def _send(
             await asyncio.sleep(ahead)
         await submit(client, [pod_manifest(pod) for pod in options.pods[group.begin : group.end]])
         watching.progress(tail.counts(group.end, len(options.pods)))
-        while faults and group.end >= faults[0][0]:
-            await _set_fault(processes, broken, faults.pop(0)[1], watching)
+        while faults and group.end >= faults[0].at_pod:
+            fault = faults.pop(0)
+            await _set_fault(processes, fault.node, fault.fault, watching)
+
+
+class DeviceFault(NamedTuple):
+    """A change of the health of GPU 0 of a node, when so many pods were submitted; without a fault it is healthy."""
+
+    at_pod: int
+    node: str
+    fault: str
+
+
+def device_faults(nodes: Sequence[str], pods: int) -> list[DeviceFault]:
+    """Return the failures and recoveries of a demo, in order: each of the first nodes fails several times.
+
+    Args:
+        nodes: Names of the nodes with GPUs.
+        pods: Number of pods that the demo submits.
+    """
+    broken = nodes[:FAILING_NODES]
+    turns = [node for _ in range(FAILURES) for node in broken]
+    steps = 2 * len(turns) + 1
+    faults: list[DeviceFault] = []
+    for turn, node in enumerate(turns):
+        faults.append(DeviceFault(pods * (2 * turn + 1) // steps, node, FAULT))
+        faults.append(DeviceFault(pods * (2 * turn + 2) // steps, node, ""))
+    return faults
 
 
 async def _set_fault(processes: Sequence[ProcessSpec], node: str, fault: str, watching: Watching) -> None:
