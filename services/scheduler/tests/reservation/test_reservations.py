@@ -3,6 +3,7 @@
 import json
 
 from koord_scheduler.domain.framework.extension_points import FILTER, RESERVE, SCORE
+from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
@@ -212,3 +213,17 @@ def test_reservations_with_and_without_a_policy_exclude_each_other() -> None:
     assert phases == {"plain": "Available", "restricted": "Pending", "other": "Available"}
     (condition,) = status(log, "restricted").conditions
     assert "reservation allocate policy conflict" in condition.message
+
+
+def test_placements_with_reservations_are_decided_again_from_the_log() -> None:
+    log, scheduler = started("n", "m")
+    reserve(log, reservation(requests={"cpu": "3"}, allocateOnce=False))
+    scheduler.live(T0)
+    log.add_pod(web("owner", "2"))
+    scheduler.live(T0)
+    placements = [stored for stored in log.events if stored.type == "PodPlaced"]
+    assert [stored.ref.id for stored in placements] == ["uid-r", "owner"]
+    for stored in placements:
+        again = recompute(SchedulerState(frameworks()), log.events, [], stored.seq)
+        assert isinstance(again, Recomputed)
+        assert again.agrees
