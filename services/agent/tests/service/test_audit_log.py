@@ -45,7 +45,7 @@ def test_no_event_is_lost_or_repeated_while_files_rotate_between_pages(
     tmp_path_factory: pytest.TempPathFactory, before: int, pages: list[tuple[int, int]], rotate_at: int
 ) -> None:
     folder = tmp_path_factory.mktemp("audit")
-    log = log_of(folder, rotate_at=rotate_at)
+    log = log_of(folder, rotate_at=rotate_at, max_disk_mb=10_000)  # no file is removed
     write(log, range(before))
     queries = AuditQueries(folder)
     seen: list[int] = []
@@ -62,6 +62,17 @@ def test_no_event_is_lost_or_repeated_while_files_rotate_between_pages(
     expected = list(range(before - 1, -1, -1))
     assert seen == expected[: len(seen)]
     assert token or seen == expected
+
+
+def test_removed_file_is_never_taken_for_a_new_one_with_its_inode(tmp_path: Path) -> None:
+    log = log_of(tmp_path, rotate_at=60, max_disk_mb=10)
+    write(log, range(5))
+    queries = AuditQueries(tmp_path)
+    first = queries.page("1", "", 0.0)
+    write(log, range(5, 400))
+    rest = queries.page("200", first.next_token, 0.0)
+    log.close()
+    assert [event.name for event in (*first.events, *rest.events)] == ["4"]
 
 
 def test_the_oldest_reader_goes_when_there_are_too_many_and_broken_lines_are_skipped(tmp_path: Path) -> None:

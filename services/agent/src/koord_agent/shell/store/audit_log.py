@@ -32,6 +32,8 @@ from koord_agent.domain.reporting.audit import (
 )
 
 BLOCK_BYTES = 64 * 1024
+IDENTIFYING_BYTES = 256
+"""Number of first bytes that tell a file from a later one with its inode. Events have their time."""
 
 
 class AuditSink(Protocol):
@@ -146,9 +148,14 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _Position:
-    """Position in a file: everything from `end` on was read."""
+    """Position in a file: everything from `end` on was read.
 
-    identity: tuple[int, int]
+    Attributes:
+        identity: Device, inode and first bytes of the file. A new file may get the inode of a removed one.
+        end: Offset in bytes.
+    """
+
+    identity: tuple[int, int, bytes]
     end: int
 
 
@@ -224,11 +231,10 @@ class AuditQueries:
     def _start(self) -> list[_Position]:
         found: list[_Position] = []
         for name in self._names():
-            try:
-                seen = (self._directory / name).stat()
-            except OSError:
-                continue
-            found.append(_Position((seen.st_dev, seen.st_ino), seen.st_size))
+            seen = _identity(self._directory / name)
+            if seen is not None:
+                identity, size = seen
+                found.append(_Position(identity, size))
         return found
 
     def _names(self) -> list[str]:
@@ -278,16 +284,27 @@ class AuditQueries:
                     yield line, at
                 end, tail = start, block[:cut]
 
-    def _path_of(self, identity: tuple[int, int]) -> Path | None:
-        for name in self._names():
-            path = self._directory / name
-            try:
-                seen = path.stat()
-            except OSError:
-                continue
-            if (seen.st_dev, seen.st_ino) == identity:
-                return path
+    def _path_of(self, identity: tuple[int, int, bytes]) -> Path | None:
+        paths = (self._directory / name for name in self._names())
+        return next((path for path in paths if _is_same(_identity(path), identity)), None)
+
+
+def _identity(path: Path) -> tuple[tuple[int, int, bytes], int] | None:
+    """Return device, inode and first bytes of a file, and its size; None if there is no such file."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            return (status.st_dev, status.st_ino, file.read(IDENTIFYING_BYTES)), status.st_size
+    except OSError:
         return None
+
+
+def _is_same(found: tuple[tuple[int, int, bytes], int] | None, identity: tuple[int, int, bytes]) -> bool:
+    """Return whether a file is the one with this identity. It may have grown, so it may have more first bytes now."""
+    if found is None:
+        return False
+    (device, inode, first), _ = found
+    return (device, inode) == identity[:2] and first.startswith(identity[2])
 
 
 def _decode(line: bytes) -> AuditEvent | None:
