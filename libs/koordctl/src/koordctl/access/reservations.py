@@ -1,8 +1,13 @@
-"""Reservations with the pods that use them, from the projector, now or at a past moment."""
+"""Reservations with the pods that use them, from the projector or from a replayed state."""
 
 from typing import Any, NamedTuple
 
-from koordcore.stories.reservations import ReservationView
+from koordcore.events.objects.custom import plural_of
+from koordcore.protocol.reservations.document import PLURAL
+from koordcore.state.aggregates import CustomObjectState
+from koordcore.state.cluster import ClusterState
+from koordcore.state.reservations import reservation_of_log
+from koordcore.stories.reservations import ReservationView, reservation_view
 from koordcore.values import codec
 
 from koordctl.access.clients import projector
@@ -47,3 +52,17 @@ def reservations_of(name: str | None, as_of: str | None) -> Reservations:
         found += codec.convert(page["reservations"], list[ReservationView])
         after = page["after"]
     return Reservations(found, occurred_at, position)
+
+
+def reservations_in(state: ClusterState) -> list[ReservationView]:
+    """Return the Reservations of a folded state, ordered by name."""
+    objects = [
+        stored.object
+        for id_, stored in state.of_kind(CustomObjectState).items()
+        if plural_of(id_) == PLURAL and stored.object is not None
+    ]
+    views = [
+        reservation_view(document, reservation_of_log(state, str(document["metadata"].get("uid", ""))))
+        for document in objects
+    ]
+    return sorted(views, key=lambda view: view.name)

@@ -8,6 +8,7 @@ from koordcore.stories.reservations import ReservationView
 from koordctl.render.units import amount_text, duration_text, seconds_between
 
 COLUMNS: Final = ("name", "phase", "node", "age", "expires in", "used / reserved", "owners", "for")
+HELD_COLUMNS: Final = ("reservation", "phase", "node", "used / reserved", "owners")
 _SHOWN_OWNERS: Final = 3
 
 
@@ -29,6 +30,14 @@ def reservation_rows(views: Sequence[ReservationView], now: str) -> list[tuple[o
             _owners_text(view),
             "; ".join(view.for_pods),
         )
+        for view in views
+    ]
+
+
+def held_rows(views: Sequence[ReservationView]) -> list[tuple[object, ...]]:
+    """Return one row for each Reservation of a replayed state, with `HELD_COLUMNS`."""
+    return [
+        (view.name, view.phase, view.node or None, used_text(view.taken, view.reserved), _owners_text(view))
         for view in views
     ]
 

@@ -10,10 +10,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from koordctl.access.folding import Folded, fold_to
 from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
+from koordctl.access.reservations import reservations_in
 from koordctl.access.verification import FoldPosition, projector_position
 from koordctl.commands.replay.window import resolve_position
 from koordctl.demo.summary import by_count
 from koordctl.render.output import Format, console, errors, fail, show_table
+from koordctl.render.reservation_tables import HELD_COLUMNS, held_rows
 from koordctl.render.units import duration_text
 
 _CONTROLLERS: Final = ",".join(CONTROLLERS)
@@ -188,6 +190,9 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
         kinds[ref.kind] = kinds.get(ref.kind, 0) + 1
     show_table(["aggregate", "count"], sorted(kinds.items()), empty="no aggregates")
     show_table(["event", "count"], by_count(folded.by_type), empty="no events")
+    held = held_rows(reservations_in(folded.state))
+    if held:
+        show_table(HELD_COLUMNS, held)
     console.print(f"hash {folded.hash}", highlight=False)
     if rows is None:
         console.print("the projector does not answer: nothing to compare", highlight=False)
