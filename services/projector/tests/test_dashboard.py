@@ -141,6 +141,22 @@ def test_the_slider_shows_a_past_moment_and_live_comes_back(page: Page, base_url
     expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
 
 
+def test_a_reservation_shows_what_is_unused_in_its_list_on_its_node_and_in_the_totals(page: Page) -> None:
+    page.goto("/#/reservations")
+    row = page.locator("table.reservations tbody > tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("spare")
+    expect(row).to_contain_text("0 cores of 2 cores")
+    expect(row).to_contain_text("app=spare")
+    expect(row).to_contain_text("never")
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    expect(page.locator(".tile", has_text="Reserved, unused")).to_contain_text("1 reservations")
+    page.goto("/#/reservations")
+    page.get_by_role("link", name="node-a-000").click()
+    expect(page.locator("h1")).to_have_text("node-a-000")
+    expect(page.locator(".gauge")).to_contain_text("… reserved")
+
+
 def node_with_shared_gpus(page: Page) -> dict[str, Any]:
     """The devices of the node whose GPUs have most holders."""
     nodes = page.request.get("/api/devices").json()["nodes"]

@@ -33,6 +33,8 @@ from koordcore.protocol.objects import (
     Quantities,
     ResourceRequirements,
 )
+from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod
+from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.timestamps import rfc3339
 from support.projector.synthetic_hardware import SyntheticHardware
 
@@ -134,6 +136,7 @@ class SyntheticCluster:
                 if document is not None:
                     id_ = custom_ref(plural, "", machine.name).id
                     self._write("customspec", id_, CustomObjectObserved(object=document), "manager/0")
+        self._reserve(self._machines[0])
         for minute in range(self._minutes):
             self._now = max(self._now, BEGIN + timedelta(minutes=minute))
             wanted = int(self._pods * _arrived(minute / self._minutes)) - self._submitted
@@ -445,6 +448,39 @@ class SyntheticCluster:
             based_on=len(self.facts),
             traceparent=f"00-{trace}-{len(self.facts) + 1:016x}-01",
         )
+
+    def _reserve(self, machine: _Machine) -> None:
+        """Reserve two CPUs of a machine that no pod takes."""
+        self._tick(0.02)
+        uid = "5eee0000-0000-4000-8000-000000000001"
+        container = {"name": "main", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}}
+        document = {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Reservation",
+            "metadata": {"name": "spare", "uid": uid, "creationTimestamp": rfc3339(self._now)},
+            "spec": {
+                "ttl": "0s",
+                "owners": [{"labelSelector": {"matchLabels": {"app": "spare"}}}],
+                "template": {"spec": {"containers": [container]}},
+            },
+        }
+        self._write(
+            "customspec", custom_ref("reservations", "", "spare").id, CustomObjectObserved(object=document), "a"
+        )
+        reserved = reserve_pod(reservation_from_json(document))
+        entry = pod_on_node(uid, reserved, Allocation(reservation=ReservationUse(name="spare", uid=uid)))
+        placed = PodPlaced(
+            namespace="default",
+            name="spare",
+            node=machine.name,
+            requests=entry.requests,
+            attempt=1,
+            queued_at=rfc3339(self._now),
+            explanation=self._explanation([], [], len(self._machines)),
+            allocation=entry.allocation,
+        )
+        self._write("pod", uid, placed, "scheduler/0", uid)
+        self._write("node", name_token(machine.name), NodeResourcesTaken(pods=[entry]), "scheduler/0", uid)
 
     def _write(self, kind: str, id_: str, event: Event, actor: str, correlation: str = "") -> None:
         seq = len(self.facts) + 1

@@ -85,7 +85,11 @@ def test_readme_lists_every_command_once() -> None:
     called = [next(name for name in COMMANDS if f"{words} ".startswith(f"{name} ")) for words in listed]
     groups = {name.split()[0] for name in COMMANDS} - {"explain"}
     assert sorted(name.split()[0] for name in called if not name.startswith("explain")) == sorted(groups)
-    assert [name for name in called if name.startswith("explain")] == ["explain pod", "explain node"]
+    assert [name for name in called if name.startswith("explain")] == [
+        "explain pod",
+        "explain node",
+        "explain reservation",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,9 @@ async def _life_of(view: ReservationView, until: int | None) -> tuple[PodStory, 
 
         told = await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", view.uid)))
         told = [event for event in told if until is None or event.based_on <= until]
-        life = explained_pod(view.uid, await events("pod", view.uid), told)
+        own = await events("pod", view.uid)
+        placed = [event for event in own if event.type == PodPlaced.__name__]
+        life = explained_pod(view.uid, own, told, hardware=await _hardware_of(log, placed))
         # the annotation of a pod that uses a Reservation is not written for the Reservation itself
         life = msgspec.structs.replace(
             life, moments=[msgspec.structs.replace(each, annotations={}) for each in life.moments]

@@ -12,6 +12,7 @@ import { pendingView } from "./views/pending.js";
 import { podView } from "./views/pod.js";
 import { podsView } from "./views/pods.js";
 import { quotasView } from "./views/quotas.js";
+import { reservationsView } from "./views/reservations.js";
 
 const ROUTES = [
   [/^\/cluster$/, "cluster", clusterView, 2000],
@@ -20,6 +21,7 @@ const ROUTES = [
   [/^\/pods\/([^/]+)$/, "pods", podView, 4000],
   [/^\/pending$/, "pending", pendingView, 3000],
   [/^\/quotas$/, "quotas", quotasView, 3000],
+  [/^\/reservations$/, "reservations", reservationsView, 3000],
   [/^\/events$/, "events", eventsView, 0],
 ];
 const STATUS_MILLIS = 2000;

@@ -78,6 +78,7 @@ function tiles(cluster) {
       : tile("CPU used", percent(used), `${cores(cluster.cpu_used)} cores · ${cores(cluster.be_cpu_used)} by BE`, used, "c2"),
     tile("Memory requested", percent(memory), `${bytes(cluster.memory_requested)} of ${bytes(cluster.memory_bytes)}`, memory, "c4"),
     tile("CPU reclaimed", `${cores(cluster.batch_cpu)}`, `cores · ${cores(cluster.batch_cpu_requested)} taken (${percent(batch)})`, batch, "c3"),
+    cluster.reservations > 0 && tile("Reserved, unused", cores(cluster.cpu_unused_reserved), `cores · ${bytes(cluster.memory_unused_reserved)} · ${grouped(cluster.reservations)} reservations`, share(cluster.cpu_unused_reserved, cluster.cpu_milli), "c5"),
   ];
 }
 
@@ -131,6 +132,8 @@ function describe(node) {
       row("best effort holds", node.batch_cpu_requested, node.batch_cpu, cores),
       row("memory requested", node.memory_requested, node.memory_bytes, bytes),
       row("memory used", node.memory_used, node.memory_bytes, bytes),
+      node.reservations > 0 && row("CPU reserved, unused", node.cpu_unused_reserved, node.cpu_milli, cores),
+      node.reservations > 0 && row("memory reserved, unused", node.memory_unused_reserved, node.memory_bytes, bytes),
       node.gpus > 0 && row("GPUs", node.gpus_requested, node.gpus, grouped),
       node.gpu_cards > 0 && row("GPU shares given", node.gpu_share_used / 100, node.gpu_cards, String),
       node.gpu_cards > 0 && row("… free on partly given cards", node.gpu_share_stranded / 100, node.gpu_cards, String),

@@ -56,11 +56,15 @@ function gauges(node) {
     h("span", { class: "lane" }, h("i", { css: { width: `${Math.min(100, share(part ?? 0, whole) * 100)}%`, background: `var(--${tint})` } })),
     h("span", { class: "right" }, part === null ? "no report" : `${show(part)} of ${show(whole)} (${percent(share(part, whole))})`),
   ];
+  const held = node.reservations > 0; // what Reservations hold and no pod takes is a part of what is requested
   return [
-    row("CPU asked", node.cpu_requested, node.cpu_milli, cores, "c1"), row("CPU used", node.cpu_used, node.cpu_milli, cores, "c2"),
+    row("CPU asked", node.cpu_requested, node.cpu_milli, cores, "c1"),
+    held && row("… reserved", node.cpu_unused_reserved, node.cpu_milli, cores, "c5"), row("CPU used", node.cpu_used, node.cpu_milli, cores, "c2"),
     row("reclaimed", node.batch_cpu, node.cpu_milli, cores, "c3"), row("… taken", node.batch_cpu_requested, node.batch_cpu, cores, "c3"),
-    row("memory", node.memory_requested, node.memory_bytes, bytes, "c1"), row("mem. used", node.memory_used, node.memory_bytes, bytes, "c2"),
+    row("memory", node.memory_requested, node.memory_bytes, bytes, "c1"),
+    held && row("… reserved", node.memory_unused_reserved, node.memory_bytes, bytes, "c5"), row("mem. used", node.memory_used, node.memory_bytes, bytes, "c2"),
     row("reclaimed", node.batch_memory, node.memory_bytes, bytes, "c3"), row("GPUs", node.gpus_requested, node.gpus, grouped, "c4"),
+    held && row("… reserved", node.gpus_unused_reserved, node.gpus, grouped, "c5"),
   ];
 }
 
