@@ -185,7 +185,7 @@ def test_objects_that_placement_reads_are_kept_and_shown(koord: Koord) -> None:
 
 
 def test_greatest_number_of_replicas_that_fits_is_the_number_that_then_lands(koord: Koord) -> None:
-    container = {"name": "main", "image": "x:1", "resources": {"requests": {"cpu": "100m", "memory": "16Mi"}}}
+    container = {"name": "main", "image": "x:1", "resources": {"requests": {"cpu": "500m", "memory": "16Mi"}}}
     template = {"metadata": {"labels": {"app": "many"}}, "spec": {"containers": [container]}}
 
     def deployment(replicas: int) -> str:

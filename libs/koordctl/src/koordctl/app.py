@@ -39,7 +39,7 @@ COMMANDS = (
     Entry(
         "reserve",
         ASK,
-        "Reserve resources for the pods of a workload: write Reservations, or show where they would land.",
+        "Reserve resources for the pods of a workload.",
         "reserve",
         "reserve",
     ),

@@ -27,7 +27,6 @@ from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.reservations import ReservationView
 from koordcore.values import codec
 
-from koordctl.access.claims import pending_claims
 from koordctl.access.clients import NOT_FOUND, manager, projector
 from koordctl.access.hardware import hardware_at
 from koordctl.access.log import OpenLog, open_log, wait_for
@@ -151,6 +150,8 @@ def reservation(
     view = found.views[0]
     label = f" as of position {found.position} ({time_text(found.at)})" if as_of else ""
     life, uses = wait_for(_life_of(view, None if as_of is None else found.position))
+    from koordctl.access.claims import pending_claims  # it loads the scheduler's rules
+
     claims = pending_claims(view, as_of)
     if output in (Format.JSON, Format.YAML):
         story = {"reservation": view, "uses": uses, "claims": claims, "life": life.moments}
