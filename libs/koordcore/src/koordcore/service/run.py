@@ -111,14 +111,18 @@ def _keep_survivors(phase: str, details: dict[str, int]) -> None:
 
 
 async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True) -> int:
-    """Build a `Shell`, compose the service, run it until it ends, and return its exit status.
+    """Run a service until it is stopped or a component fails, and return its exit status.
 
-    Tests, and programs that run several services in one event loop, use it with `handle_signals=False`.
+    It builds a `Shell`, lets `compose` add the components, and runs them. Errors of `compose` are logged, not raised.
+    Tests, and programs that run several services in one event loop, use `handle_signals=False`.
 
     Args:
         settings: Settings of the service.
         compose: Builds the components.
         handle_signals: Whether SIGTERM and SIGINT stop the service.
+
+    Returns:
+        0; 1 if `compose` raised, a component failed or the trace file cannot be opened.
     """
     name = settings.service
     clock = settings.run_clock()

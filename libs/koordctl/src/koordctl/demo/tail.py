@@ -88,5 +88,12 @@ class Tail:
         return submitted - len(self.placed | self.explained | self.evicted)
 
     def counts(self, sent: int, total: int) -> PodCounts:
-        """Return the counts for the progress bar after `sent` of `total` pods."""
+        """Return the counts for the progress bar, from the events seen so far. Nothing is read.
+
+        A pod that was placed again after an eviction counts as placed, not as evicted.
+
+        Args:
+            sent: Number of pods submitted so far.
+            total: Number of pods that will be submitted.
+        """
         return PodCounts(sent=sent, total=total, placed=len(self.placed), evicted=len(self.evicted - self.placed))

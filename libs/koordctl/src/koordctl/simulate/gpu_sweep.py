@@ -105,7 +105,11 @@ def sweep(asked: Sweep, jobs: int, done: Callable[[], None]) -> dict[Run, Outcom
 
 
 def summaries(outcomes: dict[Run, Outcome]) -> list[Summary]:
-    """Return means and standard deviations over the seeds, by workload and policy, ascending by arrivals."""
+    """Return the mean and the standard deviation over the seeds of the allocated percentage of the GPUs.
+
+    One `Summary` per workload, policy and percentage of arrivals, in the order in which workload and policy first
+    occur, then ascending by arrivals.
+    """
     values: dict[tuple[str, PolicyName, int], list[float]] = {}
     for run, outcome in outcomes.items():
         for point in outcome.points:

@@ -89,7 +89,10 @@ def extract(headers: Mapping[str, str]) -> TraceContext | None:
 
 
 def inject(context: TraceContext, headers: MutableMapping[str, str]) -> None:
-    """Set the headers `traceparent` and `tracestate` of a message to this trace context."""
+    """Write a trace context into the headers of a message: `traceparent`, and `tracestate` if it is not empty.
+
+    An existing `tracestate` stays if that of the context is empty.
+    """
     headers[TRACEPARENT] = context.traceparent
     if context.state:
         headers[TRACESTATE] = context.state

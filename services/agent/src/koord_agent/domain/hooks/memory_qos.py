@@ -127,13 +127,15 @@ DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
 
 
 def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQos:
-    """Return the memory settings of a pod: those of its QoS class, overridden by its annotation.
+    """Return the memory settings of a pod, from its QoS class and its annotation `koordinator.sh/memoryQOS`.
 
-    An invalid annotation counts as absent.
+    The fields of the annotation override those of the class. With its policy `auto` they override the recommended
+    values instead. With its policy `none` the result is `NONE_VALUES`, whatever else it contains. An invalid
+    annotation counts as absent.
 
     Args:
         pod: The pod.
-        classes: QoS class -> settings, from `class_settings`.
+        classes: `lsrClass` (also for LSE), `lsClass`, `beClass`, `systemClass` -> settings, from `class_settings`.
     """
     name = CLASS_OF_QOS[QosClass(pod.qos)]
     of_class = classes.get(name, MemoryQos())

@@ -20,7 +20,9 @@ from koord_agent.shell.store.audit_log import AuditSink
 
 
 class MachineSettings:
-    """Writes the settings of the NodeSLO that belong to a whole real machine. Only its `QosCycle` uses it.
+    """Writes the settings of the NodeSLO that belong to a whole real machine.
+
+    Its `QosCycle` applies them. Readings of the host use it for the disks and the group identity of the machine.
 
     Attributes:
         storage: The disks; None if block IO is not set on this machine.
@@ -74,13 +76,15 @@ class MachineSettings:
         return self._settings.switch_group_identity()
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Write the machine-wide settings of the NodeSLO if they are due.
+        """Write the machine-wide settings of the NodeSLO to the machine, once per interval.
+
+        Settings whose feature gate is off are left alone. Nothing happens while the node has no NodeSLO.
 
         Args:
-            look: Snapshot of the node.
+            look: Snapshot of the node, with its NodeSLO.
 
         Returns:
-            Errors, one sentence each.
+            What could not be written, one sentence each; empty if nothing failed or the interval has not passed.
         """
         if look.slo is None or not self._interval.is_due(look.now_ms):
             return []

@@ -15,9 +15,10 @@ from koord_manager.domain.cluster.view import ManagerView
 
 
 def collection_drafts(view: ManagerView, uid: str) -> list[Draft]:
-    """Return the fact that deletes a collected Reservation, or an empty list if there is nothing to delete.
+    """Return the fact that deletes the object of a Reservation that the scheduler has marked as collected.
 
-    A Reservation that was created again with the name of a collected one stays.
+    Empty if it is not marked, if its object is gone, or if the object with its name has another uid because it was
+    created again.
 
     Args:
         view: The folded state of the cluster.

@@ -33,9 +33,12 @@ def reconcile_workload(
 ) -> list[list[Draft]]:
     """Return the facts that create and delete pods of a workload until it has the requested number.
 
-    Pods of a Deployment with an older template are replaced, oldest first. Pods of a Job are never replaced. A name
-    is `<workload>-<template hash>-<number>`. The uid of a pod is derived from the last position of the workload, and
-    creating pods changes that position. So if two leaders decide at once, the log refuses one of them.
+    Pods of a Deployment with an older template are deleted, oldest first, and their successors are created in the
+    same call: `limit` is the only brake. Pods of a Job are never replaced. If the workload no longer exists, the pods
+    that this controller created for it are deleted.
+
+    A name is `<workload>-<template hash>-<number>`. The uid of a pod is derived from the last position of the
+    workload, and creating pods changes that position. So if two leaders decide at once, the log refuses one of them.
 
     Args:
         view: The folded state of the cluster.
@@ -45,10 +48,11 @@ def reconcile_workload(
         options: Feature gates and flags of admission; None for the defaults.
 
     Returns:
-        Groups of facts; the facts of a group are appended together.
+        Groups of facts; the facts of a group are appended together. Empty if nothing has to be done. If admission
+        denies a later pod, only the pods before it are created.
 
     Raises:
-        InvalidManifest: Admission denies the pods, and nothing else has to be done.
+        InvalidManifest: Admission denies the first pod, and nothing else has to be done.
     """
     options = options or Options()
     state = view.state.of_kind(WorkloadState).get(uid)

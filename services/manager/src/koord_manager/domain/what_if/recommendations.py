@@ -234,9 +234,11 @@ class RecommendationDecisions:
         self.tally.same += any((draft.ref, draft.event) == (stored.ref, recorded) for draft in drafts)
 
     def end(self, until: Moment | None, now: str) -> None:
-        """End the window.
+        """End the window: learn from the remaining reports, and decide what is still open if settings are tried.
 
-        If settings are tried, Recommendations without a decision in the window are decided now.
+        A Recommendation without a decision in the window is decided at `now` if it has a status in the re-run and the
+        known samples include all samples of that status. The samples are not compared if the tried settings learn
+        differently.
 
         Args:
             until: Reports that were stored after this moment are ignored; None for no limit.

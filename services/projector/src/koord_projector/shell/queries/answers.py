@@ -369,13 +369,13 @@ class ObjectsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of the cluster over time, as columns of equal length.
+    """Totals of the cluster over time, as columns on two time axes. CPU in milli-cores, memory in bytes.
 
     Attributes:
-        time: Unix seconds of each row.
-        columns: Name -> values, aligned with `time`.
-        usage_time: Unix seconds of each usage value, evenly spaced.
-        usage: Name -> values, aligned with `usage_time`. null: no usage report is valid for that time.
+        time: Unix seconds of each row of `columns`, ascending; not evenly spaced.
+        columns: Name (`cpu_milli`, `cpu_requested`, `batch_cpu`, `pods_pending`, ...) -> values, aligned with `time`.
+        usage_time: Unix seconds at which each usage interval ends, evenly spaced.
+        usage: `cpu`, `memory`, `be_cpu` (best-effort pods) -> values, aligned with `usage_time`; null: no report.
     """
 
     time: list[int]

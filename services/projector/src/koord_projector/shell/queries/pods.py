@@ -140,7 +140,10 @@ async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> Pod
 
 
 async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, name: str) -> str | None:
-    """Return the uid of the newest pod with this namespace and name up to the moment; None if there was none."""
+    """Return the uid of the pod that had this namespace and name last, up to the moment; None if none ever had.
+
+    A pod that was already deleted at the moment counts, too.
+    """
     statement = text(
         "SELECT uid FROM pods WHERE namespace = :namespace AND name = :name AND from_seq <= :position"
         " ORDER BY from_seq DESC LIMIT 1"

@@ -138,7 +138,11 @@ def requests_of(pod: Pod) -> GpuPod | None:
 
 
 def gpu_models(pod: Pod) -> str:
-    """Return the GPU models that the node selector or the required node affinity names, joined by "|"; empty: any."""
+    """Return the GPU models that a pod requires by the node label `node.koordinator.sh/gpu-model`; "" if any will do.
+
+    The node selector decides if it names the label. Otherwise it is the models that the terms of the required node
+    affinity name with `In`, sorted and joined by "|"; "" if one of the terms names none.
+    """
     selected = pod.spec.node_selector.get(keys.GPU_MODEL)
     if selected:
         return selected

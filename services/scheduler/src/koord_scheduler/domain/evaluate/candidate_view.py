@@ -148,7 +148,11 @@ class CandidateViews:
         return None if rows is None else CandidateView(self, pod, rows, self._earlier_of(pod))
 
     def later_of(self, pod: PodClass) -> _Later:
-        """Return the filters and scores that a view of candidates calls for a class of pods."""
+        """Return the plugins that are called for each candidate node of a class of pods.
+
+        These are the scores, and the filters from NodeAffinity on. The filters before it read only tolerations; their
+        results for all nodes are shared (`_Earlier`).
+        """
         later = self._later.get(pod.concerned)
         if later is None:
             asked = self.asked.of(pod)
@@ -283,7 +287,7 @@ class CandidateView:
         return explained(counts, self._views.filters, self._pod, self._views.nodes)
 
     def _refused_by_affinity(self) -> int:
-        assert self._views.affinity is not None, "without NodeAffinity there is no candidate_view look"
+        assert self._views.affinity is not None, "a view of candidates needs the NodeAffinity filter"
         return self._views.refused | (self._views.affinity + 1) << CODE_BITS
 
     def _statuses_by_row(self, rows: list[int]) -> list[int]:

@@ -83,14 +83,15 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
 
 
 def read_again_if_imposed(state: SchedulerState, trigger: str) -> None:
-    """Read all pods again once the first node imposes a NUMA policy on all of its pods.
+    """Read all pods again once the first node imposes a CPU policy, a NUMA policy or a CPU ratio on all of its pods.
 
-    From then on NodeNUMAResource concerns every pod. This happens at most once in a process, usually before the first
-    pod is known.
+    From then on NodeNUMAResource concerns every pod, so pods are classified anew. No-op if no node does so or if it
+    has happened before: at most once in a process, usually before the first pod is known.
 
     Args:
         state: The scheduler's state.
-        trigger: Id of the event that changed the node; "" stands for the event that queued each pod.
+        trigger: Id of the event that changed the node. Queued pods name it as the cause of their next decision.
+            "": they keep the event that queued them.
     """
     if state.cluster.has_concerned_all or not state.cluster.numa.has_imposed:
         return

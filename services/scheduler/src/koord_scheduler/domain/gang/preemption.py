@@ -88,7 +88,10 @@ Fits = Callable[[str, Sequence[JobVictim], Sequence[str]], bool]
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether a job preemption may evict a pod with these labels: neither preemption label forbids it.
+    """Return whether a job preemption may evict a pod with these labels.
+
+    It may not if `scheduling.koordinator.sh/disable-preemptible` is "true" or
+    `quota.scheduling.koordinator.sh/preemptible` is "false". Without these labels it may.
 
     Source: scheduler-core spec, 6
     """

@@ -46,7 +46,10 @@ class Limits:
     expires: float | None = None
 
     def is_over(self, now: float) -> bool:
-        """Return whether the Reservation has expired at `now` (Unix seconds)."""
+        """Return whether the Reservation has expired at `now` (Unix seconds): its end lies before `now`.
+
+        At its end itself it has not expired. With `ttl` 0 it never expires, even if `expires` is set.
+        """
         if self.ttl == 0:
             return False
         return (self.expires is not None and now > self.expires) or (
