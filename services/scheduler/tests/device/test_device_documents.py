@@ -1,5 +1,6 @@
 """Device objects, hints and foreign allocations that are malformed or overlap: refused or ignored with the reason."""
 
+import copy
 import json
 from random import Random
 from typing import Any, cast
@@ -41,7 +42,7 @@ def _broken(random: Random, document: Any) -> Any:
             if random.random() < 0.3:
                 del parent[path[-1]]
             else:
-                parent[path[-1]] = random.choice(JUNK)
+                parent[path[-1]] = copy.deepcopy(random.choice(JUNK))  # a later step may change it
         except (KeyError, IndexError, TypeError):
             continue
     return document
