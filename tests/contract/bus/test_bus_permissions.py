@@ -28,6 +28,7 @@ from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.manifest import BOOTSTRAP, DESCHEDULER, EMBEDDED, agent
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
+from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.bus.work.endpoints import EndpointServer
 from koordcore.bus.work.requests import ask
 from koordcore.embedded.keys import ensure_user_key
@@ -52,7 +53,6 @@ from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from support.bus.bus_worlds import SMALL, origin, sealed
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory
-from support.tls_files import ensure_tls_files
 
 pytestmark = pytest.mark.nats
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from koord_manager.shell.gateway.api import LeaseHttp, connect_api
+from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.ports.leadership import Term
 from koordcore.service.clock import SystemClock
 from koordcore.service.leader.lease import LeaseTimes
@@ -12,7 +13,6 @@ from koordcore.state.aggregates import NodeSpecState
 from support.kubernetes.apiserver import running_api_server
 from support.kubernetes.authorization import User
 from support.kubernetes.gateway_world import Interrupted, gateway_world, node, pod
-from support.tls_files import ensure_tls_files
 
 
 async def test_over_tls_with_a_token_that_is_replaced(tmp_path: Path) -> None:

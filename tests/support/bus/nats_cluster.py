@@ -55,7 +55,9 @@ class NatsCluster:
                     directory=directory / f"{name}-{index}",
                     sync_interval=sync_interval,
                     users=users,
-                    cluster=NatsClusterMembership(name=name, port=routes[index], routes=routes),
+                    cluster=NatsClusterMembership(
+                        name=name, port=routes[index], routes=tuple(f"{LOOPBACK}:{port}" for port in routes)
+                    ),
                     ready_seconds=ready_seconds,
                 )
             )

@@ -27,6 +27,7 @@ from urllib.parse import urlencode
 
 import uvicorn
 import yaml
+from koordcore.bus.setup.tls_files import TlsFiles
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -39,7 +40,6 @@ from support.kubernetes.resources import Json, Resource
 from support.kubernetes.selectors import matches, name_selected
 from support.kubernetes.store import Store
 from support.kubernetes.verbs import Verbs
-from support.tls_files import TlsFiles
 
 _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
 _SUBRESOURCES = ("status", "binding", "eviction")

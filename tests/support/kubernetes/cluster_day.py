@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.process import ChildProcess, ProcessSpec
@@ -22,7 +23,6 @@ from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from support.kubernetes.apiserver import ApiServer, running_api_server
 from support.kubernetes.authorization import manager_user
-from support.tls_files import ensure_tls_files
 from support.until import until
 
 Json = dict[str, Any]

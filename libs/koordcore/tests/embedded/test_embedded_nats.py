@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import nats
 import pytest
+from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.errors import PortInUseError, StartError
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
@@ -22,7 +23,6 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import StreamConfig
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 from support.bus.nats_cluster import NatsCluster
-from support.tls_files import ensure_tls_files
 from support.until import DEADLINE_SECONDS, until
 
 T = TypeVar("T")
@@ -143,10 +143,24 @@ async def test_tls_server_is_trusted_by_its_own_authority_only(tmp_path: Path) -
             await nats.connect(server.url, tls=ssl.create_default_context(), allow_reconnect=False)
 
 
-def test_certificates_about_to_end_are_made_anew(tmp_path: Path) -> None:
-    before = ensure_tls_files(tmp_path, now=NOW).ca.read_bytes()
-    later = NOW + datetime.timedelta(days=340)
-    assert ensure_tls_files(tmp_path, now=later).ca.read_bytes() != before
+def test_certificates_about_to_end_are_made_anew_by_the_same_authority_while_it_lives(tmp_path: Path) -> None:
+    def contents(at: datetime.datetime) -> tuple[bytes, bytes]:
+        files = ensure_tls_files(tmp_path, now=at)
+        return files.ca.read_bytes(), files.server_certificate.read_bytes()
+
+    authority, certificate = contents(NOW)
+    assert contents(NOW + datetime.timedelta(days=300)) == (authority, certificate)
+    same_authority, renewed = contents(NOW + datetime.timedelta(days=340))
+    assert same_authority == authority
+    assert renewed != certificate
+    other_authority, _ = contents(NOW + datetime.timedelta(days=3400))
+    assert other_authority != authority
+
+
+def test_a_certificate_covers_every_host_that_clients_use(tmp_path: Path) -> None:
+    before = ensure_tls_files(tmp_path, now=NOW, hosts=("nats", "nats-0.nats")).server_certificate.read_bytes()
+    assert ensure_tls_files(tmp_path, now=NOW, hosts=("nats",)).server_certificate.read_bytes() == before
+    assert ensure_tls_files(tmp_path, now=NOW, hosts=("nats", "10.0.0.7")).server_certificate.read_bytes() != before
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:

@@ -67,6 +67,7 @@ COMMANDS = (
         "simulate",
     ),
     Entry("node", ASK, "Show what an agent can measure and set on this machine.", "node"),
+    Entry("keys", RUN, "Keys, certificates and NATS configuration for compose and Kubernetes.", "operating.keys"),
     Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
     Entry("events", LOG, "Show facts of the log, and follow it.", "events", "events"),
     Entry(

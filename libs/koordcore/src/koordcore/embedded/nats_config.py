@@ -61,24 +61,25 @@ class NatsTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsClusterMembership:
-    """Ports of one NATS server that is a member of a cluster of servers on loopback.
+    """Addresses of the members of a cluster of NATS servers, for one of them.
 
     Attributes:
         name: Name of the cluster of servers.
         port: Port on which this server accepts connections from other members.
-        routes: These ports of all members, this server included.
+        routes: `host:port` of these ports of all members, this server included.
     """
 
     name: str
     port: int
-    routes: tuple[int, ...]
+    routes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsServerConfig:
-    """Configuration of one nats-server with JetStream on loopback.
+    """Configuration of one nats-server with JetStream.
 
     Attributes:
+        host: Address to listen on.
         directory: Folder with the store (`jetstream/`), the rendered configuration file and the log.
         port: Client port. None: the first start chooses a free port, and later starts use the same.
         monitor_port: Port of the monitoring endpoint. None: chosen in the same way as `port`.
@@ -91,6 +92,7 @@ class NatsServerConfig:
     """
 
     name: str = "koord"
+    host: str = LOOPBACK
     directory: Path
     port: int | None = None
     monitor_port: int | None = None
@@ -116,8 +118,8 @@ def render(config: NatsServerConfig) -> str:
     assert config.monitor_port is not None, "the monitoring port is chosen before the file is rendered"
     document: dict[str, object] = {
         "server_name": config.name,
-        "listen": f"{LOOPBACK}:{config.port}",
-        "http": f"{LOOPBACK}:{config.monitor_port}",
+        "listen": f"{config.host}:{config.port}",
+        "http": f"{config.host}:{config.monitor_port}",
         "max_payload": config.max_payload_bytes,
         "jetstream": {
             "store_dir": str(config.directory / "jetstream"),
@@ -135,17 +137,23 @@ def render(config: NatsServerConfig) -> str:
     if config.cluster is not None:
         document["cluster"] = {
             "name": config.cluster.name,
-            "listen": f"{LOOPBACK}:{config.cluster.port}",
-            "routes": [f"nats://{LOOPBACK}:{port}" for port in config.cluster.routes],
+            "listen": f"{config.host}:{config.cluster.port}",
+            "routes": [f"nats://{route}" for route in config.cluster.routes],
+            # A member proves itself to the others, who would otherwise accept anybody as a server.
+            **({"tls": _tls(config.tls, verify_clients=True)} if config.tls is not None else {}),
         }
     if config.tls is not None:
-        document["tls"] = {
-            "cert_file": str(config.tls.certificate),
-            "key_file": str(config.tls.key),
-            "ca_file": str(config.tls.ca),
-            "verify": config.tls.verify_clients,
-        }
+        document["tls"] = _tls(config.tls, verify_clients=config.tls.verify_clients)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _tls(tls: NatsTls, *, verify_clients: bool) -> dict[str, object]:
+    return {
+        "cert_file": str(tls.certificate),
+        "key_file": str(tls.key),
+        "ca_file": str(tls.ca),
+        "verify": verify_clients,
+    }
 
 
 def _user(user: NatsUser) -> dict[str, object]:

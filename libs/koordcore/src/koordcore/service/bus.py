@@ -35,14 +35,14 @@ class ElectedSettings(ServiceSettings):
 
 
 def bus_settings(settings: ServiceSettings) -> BusSettings:
-    """Return the settings of a service's connection to the log. The name of the service is its NATS user."""
+    """Return the settings of a service's connection to the log."""
     tls = None
     if settings.nats_ca_file is not None:
         tls = TlsClientFiles(ca=settings.nats_ca_file, certificate=settings.nats_cert_file, key=settings.nats_key_file)
     return BusSettings(
         urls=settings.nats_urls,
         cluster=settings.cluster,
-        user=settings.service,
+        user=settings.nats_user or settings.service,
         instance=f"{settings.service}/{settings.instance}",
         nkey_seed_file=settings.nats_seed_file,
         tls=tls,

@@ -3,7 +3,7 @@
     async with open_log() as log:
         async for batch in log.bus.events.history(0, head): ...
 
-The address and the key come from KOORD_NATS and KOORD_NATS_SEED, else from the running stack.
+The address and the key come from KOORD_NATS, KOORD_NATS_SEED and KOORD_NATS_CA, else from the running stack.
 """
 
 from __future__ import annotations
@@ -87,17 +87,21 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
         LogTrouble: No stack runs and no address is set.
     """
     with _without_websockets():
-        from koordcore.bus.client.connection import ConnectionSettings
+        from koordcore.bus.client.connection import ConnectionSettings, TlsClientFiles
     from koordcore.bus.setup.manifest import OPERATOR
     from koordcore.bus.setup.principals import seed_file
 
     principal = principal or OPERATOR.name
     var = var or live_directory()
-    given, seed = os.environ.get("KOORD_NATS"), os.environ.get("KOORD_NATS_SEED")
+    given, seed, ca = (os.environ.get(name) for name in ("KOORD_NATS", "KOORD_NATS_SEED", "KOORD_NATS_CA"))
     if given:
-        seed_path = Path(seed) if seed else None
         return ConnectionSettings(
-            urls=tuple(given.split(",")), name="koord", user=principal, nkey_seed_file=seed_path, connect_seconds=5
+            urls=tuple(given.split(",")),
+            name="koord",
+            user=principal,
+            nkey_seed_file=Path(seed) if seed else None,
+            tls=TlsClientFiles(ca=Path(ca)) if ca else None,
+            connect_seconds=5,
         )
     stack = read_stack(state_file(var))
     nats = stack.find("nats") if stack is not None and stack.is_live else None

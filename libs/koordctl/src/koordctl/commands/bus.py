@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
 import re
@@ -17,7 +18,7 @@ from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import ask, find_service, live_directory, nothing_runs, running_stack
-from koordctl.access.log import open_log, wait_for
+from koordctl.access.log import cluster_name, open_log, operator_settings, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
 from koordctl.render.output import Format, console, fail, show_document, show_table
@@ -34,6 +35,7 @@ LAG = "koord_bus_follower_lag_events"
 LAG_SECONDS = "koord_bus_follower_lag_seconds"
 FOLDING = ("manager", "scheduler", "projector")
 """Services that fold the log."""
+POLL_SECONDS = 0.5
 HALTED = "koord_bus_follower_halted"
 MIB = 1 << 20
 _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
@@ -67,6 +69,55 @@ async def _streams() -> list[list[object]]:
             ends = [state["first_seq"], state["last_seq"], state.get("num_subjects", 0)]
             rows.append([stream, state["messages"], size, most, *ends])
         return rows
+
+
+@app.command()
+def bootstrap(
+    replicas: Annotated[int, typer.Option(min=1, max=5, help="Servers that store each stream: 3 in production.")] = 1,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the servers.")] = 60.0,
+) -> None:
+    """Create the streams of the cluster on the servers, or change them where no data is lost.
+
+    Services create no stream. Run this once before they start, and again after an upgrade; it is idempotent. It
+    connects as the user `bootstrap` to KOORD_NATS with the key KOORD_NATS_SEED.
+
+    Examples:
+
+      koord bus bootstrap --replicas 3
+    """
+    for stream, change in wait_for(_bootstrap(replicas, wait)).items():
+        console.print(f"{stream}: {change}")
+
+
+async def _bootstrap(replicas: int, wait: float) -> dict[str, str]:
+    from dataclasses import replace
+
+    from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected, connect
+    from koordcore.bus.names import BusNames
+    from koordcore.bus.read.stream_reader import ApiError
+    from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
+    from koordcore.bus.setup.bootstrap import bootstrap as create
+    from koordcore.bus.setup.manifest import BOOTSTRAP
+    from koordcore.bus.setup.streams import streams as wanted
+
+    settings = replace(operator_settings(principal=BOOTSTRAP.name), connect_seconds=wait)
+    try:
+        connection = await connect(settings)
+        try:
+            async with asyncio.timeout(wait):
+                while True:
+                    try:
+                        done = await create(connection, wanted(BusNames(cluster_name()), replicas=replicas))
+                    except NoAnswer:  # JetStream has no leader yet
+                        await asyncio.sleep(POLL_SECONDS)
+                    else:
+                        return {stream: str(change) for stream, change in done.items()}
+        finally:
+            await connection.drain_and_close()
+    except TimeoutError:
+        fail(f"the servers did not accept requests for streams within {wait:g} s")
+    except (ConnectRefused, NotConnected, ServerTooOld, StreamDiffers, ApiError) as error:
+        fail(f"the log: {error}")
 
 
 @app.command()

@@ -171,3 +171,16 @@ EMBEDDED: tuple[ServiceManifest, ...] = (
     AUDITOR,
 )
 """The principals of an embedded stack. Its agent process has all simulated nodes and this host."""
+
+INSTALLED: tuple[ServiceManifest, ...] = (
+    BOOTSTRAP,
+    MANAGER,
+    SCHEDULER,
+    DESCHEDULER,
+    PROJECTOR,
+    OPERATOR,
+    GENESIS,
+    AUDITOR,
+    RETENTION,
+)
+"""The principals of an installation on compose or Kubernetes, without the agents: each node's agent is one more."""

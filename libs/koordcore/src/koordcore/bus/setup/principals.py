@@ -92,13 +92,22 @@ def nats_users(
     Raises:
         nkeys.NkeysError: A file does not contain a valid seed.
     """
-    return tuple(
-        NatsUser(
-            name=manifest.name,
-            public_key=ensure_user_key(seed_file(directory, manifest.name)).public_key,
-            permissions=permissions(manifest, names),
-        )
-        for manifest in manifests
+    return tuple(nats_user(manifest, names, seed_file(directory, manifest.name)) for manifest in manifests)
+
+
+def nats_user(manifest: ServiceManifest, names: BusNames, seed: Path) -> NatsUser:
+    """Return one user for the configuration of the NATS server. Create its key file if it does not exist.
+
+    Args:
+        manifest: What the user may do.
+        names: Names of the cluster's streams and subjects.
+        seed: Path of the key file.
+
+    Raises:
+        nkeys.NkeysError: The file does not contain a valid seed.
+    """
+    return NatsUser(
+        name=manifest.name, public_key=ensure_user_key(seed).public_key, permissions=permissions(manifest, names)
     )
 
 

@@ -1,0 +1,121 @@
+"""Write the files of a NATS installation outside of the embedded stack: keys, certificates, server configuration.
+
+Each principal gets a folder of its own, so that a service can be given its own key and no other:
+
+    nats/nats-0.conf, tls.crt, tls.key, ca.crt    for the servers
+    authority/ca.crt, ca.key                      to renew certificates; keep it offline
+    scheduler/nats.seed, ca.crt                   for one service
+
+`koord keys` is the command for it. Next module to read: `principals`.
+
+Source:
+    event-bus spec, 9.2, 10
+"""
+
+import datetime
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.manifest import INSTALLED, ServiceManifest, agent
+from koordcore.bus.setup.principals import nats_user
+from koordcore.bus.setup.tls_files import ensure_tls_files
+from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsTls, render
+from koordcore.events.envelope import name_token
+
+SERVERS: Final = "nats"
+AUTHORITY: Final = "authority"
+SEED: Final = "nats.seed"
+CA: Final = "ca.crt"
+CLIENT_PORT: Final = 4222
+MONITOR_PORT: Final = 8222
+ROUTE_PORT: Final = 6222
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """Where the servers of an installation run, and which users they know.
+
+    Attributes:
+        cluster: Id of the Kubernetes cluster.
+        directory: Folder in which the files are written.
+        hosts: DNS names and IP addresses under which clients reach the servers.
+        servers: DNS names of the servers, as they reach each other. Several form one cluster of servers.
+        mounted_at: Folder in which a server finds the files of `nats/`.
+        store: Folder in which a server stores its streams.
+        nodes: Names of nodes whose agents get users of their own.
+        simulates: Whether one further user `agent` may act for every node: simulated nodes only.
+    """
+
+    cluster: str
+    directory: Path
+    hosts: tuple[str, ...] = ("nats", "localhost", "127.0.0.1")
+    servers: tuple[str, ...] = ("nats",)
+    mounted_at: Path = Path("/etc/nats")
+    store: Path = Path("/data")
+    nodes: tuple[str, ...] = ()
+    simulates: bool = False
+
+    @property
+    def manifests(self) -> tuple[ServiceManifest, ...]:
+        """What each user may do."""
+        agents = tuple(agent(name_token(node), name=agent_user(node)) for node in self.nodes)
+        return (*INSTALLED, *agents, *((agent(),) if self.simulates else ()))
+
+
+def agent_user(node: str) -> str:
+    """Return the name of the NATS user of a node's agent."""
+    return f"agent-{name_token(node)}"
+
+
+def write_installation(wanted: Installation, now: datetime.datetime) -> None:
+    """Write the files of an installation. Existing keys, and certificates that are valid long enough, are kept.
+
+    The servers read a changed configuration after a reload (`nats-server --signal reload`); no restart is needed. A
+    user whose folder was deleted, and who is not wanted any more, is unknown to them from then on.
+
+    Args:
+        wanted: The installation.
+        now: The time in UTC.
+
+    Raises:
+        nkeys.NkeysError: A key file does not contain a valid seed.
+    """
+    names = BusNames(wanted.cluster)
+    authority, servers = wanted.directory / AUTHORITY, wanted.directory / SERVERS
+    tls = ensure_tls_files(authority, now=now, hosts=tuple(dict.fromkeys((*wanted.hosts, *wanted.servers))))
+    users = tuple(nats_user(manifest, names, wanted.directory / manifest.name / SEED) for manifest in wanted.manifests)
+    for folder in (servers, *(wanted.directory / manifest.name for manifest in wanted.manifests)):
+        _copy(tls.ca, folder / CA)
+    _copy(tls.server_certificate, servers / "tls.crt")
+    _copy(tls.server_key, servers / "tls.key")
+    mounted = wanted.mounted_at
+    for number, _ in enumerate(wanted.servers):
+        config = NatsServerConfig(
+            name=f"nats-{number}",
+            host="0.0.0.0",  # noqa: S104  # a server for other machines; every client needs a key
+            directory=wanted.store,
+            port=CLIENT_PORT,
+            monitor_port=MONITOR_PORT,
+            users=users,
+            cluster=_membership(wanted.servers),
+            tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),
+        )
+        (servers / f"{config.name}.conf").write_text(render(config))
+
+
+def _membership(servers: Sequence[str]) -> NatsClusterMembership | None:
+    if len(servers) == 1:
+        return None
+    routes = tuple(f"{server}:{ROUTE_PORT}" for server in servers)
+    return NatsClusterMembership(name="koord", port=ROUTE_PORT, routes=routes)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists() or target.read_bytes() != source.read_bytes():
+        target.unlink(missing_ok=True)
+        shutil.copy(source, target)

@@ -1,0 +1,171 @@
+"""Make and renew the TLS files of a NATS server: an authority, one server certificate, one client certificate.
+
+`installation` writes them for servers outside of the embedded stack. The files go into `nats_config.NatsTls` and into
+`client.connection.TlsClientFiles`.
+
+Source:
+    event-bus spec, 10
+"""
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_VALIDITY: Final = datetime.timedelta(days=3650)
+VALIDITY: Final = datetime.timedelta(days=365)
+RENEW_BEFORE: Final = datetime.timedelta(days=30)
+CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
+LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files of one authority and the certificates that it has signed. Private keys have mode 0600."""
+
+    ca: Path
+    ca_key: Path
+    server_certificate: Path
+    server_key: Path
+    client_certificate: Path
+    client_key: Path
+
+
+def ensure_tls_files(directory: Path, *, now: datetime.datetime, hosts: Sequence[str] = LOOPBACK_HOSTS) -> TlsFiles:
+    """Return the TLS files in a folder; make those that are missing, end soon, or do not cover all hosts.
+
+    An authority that lives as long as a new certificate is kept, so its clients need no new file.
+
+    Args:
+        directory: Folder of the files. It is created if it does not exist.
+        now: The time in UTC.
+        hosts: DNS names and IP addresses under which clients reach the server.
+    """
+    files = TlsFiles(
+        ca=directory / "ca.crt",
+        ca_key=directory / "ca.key",
+        server_certificate=directory / "tls.crt",
+        server_key=directory / "tls.key",
+        client_certificate=directory / "client.crt",
+        client_key=directory / "client.key",
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    authority = _authority(files, now)
+    is_new = authority is None
+    ca, ca_key = authority or _make_authority(files, now)
+    server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    pairs = (
+        # Members of a cluster of servers are clients of each other.
+        ("koord-server", (server, client), files.server_certificate, files.server_key),
+        ("koord-client", (client,), files.client_certificate, files.client_key),
+    )
+    for common_name, usages, certificate_file, key_file in pairs:
+        if is_new or not (key_file.exists() and _is_usable(certificate_file, now, hosts)):
+            _issue(common_name, usages, certificate_file, key_file, hosts=hosts, now=now, ca=ca, ca_key=ca_key)
+    return files
+
+
+def _authority(files: TlsFiles, now: datetime.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+    """Return the authority in the files; None if there is none, or if it ends before a new certificate would."""
+    if not (files.ca.exists() and files.ca_key.exists()):
+        return None
+    ca = x509.load_pem_x509_certificate(files.ca.read_bytes())
+    key = serialization.load_pem_private_key(files.ca_key.read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or ca.not_valid_after_utc < now + VALIDITY:
+        return None
+    return ca, key
+
+
+def _make_authority(files: TlsFiles, now: datetime.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("Koordstream CA")
+    ca = (
+        _builder(name, name, key.public_key(), now, CA_VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(files.ca_key, _pem_key(key), mode=0o600)
+    _write(files.ca, ca.public_bytes(serialization.Encoding.PEM), mode=0o644)
+    return ca, key
+
+
+def _is_usable(certificate_file: Path, now: datetime.datetime, hosts: Sequence[str]) -> bool:
+    if not certificate_file.exists():
+        return False
+    certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return certificate.not_valid_after_utc - now > RENEW_BEFORE and set(map(_general_name, hosts)) <= set(names)
+
+
+def _issue(
+    common_name: str,
+    usages: Sequence[x509.ObjectIdentifier],
+    certificate_file: Path,
+    key_file: Path,
+    *,
+    hosts: Sequence[str],
+    now: datetime.datetime,
+    ca: x509.Certificate,
+    ca_key: ec.EllipticCurvePrivateKey,
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name(common_name), ca.subject, key.public_key(), now, VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    _write(key_file, _pem_key(key), mode=0o600)
+    _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: datetime.datetime,
+    validity: datetime.timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + validity)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _write(file: Path, content: bytes, *, mode: int) -> None:
+    """Replace a file. At no moment can other users read a private key."""
+    file.unlink(missing_ok=True)
+    file.touch(mode=mode, exist_ok=False)
+    file.write_bytes(content)

@@ -1,0 +1,1 @@
+"""Commands that install, secure and keep an installation outside of the embedded stack."""

@@ -1,0 +1,161 @@
+"""`koord keys`: keys, certificates and server configuration of an installation outside of the embedded stack."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import msgspec
+import typer
+
+from koordctl.access.log import DEFAULT_CLUSTER
+from koordctl.render.output import console, fail
+
+if TYPE_CHECKING:
+    from koordcore.bus.setup.installation import Installation
+
+app = typer.Typer(no_args_is_help=True, help="Keys, certificates and NATS configuration for compose and Kubernetes.")
+
+RECORD: Final = "installation.json"
+RELOAD: Final = "Reload the servers: nats-server --signal reload"
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the keys.", file_okay=False)]
+
+
+@app.command()
+def create(
+    folder: Folder,
+    cluster: Annotated[str, typer.Option(help="Id of the cluster.")] = DEFAULT_CLUSTER,
+    host: Annotated[
+        list[str] | None, typer.Option(help="Name or address under which clients reach the servers; repeatable.")
+    ] = None,
+    server: Annotated[
+        list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Node whose agent gets a user of its own; repeatable.")] = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Add the user of agents of simulated nodes.")] = False,
+    postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
+) -> None:
+    """Create a key for each service and agent, certificates, and the configuration of the NATS servers.
+
+    Each user gets a folder of its own. Run the command again to add nodes or servers, and every month to renew
+    certificates: existing keys are kept.
+
+    Examples:
+
+      koord keys create keys --cluster prod --server nats-0.nats --server nats-1.nats --server nats-2.nats
+
+      koord keys create keys --cluster prod --node worker-1 --node worker-2
+    """
+    from koordcore.bus.setup.installation import Installation
+
+    known = _recorded(folder) or Installation(cluster=cluster, directory=folder)
+    if known.cluster != cluster:
+        fail(f"{folder} holds the keys of cluster {known.cluster}, not {cluster}")
+    _write(
+        replace(
+            known,
+            hosts=tuple(host or known.hosts),
+            servers=tuple(server or known.servers),
+            nodes=tuple(dict.fromkeys((*known.nodes, *(node or ())))),
+            simulates=known.simulates or simulated,
+        )
+    )
+    if postgres:
+        _ensure_password(folder, postgres)
+    console.print(f"{folder}: keys of {sum(1 for _ in folder.glob('*/nats.seed'))} users. {RELOAD}.")
+
+
+@app.command()
+def rotate(folder: Folder, user: Annotated[str, typer.Argument(help="User whose key is replaced.")]) -> None:
+    """Replace the key of a user. The servers refuse the old key as soon as they have reloaded.
+
+    Examples:
+
+      koord keys rotate keys scheduler
+    """
+    known = _installation(folder)
+    seed = _seed(folder, user)
+    seed.unlink()
+    _write(known)
+    console.print(f"{user} has a new key in {seed}. {RELOAD}.")
+
+
+@app.command()
+def revoke(
+    folder: Folder, node: Annotated[str, typer.Argument(help="Node whose agent may not connect again.")]
+) -> None:
+    """Remove the user of a node's agent. The servers refuse its key as soon as they have reloaded.
+
+    Examples:
+
+      koord keys revoke keys worker-2
+    """
+    from koordcore.bus.setup.installation import agent_user
+
+    known = _installation(folder)
+    if node not in known.nodes:
+        fail(f"{node} is not a node of {folder}; it has: {', '.join(known.nodes) or 'none'}")
+    _write(replace(known, nodes=tuple(each for each in known.nodes if each != node)))
+    seed = _seed(folder, agent_user(node))
+    seed.unlink()
+    (seed.parent / "ca.crt").unlink(missing_ok=True)
+    seed.parent.rmdir()
+    console.print(f"the agent of {node} has no user any more. {RELOAD}.")
+
+
+def _write(wanted: Installation) -> None:
+    from koordcore.bus.setup.installation import write_installation
+
+    wanted.directory.mkdir(parents=True, exist_ok=True)
+    write_installation(wanted, datetime.now(UTC))
+    record = msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str))
+    (wanted.directory / RECORD).write_bytes(record + b"\n")
+
+
+def _recorded(folder: Path) -> Installation | None:
+    """Return the installation whose keys are in the folder; None if it has none."""
+    from koordcore.bus.setup.installation import Installation
+
+    file = folder / RECORD
+    if not file.exists():
+        return None
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=Installation, dec_hook=lambda kind, value: kind(value))
+    except msgspec.DecodeError as error:
+        fail(f"{file}: {error}")
+    return replace(found, directory=folder)
+
+
+def _installation(folder: Path) -> Installation:
+    return _recorded(folder) or _fail_without(folder)
+
+
+def _fail_without(folder: Path) -> NoReturn:
+    fail(f"{folder} holds no keys: there is no {RECORD}; create them with `koord keys create {folder}`")
+
+
+def _seed(folder: Path, user: str) -> Path:
+    seed = folder / user / "nats.seed"
+    if not seed.exists():
+        users = sorted(file.parent.name for file in folder.glob("*/nats.seed"))
+        fail(f"{user} is not a user of {folder}; it has: {', '.join(users)}")
+    return seed
+
+
+def _ensure_password(folder: Path, address: str) -> None:
+    """Create the password of the projector's database user, for the server and in libpq's form, if it is missing."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        fail(f"--postgres: must be host:port, not {address!r}")
+    file = folder / "postgres" / "password"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(24))
+    passfile = folder / "projector" / "pgpass"
+    passfile.touch(mode=0o600)
+    passfile.write_text(f"{host}:{port}:*:koord:{file.read_text()}\n")

@@ -1,0 +1,168 @@
+"""`koord keys` and `koord bus bootstrap` on a real nats-server with TLS, as compose and Kubernetes use them.
+
+`rotate` and `revoke` take effect by a reload of the server: the processes of others keep their connections.
+"""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from koordcore.bus.client.connection import (
+    BusConnection,
+    ConnectionSettings,
+    ConnectRefused,
+    Denied,
+    NotConnected,
+    TlsClientFiles,
+    connect,
+)
+from koordcore.bus.factory import bus_on
+from koordcore.bus.names import BusNames
+from koordcore.embedded.binaries import nats_server_binary
+from koordcore.embedded.ports import LOOPBACK, free_ports
+from koordcore.embedded.process import http_ok
+from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.ports.desired import DesiredNode
+from koordcore.ports.eventlog import Appended, Misconfigured
+from support.bus.bus_worlds import sealed
+from support.until import until
+
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
+
+NAMES = BusNames("prod")
+
+
+def koord(*words: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "koordctl", *words],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Site:
+    """The keys of an installation, and the server that they are for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, self.monitor = free_ports(2)
+        self.server: subprocess.Popen[bytes] | None = None
+
+    def create(self, *words: str) -> None:
+        koord("keys", "create", str(self.folder), "--cluster", NAMES.cluster, *words)
+        # In a container the files are mounted at /etc/nats, and the streams are in /data.
+        file = self.folder / "nats" / "nats-0.conf"
+        text = file.read_text().replace('"/etc/nats/', f'"{self.folder}/nats/')
+        file.write_text(text.replace('"/data', f'"{self.folder}/data'))
+
+    def start(self) -> None:
+        config = str(self.folder / "nats" / "nats-0.conf")
+        words = ["-c", config, "-a", LOOPBACK, "-p", str(self.port), "-m", str(self.monitor)]
+        self.server = subprocess.Popen([str(nats_server_binary()), *words], stderr=subprocess.DEVNULL)
+
+    def reload(self) -> None:
+        assert self.server is not None
+        self.server.send_signal(signal.SIGHUP)
+
+    def seed(self, user: str) -> Path:
+        return self.folder / user / "nats.seed"
+
+    def settings(self, user: str, *, seed: Path | None = None) -> ConnectionSettings:
+        return ConnectionSettings(
+            urls=(f"tls://localhost:{self.port}",),
+            user=user,
+            nkey_seed_file=seed or self.seed(user),
+            tls=TlsClientFiles(ca=self.folder / "nats" / "ca.crt"),
+            connect_seconds=5,
+        )
+
+    @asynccontextmanager
+    async def connected(self, user: str, *, seed: Path | None = None) -> AsyncGenerator[BusConnection]:
+        connection = await connect(self.settings(user, seed=seed))
+        try:
+            yield connection
+        finally:
+            await connection.drain_and_close()
+
+    async def is_refused(self, user: str, seed: Path) -> bool:
+        try:
+            async with self.connected(user, seed=seed):
+                return False
+        except (ConnectRefused, NotConnected):
+            return True
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncGenerator[Site]:
+    found = Site(tmp_path / "keys")
+    found.create("--node", "worker-1", "--node", "worker-2", "--postgres", "db:5432")
+    found.start()
+    await until(lambda: http_ok(f"http://{LOOPBACK}:{found.monitor}/healthz?js-enabled-only=true"))
+    env = {
+        "KOORD_CLUSTER": NAMES.cluster,
+        "KOORD_NATS": f"tls://localhost:{found.port}",
+        "KOORD_NATS_SEED": str(found.seed("bootstrap")),
+        "KOORD_NATS_CA": str(found.folder / "bootstrap" / "ca.crt"),
+    }
+    assert "created" in koord("bus", "bootstrap", env=env)
+    assert "created" not in koord("bus", "bootstrap", env=env)
+    try:
+        yield found
+    finally:
+        assert found.server is not None
+        found.server.kill()
+        found.server.wait()
+
+
+async def test_each_user_has_its_own_key_and_nobody_else_can_read_it(site: Site) -> None:
+    seeds = list(site.folder.glob("*/nats.seed"))
+    assert {"manager", "scheduler", "agent-worker-1", "agent-worker-2", "operator"} <= {it.parent.name for it in seeds}
+    secrets = [*seeds, site.folder / "authority" / "ca.key", site.folder / "nats" / "tls.key"]
+    secrets += [site.folder / "postgres" / "password", site.folder / "projector" / "pgpass"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in secrets} == {0o600}
+    before = {file: file.read_bytes() for file in secrets}
+    site.create("--node", "worker-3", "--postgres", "db:5432")
+    assert {file: file.read_bytes() for file in secrets} == before, "a second run keeps every key"
+    assert site.seed("agent-worker-3").exists()
+
+
+async def test_an_agent_writes_for_its_node_only_and_reads_no_other(site: Site) -> None:
+    async with site.connected("manager") as connection:
+        await bus_on(connection, NAMES).desired.put(DesiredNode(node="worker-2"))
+    async with site.connected("agent-worker-1") as connection:
+        bus = bus_on(connection, NAMES)
+        mine = sealed("nodestate", "worker-1", PodsStarted(pods=["a"]), 0, "one")
+        assert isinstance(await bus.events.append([mine]), Appended)
+        with pytest.raises((Denied, Misconfigured), match="permission denied"):
+            await bus.events.append([sealed("nodestate", "worker-2", PodsStarted(pods=["a"]), 0, "two")])
+        with pytest.raises((Denied, Misconfigured), match="permission denied"):
+            await bus.desired.get("worker-2")
+
+
+async def test_a_replaced_or_revoked_key_is_refused_after_a_reload(site: Site, tmp_path: Path) -> None:
+    old: dict[str, Path] = {}
+    for user in ("scheduler", "agent-worker-2"):
+        old[user] = tmp_path / f"{user}.old"
+        old[user].write_bytes(site.seed(user).read_bytes())
+    async with site.connected("agent-worker-1") as bystander:
+        koord("keys", "rotate", str(site.folder), "scheduler")
+        koord("keys", "revoke", str(site.folder), "worker-2")
+        site.create()
+        site.reload()
+        for user, seed in old.items():
+            await until(lambda user=user, seed=seed: site.is_refused(user, seed))
+        async with site.connected("scheduler"):
+            pass
+        event = sealed("nodestate", "worker-1", PodsStarted(pods=["b"]), 0, "three")
+        assert isinstance(await bus_on(bystander, NAMES).events.append([event]), Appended)
+        assert bystander.epoch == 0, "it was never disconnected"
