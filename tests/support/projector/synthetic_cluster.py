@@ -22,6 +22,7 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.objects import (
     Container,
     Node,
@@ -30,7 +31,6 @@ from koordcore.protocol.objects import (
     ObjectMeta,
     Pod,
     PodSpec,
-    Quantities,
     ResourceRequirements,
 )
 from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod

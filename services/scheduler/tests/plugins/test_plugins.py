@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, node_shape
-from koord_scheduler.domain.columns.node_terms import is_met
 from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
@@ -16,6 +15,7 @@ from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeReso
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerImage, LabelSelectorRequirement, Node, Pod
+from koordcore.protocol.placement.node_terms import is_met
 from support.scheduler.scheduling import frameworks, node, pod
 
 EMPTY: dict[str, Any] = {}

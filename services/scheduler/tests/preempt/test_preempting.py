@@ -12,7 +12,8 @@ from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod, PodStatus
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_status import PodStatus
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 JOBS = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, node_shape
-from koord_scheduler.domain.columns.taints import first_untolerated
 from koord_scheduler.domain.config.args.kubernetes import (
     FitScoringStrategy,
     NodeResourcesFitArgs,
@@ -18,6 +17,7 @@ from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeReso
 from koord_scheduler.domain.plugins.resources.resource_scores import balanced_allocation
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, PodClasses
 from koordcore.protocol.objects import node_from_json, pod_from_json
+from koordcore.protocol.placement.taints import first_untolerated
 from koordcore.protocol.resource_names import CPU, MEMORY
 
 

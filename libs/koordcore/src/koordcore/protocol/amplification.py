@@ -14,7 +14,7 @@ import msgspec
 
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.annotations.normalization import parse_cpu_normalization_ratio
-from koordcore.protocol.objects import Quantities
+from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -9,17 +9,9 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from koordcore.protocol.kube_struct import KubeStruct, Quantities
+from koordcore.protocol.pod_status import PodStatus
 from koordcore.values import codec
-
-Quantities = dict[str, str | int | float]
-"""Resource list as written: name -> quantity text or JSON number (protocol spec, 1.1)."""
-
-
-class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """Base class of all structs for Kubernetes objects.
-
-    In JSON, names are camelCase and fields with defaults are omitted.
-    """
 
 
 class OwnerReference(KubeStruct):
@@ -197,11 +189,18 @@ class VolumeClaimSource(KubeStruct):
     claim_name: str = ""
 
 
+class VolumeSource(KubeStruct):
+    """A source of a volume of which only its presence is kept."""
+
+
 class Volume(KubeStruct):
-    """A volume with its PersistentVolumeClaim; None if it has another source, which is dropped."""
+    """A volume with its source; all are None if it has another source, which is dropped."""
 
     name: str = ""
     persistent_volume_claim: VolumeClaimSource | None = None
+    host_path: VolumeSource | None = None
+    empty_dir: VolumeSource | None = None
+    ephemeral: VolumeSource | None = None
 
 
 class PodResourceClaim(KubeStruct):
@@ -237,25 +236,6 @@ class PodSpec(KubeStruct):
     node_name: str = ""
     host_network: bool = False
     termination_grace_period_seconds: int | None = None
-
-
-class PodCondition(KubeStruct):
-    """A condition in the status of a pod: type, status, reason and time of the last change."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    last_transition_time: str | None = None
-
-
-class PodStatus(KubeStruct):
-    """Object `status` of a pod: phase, QoS class, start time, nominated node and conditions. An absent text is ""."""
-
-    phase: str = ""
-    qos_class: str = ""
-    start_time: str | None = None
-    nominated_node_name: str = ""
-    conditions: list[PodCondition] = []
 
 
 class Pod(KubeStruct):

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from koordcore.protocol import lenient_json
-from koordcore.protocol.objects import KubeStruct, LabelSelector, ObjectMeta, OwnerReference, Pod, Quantities
+from koordcore.protocol.kube_struct import KubeStruct, Quantities
+from koordcore.protocol.objects import LabelSelector, ObjectMeta, OwnerReference, Pod
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from koordcore.protocol import keys, lenient_json
-from koordcore.protocol.objects import Container, Pod, Quantities, ResourceRequirements
+from koordcore.protocol.kube_struct import Quantities
+from koordcore.protocol.objects import Container, Pod, ResourceRequirements
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -6,7 +6,8 @@ Source:
 
 import msgspec
 
-from koordcore.protocol.objects import KubeStruct, LabelSelector, NodeSelector, ObjectMeta, Quantities
+from koordcore.protocol.kube_struct import KubeStruct, Quantities
+from koordcore.protocol.objects import LabelSelector, NodeSelector, ObjectMeta
 
 
 class ElasticQuotaSpec(KubeStruct):

@@ -64,6 +64,10 @@ class Selector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
+EVERYTHING: Final = Selector()
+"""The selector without requirements."""
+
+
 def compile_selector(selector: LabelSelector) -> Selector:
     """Check the syntax of a label selector, and return it in the form that can match labels.
 

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from koordcore.protocol import keys, lenient_json
-from koordcore.protocol.objects import Quantities
+from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values import codec
 from koordcore.values.allocation import (

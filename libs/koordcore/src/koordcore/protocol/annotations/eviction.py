@@ -31,6 +31,18 @@ def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
     return parse_present(annotations, keys.EVICTION_COST, _parse_cost) or 0
 
 
+def parse_deletion_cost(annotations: Mapping[str, str]) -> int:
+    """Return the cost of deleting a pod in the annotation of Kubernetes; 0 if absent. The grammar is the same.
+
+    Raises:
+        InvalidInput: The text has another form or is empty. Callers then use 0.
+
+    Source:
+        descheduler spec, 1.1
+    """
+    return parse_present(annotations, keys.POD_DELETION_COST, _parse_cost) or 0
+
+
 def _parse_cost(text: str) -> int:
     if _COST.fullmatch(text) is None:
         raise InvalidInput("an int32 decimal without + and leading zeros", text)

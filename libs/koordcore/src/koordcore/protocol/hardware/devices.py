@@ -9,7 +9,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from koordcore.protocol.objects import KubeStruct, ObjectMeta, Quantities, object_from_json
+from koordcore.protocol.kube_struct import KubeStruct, Quantities
+from koordcore.protocol.objects import ObjectMeta, object_from_json
 from koordcore.protocol.resource_names import DEPRECATED_DEVICE, rename_resources
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.objects import (
     ConfigMap,
     Container,
@@ -18,7 +19,6 @@ from koordcore.protocol.objects import (
     Pod,
     PodSpec,
     PriorityClass,
-    Quantities,
     Taint,
     Workload,
 )

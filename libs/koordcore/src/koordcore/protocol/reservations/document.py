@@ -12,23 +12,22 @@ from typing import Final, TypeVar
 import msgspec
 
 from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.kube_struct import KubeStruct, Quantities
 from koordcore.protocol.objects import (
     Container,
-    KubeStruct,
     LabelSelector,
     NodeSelectorTerm,
     ObjectMeta,
     Pod,
     PodSpec,
-    PodStatus,
     PodTemplate,
-    Quantities,
     ResourceRequirements,
     Taint,
     Toleration,
     object_from_json,
 )
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.pod_status import PodStatus
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources, parse_amounts, quantity_of

@@ -19,7 +19,8 @@ from koordcore.events.agents.observation import (
     PodUsage,
     Usage,
 )
-from koordcore.protocol.objects import KubeStruct, Quantities, object_from_json
+from koordcore.protocol.kube_struct import KubeStruct, Quantities
+from koordcore.protocol.objects import object_from_json
 from koordcore.values import codec
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput

@@ -10,6 +10,8 @@ from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, Taint
+from koordcore.protocol.placement.node_terms import term_matches_one
+from koordcore.protocol.placement.taints import NO_SCHEDULE, first_untolerated
 from koordcore.protocol.reservations.document import (
     Reservation,
     ReservationAffinity,
@@ -19,8 +21,6 @@ from koordcore.protocol.reservations.document import (
     restricted_options,
 )
 
-from koord_scheduler.domain.columns.node_terms import term_matches_one
-from koord_scheduler.domain.columns.taints import NO_SCHEDULE, first_untolerated
 from koord_scheduler.domain.reservation.owners import Owners, compile_owners
 
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)

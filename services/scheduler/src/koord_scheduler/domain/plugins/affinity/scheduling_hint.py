@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from koordcore.protocol import keys, lenient_json
-from koordcore.protocol.objects import KubeStruct, Pod
+from koordcore.protocol.kube_struct import KubeStruct
+from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.args.koordinator import SchedulingHintArgs

@@ -10,7 +10,8 @@ from typing import cast
 
 import numpy as np
 from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.protocol.objects import Node, Pod, PodCondition
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.pod_status import PodCondition
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
