@@ -1,0 +1,165 @@
+"""Eviction path of a round: budgets, dry run, filter plugins, evict plugin.
+
+Source:
+    descheduler spec, 5
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
+
+
+class Result(StrEnum):
+    """How a request for an eviction ended. The texts are those of the metric `descheduler_pods_evicted`."""
+
+    SUCCESS = "success"
+    DRY_RUN = "dry_run"
+    ERROR = "error"
+    NODE_LIMIT = "maximum number of pods per node reached"
+    NAMESPACE_LIMIT = "maximum number of pods per namespace reached"
+    TOTAL_LIMIT = "maximum number of pods in total reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionLimits:
+    """Largest numbers of evictions in one round. None: there is no limit. 0: no pod is evicted.
+
+    Attributes:
+        per_node: Limit per node.
+        per_namespace: Limit per namespace.
+        total: Limit of the whole round.
+    """
+
+    per_node: int | None = None
+    per_namespace: int | None = None
+    total: int | None = None
+
+
+@dataclass(slots=True)
+class EvictionLimiter:
+    """Counts the evictions of one round against the limits; all profiles share it.
+
+    Attributes:
+        limits: The limits.
+        total: Evictions of this round.
+        by_node: Node -> its evictions in this round.
+        by_namespace: Namespace -> its evictions in this round.
+
+    Source:
+        descheduler spec, 5.2
+    """
+
+    limits: EvictionLimits
+    total: int = 0
+    by_node: Counter[str] = field(default_factory=Counter[str])
+    by_namespace: Counter[str] = field(default_factory=Counter[str])
+
+    def reset(self) -> None:
+        """Forget all evictions: a new round begins."""
+        self.total = 0
+        self.by_node.clear()
+        self.by_namespace.clear()
+
+    def refusal(self, node: str, namespace: str) -> Result | None:
+        """Return the limit that one more eviction exceeds; None if no limit refuses it.
+
+        Args:
+            node: Node of the pod; "" if it has none.
+            namespace: Namespace of the pod.
+        """
+        limits = self.limits
+        if node and _is_reached(self.by_node[node], limits.per_node):
+            return Result.NODE_LIMIT
+        if _is_reached(self.by_namespace[namespace], limits.per_namespace):
+            return Result.NAMESPACE_LIMIT
+        return Result.TOTAL_LIMIT if _is_reached(self.total, limits.total) else None
+
+    def count(self, node: str, namespace: str) -> None:
+        """Count an eviction that was done."""
+        self.total += 1
+        self.by_namespace[namespace] += 1
+        if node:
+            self.by_node[node] += 1
+
+
+def _is_reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count + 1 > limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One request for an eviction, and how it ended.
+
+    Attributes:
+        pod: The pod.
+        profile: Name of the profile.
+        plugin: Name of the plugin that asked.
+        reason: Reason of the plugin.
+        result: How it ended.
+    """
+
+    pod: PodView
+    profile: str
+    plugin: str
+    reason: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionPath:
+    """The eviction path of one profile in one round. It is the `Evictor` of the profile's plugins.
+
+    Attributes:
+        profile: Name of the profile.
+        cluster: The cluster at the start of the round.
+        filters: Filter plugins of the profile; all must accept a pod.
+        evict_plugin: The plugin that carries out evictions.
+        limiter: Budgets of the round.
+        is_dry_run: Whether evictions are counted and not carried out.
+        attempts: Requests of this round, in order.
+
+    Source:
+        descheduler spec, 5.1, 5.4
+    """
+
+    profile: str
+    cluster: ClusterView
+    filters: Sequence[FilterPlugin]
+    evict_plugin: EvictPlugin
+    limiter: EvictionLimiter
+    is_dry_run: bool = False
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+
+    def refusals(self, pod: PodView) -> tuple[str, ...]:
+        """Return the codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""
+        if len(self.filters) == 1:
+            return self.filters[0].refusals(pod, self.cluster)
+        return tuple(code for plugin in self.filters for code in plugin.refusals(pod, self.cluster))
+
+    def pre_eviction_refusals(self, pod: PodView) -> tuple[str, ...]:
+        """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
+        return tuple(code for plugin in self.filters for code in plugin.pre_eviction_refusals(pod, self.cluster))
+
+    def evict(self, pod: PodView, reason: str, plugin: str) -> bool:
+        """Evict a pod if the budgets allow it, and record the attempt.
+
+        Returns:
+            Whether the pod is evicted, or would be in a dry run. Only then it counts against the budgets.
+        """
+        result = self.limiter.refusal(pod.node, pod.namespace)
+        if result is None:
+            if self.is_dry_run:
+                result = Result.DRY_RUN
+            else:
+                done = self.evict_plugin.evict(pod, reason, plugin, self.cluster)
+                result = Result.SUCCESS if done else Result.ERROR
+        self.attempts.append(Attempt(pod=pod, profile=self.profile, plugin=plugin, reason=reason, result=result))
+        is_done = result in (Result.SUCCESS, Result.DRY_RUN)
+        if is_done:
+            self.limiter.count(pod.node, pod.namespace)
+        return is_done

@@ -1,0 +1,150 @@
+"""Extension points of the descheduler, and what a plugin gets when it runs.
+
+A plugin decides from its arguments, the view of the cluster and the budgets of the round. It reads no clock and changes
+nothing: it asks `PluginRun.evict`, and proposes other changes with `PluginRun.propose`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from koord_descheduler.domain.framework.proposals import Proposal
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.pods import PodView
+
+
+class Point(StrEnum):
+    """Extension points by their names in a configuration."""
+
+    DESCHEDULE = "deschedule"
+    BALANCE = "balance"
+    EVICT = "evict"
+    FILTER = "filter"
+
+
+class Evictor(Protocol):
+    """The eviction path of one profile in one round, as plugins use it.
+
+    Source:
+        descheduler spec, 5.1
+    """
+
+    def refusals(self, pod: PodView) -> tuple[str, ...]:
+        """Return the codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""
+        ...
+
+    def pre_eviction_refusals(self, pod: PodView) -> tuple[str, ...]:
+        """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
+        ...
+
+    def evict(self, pod: PodView, reason: str, plugin: str) -> bool:
+        """Evict a pod if the budgets allow it. Return whether it is evicted, or would be in a dry run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginRun:
+    """What a deschedule or balance plugin gets for one round.
+
+    Attributes:
+        plugin: Name of the plugin. It becomes the trigger of its evictions.
+        cluster: The cluster at the start of the round.
+        nodes: Nodes of the plugin's profile.
+        is_dry_run: Whether the configuration asks for a dry run: only evictions are counted, nothing else changes.
+        evictor: Eviction path of the profile.
+        proposals: Other changes that plugins have proposed in this round, in order.
+    """
+
+    plugin: str
+    cluster: ClusterView
+    nodes: Sequence[NodeView]
+    is_dry_run: bool
+    evictor: Evictor
+    proposals: list[Proposal]
+
+    def filter(self, pod: PodView) -> bool:
+        """Return whether all filter plugins of the profile accept the eviction of a pod."""
+        return not self.evictor.refusals(pod)
+
+    def pre_eviction_filter(self, pod: PodView) -> bool:
+        """Return whether all filter plugins of the profile accept a pod just before its eviction."""
+        return not self.evictor.pre_eviction_refusals(pod)
+
+    def evict(self, pod: PodView, reason: str) -> bool:
+        """Ask for the eviction of a pod. Return whether it is evicted, or would be in a dry run."""
+        return self.evictor.evict(pod, reason, self.plugin)
+
+    def propose(self, proposal: Proposal) -> None:
+        """Propose a change that is no eviction. No-op in a dry run."""
+        if not self.is_dry_run:
+            self.proposals.append(proposal)
+
+
+class Plugin(Protocol):
+    """What every plugin has."""
+
+    @property
+    def name(self) -> str:
+        """Return the name in configuration, records and metrics."""
+        ...
+
+
+@runtime_checkable
+class DeschedulePlugin(Plugin, Protocol):
+    """A plugin that finds pods that should not run where they are."""
+
+    def deschedule(self, run: PluginRun) -> None:
+        """Evict pods that violate a rule.
+
+        Raises:
+            PluginFailed: The plugin could not decide. Its siblings still run.
+        """
+        ...
+
+
+@runtime_checkable
+class BalancePlugin(Plugin, Protocol):
+    """A plugin that finds a better distribution of pods over nodes."""
+
+    def balance(self, run: PluginRun) -> None:
+        """Evict pods whose move makes the distribution better.
+
+        Raises:
+            PluginFailed: The plugin could not decide. Its siblings still run.
+        """
+        ...
+
+
+@runtime_checkable
+class FilterPlugin(Plugin, Protocol):
+    """A plugin that says which pods may be evicted."""
+
+    def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        """Return the codes of all reasons why a pod must not be evicted; empty if it may be."""
+        ...
+
+    def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        """Return the codes of all reasons against a pod that are checked just before its eviction."""
+        ...
+
+
+@runtime_checkable
+class EvictPlugin(Plugin, Protocol):
+    """A plugin that carries out evictions."""
+
+    def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
+        """Ask for the eviction of a pod. Return False if it is refused or fails.
+
+        Args:
+            pod: The pod.
+            reason: Reason of the plugin that asks.
+            plugin: Name of the plugin that asks.
+            cluster: The cluster at the start of the round.
+        """
+        ...
+
+
+class PluginFailed(Exception):
+    """A plugin could not do its work in this round. The text says why."""

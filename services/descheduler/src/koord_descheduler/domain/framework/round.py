@@ -1,0 +1,169 @@
+"""One round: which nodes take part, and which plugins run in which order.
+
+Source:
+    descheduler spec, 4
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from koordcore.protocol.selectors import EVERYTHING, Selector
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter, EvictionPath
+from koord_descheduler.domain.framework.plugin import (
+    BalancePlugin,
+    DeschedulePlugin,
+    EvictPlugin,
+    FilterPlugin,
+    Plugin,
+    PluginFailed,
+    PluginRun,
+)
+from koord_descheduler.domain.framework.proposals import Proposal
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.nodes import NodeView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A profile with its plugins.
+
+    Attributes:
+        name: Name of the profile.
+        nodes: Selects the nodes of the profile by their labels.
+        deschedule: Deschedule plugins in order.
+        balance: Balance plugins in order.
+        filters: Filter plugins; all must accept a pod.
+        evict: The evict plugin.
+    """
+
+    name: str
+    nodes: Selector = EVERYTHING
+    deschedule: Sequence[DeschedulePlugin] = ()
+    balance: Sequence[BalancePlugin] = ()
+    filters: Sequence[FilterPlugin] = ()
+    evict: EvictPlugin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginFault:
+    """An error of a plugin in a round."""
+
+    profile: str
+    plugin: str
+    text: str
+
+
+@dataclass(slots=True)
+class RoundOutcome:
+    """What a round decided.
+
+    Attributes:
+        attempts: Requests for evictions, in order.
+        proposals: Other changes, in order.
+        faults: Errors of plugins. If a profile has any, the round ended after it.
+    """
+
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    proposals: list[Proposal] = field(default_factory=list[Proposal])
+    faults: list[PluginFault] = field(default_factory=list[PluginFault])
+
+
+def round_nodes(cluster: ClusterView, selector: Selector) -> list[NodeView]:
+    """Return the nodes of a round: ready, and matching the selector of the configuration. Closed nodes stay.
+
+    Raises:
+        InvalidInput: There is at most one such node, so that no pod can move.
+
+    Source:
+        descheduler spec, 4 (1), (2)
+    """
+    nodes = [node for node in cluster.nodes if node.is_ready and selector.matches(node.labels)]
+    if len(nodes) <= 1:
+        raise InvalidInput("a cluster of at least two ready nodes (the cluster size is 0 or 1)", len(nodes), "nodes")
+    return nodes
+
+
+def profile_nodes(nodes: Iterable[NodeView], selector: Selector) -> list[NodeView]:
+    """Return the nodes of a round that a profile works on.
+
+    Source:
+        descheduler spec, 4 (4)
+    """
+    return [node for node in nodes if selector.matches(node.labels)]
+
+
+def run_round(
+    profiles: Sequence[Profile],
+    cluster: ClusterView,
+    limiter: EvictionLimiter,
+    *,
+    nodes: Selector = EVERYTHING,
+    is_dry_run: bool = False,
+) -> RoundOutcome:
+    """Run the deschedule plugins of all profiles, then the balance plugins of all profiles.
+
+    An error of a plugin does not stop its siblings. After the profile, the round ends.
+
+    Args:
+        profiles: Profiles in the order of the configuration.
+        cluster: The cluster.
+        limiter: Budgets; they are reset.
+        nodes: Selects the nodes of the round.
+        is_dry_run: Whether evictions are only counted.
+
+    Raises:
+        InvalidInput: There is at most one node. The budgets are not reset.
+
+    Source:
+        descheduler spec, 4
+    """
+    selected = round_nodes(cluster, nodes)
+    limiter.reset()
+    outcome = RoundOutcome()
+
+    def run(profile: Profile, plugins: Iterable[tuple[Plugin, Callable[[PluginRun], None]]]) -> None:
+        path = EvictionPath(
+            profile=profile.name,
+            cluster=cluster,
+            filters=profile.filters,
+            evict_plugin=profile.evict,
+            limiter=limiter,
+            is_dry_run=is_dry_run,
+            attempts=outcome.attempts,
+        )
+        own_nodes = profile_nodes(selected, profile.nodes)
+        for plugin, call in plugins:
+            given = PluginRun(
+                plugin=plugin.name,
+                cluster=cluster,
+                nodes=own_nodes,
+                is_dry_run=is_dry_run,
+                evictor=path,
+                proposals=outcome.proposals,
+            )
+            fault = _fault(call, given)
+            if fault:
+                outcome.faults.append(PluginFault(profile=profile.name, plugin=plugin.name, text=fault))
+
+    for profile in profiles:
+        run(profile, [(plugin, plugin.deschedule) for plugin in profile.deschedule])
+        if outcome.faults:
+            return outcome
+    for profile in profiles:
+        run(profile, [(plugin, plugin.balance) for plugin in profile.balance])
+        if outcome.faults:
+            return outcome
+    return outcome
+
+
+def _fault(call: Callable[[PluginRun], None], given: PluginRun) -> str:
+    """Return the error of a plugin as text; "" if it had none. Any exception is an error of the plugin."""
+    try:
+        call(given)
+    except PluginFailed as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - an installed plugin may raise anything; it must not end the service
+        return f"{type(error).__name__}: {error}"
+    return ""

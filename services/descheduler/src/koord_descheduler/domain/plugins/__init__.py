@@ -1,0 +1,1 @@
+"""The plugins of the descheduler. Only `registry` imports them."""

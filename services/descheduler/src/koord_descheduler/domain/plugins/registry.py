@@ -1,0 +1,9 @@
+"""The built-in plugins by name. This is the only module that imports them."""
+
+from typing import Final
+
+from koord_descheduler.domain.framework.registry import Registry, registry_of
+from koord_descheduler.domain.plugins.upstream import node_taints
+
+BUILT_IN: Final[Registry] = registry_of([node_taints.KIND])
+"""Name of a built-in plugin -> the plugin."""

@@ -1,0 +1,1 @@
+"""Plugins of the Kubernetes descheduler, with its arguments."""

@@ -1,0 +1,88 @@
+"""RemovePodsViolatingNodeTaints: evict pods that do not tolerate the taints of their node.
+
+Source:
+    descheduler spec, 10.4
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from koordcore.protocol.objects import LabelSelector, Taint
+from koordcore.protocol.placement.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, is_tolerated
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.arguments.common import Namespaces, PodScope, check_namespaces, check_selector
+from koord_descheduler.domain.arguments.decoding import UpstreamArgs, decoded
+from koord_descheduler.domain.framework.plugin import PluginRun, Point
+from koord_descheduler.domain.framework.registry import PluginKind
+
+NAME: Final = "RemovePodsViolatingNodeTaints"
+
+
+class RemovePodsViolatingNodeTaintsArgs(UpstreamArgs, frozen=True):
+    """Arguments of RemovePodsViolatingNodeTaints.
+
+    Attributes:
+        namespaces: Namespaces of the pods; None for all.
+        label_selector: Selects the pods; None for all.
+        include_prefer_no_schedule: Whether taints with effect PreferNoSchedule count.
+        excluded_taints: Taints that do not count, as `key` or `key=value`.
+        included_taints: Taints that count; None for all. An empty list: none counts.
+    """
+
+    namespaces: Namespaces | None = None
+    label_selector: LabelSelector | None = None
+    include_prefer_no_schedule: bool = False
+    excluded_taints: tuple[str, ...] = ()
+    included_taints: tuple[str, ...] | None = None
+
+
+def check(args: RemovePodsViolatingNodeTaintsArgs) -> Iterator[InvalidInput]:
+    """Yield every invalid value of the arguments."""
+    yield from check_namespaces(args.namespaces, "namespaces")
+    yield from check_selector(args.label_selector, "labelSelector")
+    if args.excluded_taints and args.included_taints:
+        yield InvalidInput("empty with excludedTaints", list(args.included_taints), "includedTaints")
+
+
+class RemovePodsViolatingNodeTaints:
+    """Evicts unfinished pods that do not tolerate a NoSchedule taint of their node. NoExecute is never read."""
+
+    name = NAME
+
+    def __init__(self, args: RemovePodsViolatingNodeTaintsArgs) -> None:
+        self._args = args
+        self._scope = PodScope(args.namespaces, args.label_selector)
+        self._effects = (NO_SCHEDULE, PREFER_NO_SCHEDULE) if args.include_prefer_no_schedule else (NO_SCHEDULE,)
+
+    def deschedule(self, run: PluginRun) -> None:
+        """Evict the pods, node by node in order."""
+        for node in run.nodes:
+            taints = [taint for taint in node.taints if self._counts(taint)]
+            if not taints:
+                continue
+            for pod in run.cluster.unfinished_on(node.name):
+                tolerations = pod.object.spec.tolerations
+                if all(is_tolerated(taint, tolerations) for taint in taints):
+                    continue
+                if self._scope.admits(pod) and run.filter(pod) and run.pre_eviction_filter(pod):
+                    run.evict(pod, f"pod does not tolerate the taints of node {node.name}")
+
+    def _counts(self, taint: Taint) -> bool:
+        if taint.effect not in self._effects or _is_listed(taint, self._args.excluded_taints):
+            return False
+        return self._args.included_taints is None or _is_listed(taint, self._args.included_taints)
+
+
+def _is_listed(taint: Taint, entries: tuple[str, ...]) -> bool:
+    """Return whether an entry `key`, or `key=value` with a value that is not empty, names a taint."""
+    return taint.key in entries or (taint.value != "" and f"{taint.key}={taint.value}" in entries)
+
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.DESCHEDULE}),
+    decode=lambda raw: decoded(raw, RemovePodsViolatingNodeTaintsArgs),
+    check=check,
+    make=lambda args, _: RemovePodsViolatingNodeTaints(args),
+)

@@ -1,0 +1,145 @@
+"""The cluster as one round sees it: nodes, pods and other objects at one moment, with indexes.
+
+A view never changes. The views of its nodes and pods are shared between rounds, so that a round costs no work for
+objects that did not change. Each index is made when it is first asked for.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
+from koordcore.values.resources import Amounts
+
+from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.pods import PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What the unfinished pods of one node request.
+
+    Attributes:
+        requested: Sum of their requests: milli-cores for cpu, whole units for everything else.
+        pods: Number of these pods.
+    """
+
+    requested: Amounts
+    pods: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClusterView:
+    """All objects that a round reads, as of one moment.
+
+    Attributes:
+        now: Unix seconds of the moment.
+        nodes: All nodes in the order in which rounds visit them.
+        pods: All pods in the order in which rounds visit them.
+        namespaces: Namespace -> its labels.
+        claims: (namespace, name) -> PersistentVolumeClaim.
+        budgets: Namespace -> its PodDisruptionBudgets.
+        priority_classes: Name of a PriorityClass -> its value.
+
+    Source:
+        descheduler spec, 1.2
+    """
+
+    now: float
+    nodes: tuple[NodeView, ...]
+    pods: tuple[PodView, ...]
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    claims: Mapping[tuple[str, str], PersistentVolumeClaim] = field(
+        default_factory=dict[tuple[str, str], PersistentVolumeClaim]
+    )
+    budgets: Mapping[str, list[PodDisruptionBudget]] = field(default_factory=dict[str, list[PodDisruptionBudget]])
+    priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @cached_property
+    def node_by_name(self) -> Mapping[str, NodeView]:
+        """Return name -> node."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def pod_by_uid(self) -> Mapping[str, PodView]:
+        """Return uid -> pod."""
+        return {pod.uid: pod for pod in self.pods}
+
+    @cached_property
+    def pod_by_key(self) -> Mapping[str, PodView]:
+        """Return "namespace/name" -> pod."""
+        return {pod.key: pod for pod in self.pods}
+
+    @cached_property
+    def _pods_by_node(self) -> Mapping[str, list[PodView]]:
+        found: dict[str, list[PodView]] = {node.name: [] for node in self.nodes}
+        for pod in self.pods:
+            if pod.node:
+                on_node = found.get(pod.node)
+                if on_node is None:
+                    found[pod.node] = [pod]
+                else:
+                    on_node.append(pod)
+        return found
+
+    @cached_property
+    def _pods_by_owner(self) -> Mapping[str, list[PodView]]:
+        found: dict[str, list[PodView]] = {}
+        for pod in self.pods:
+            for owner in pod.owners:
+                found.setdefault(owner.uid, []).append(pod)
+        return found
+
+    @cached_property
+    def _pods_by_namespace(self) -> Mapping[str, list[PodView]]:
+        found: dict[str, list[PodView]] = {}
+        for pod in self.pods:
+            found.setdefault(pod.namespace, []).append(pod)
+        return found
+
+    @cached_property
+    def _unfinished_by_node(self) -> Mapping[str, list[PodView]]:
+        return {
+            name: [pod for pod in pods if not pod.is_finished] if any(pod.is_finished for pod in pods) else pods
+            for name, pods in self._pods_by_node.items()
+        }
+
+    @cached_property
+    def _occupancies(self) -> dict[str, Occupancy]:
+        return {}
+
+    def pods_on(self, node: str) -> list[PodView]:
+        """Return all pods of a node, finished ones included. The list must not be changed."""
+        return self._pods_by_node.get(node, _NO_PODS)
+
+    def unfinished_on(self, node: str) -> list[PodView]:
+        """Return the unfinished pods of a node. The list must not be changed."""
+        return self._unfinished_by_node.get(node, _NO_PODS)
+
+    def pods_of_owner(self, uid: str) -> list[PodView]:
+        """Return all pods with this owner, finished and terminating ones included. The list must not be changed."""
+        return self._pods_by_owner.get(uid, _NO_PODS)
+
+    def pods_in(self, namespace: str) -> list[PodView]:
+        """Return all pods of a namespace. The list must not be changed."""
+        return self._pods_by_namespace.get(namespace, _NO_PODS)
+
+    def occupancy(self, node: str) -> Occupancy:
+        """Return what the unfinished pods of a node request. The result is computed once per view."""
+        known = self._occupancies.get(node)
+        if known is None:
+            pods = self.unfinished_on(node)
+            known = self._occupancies[node] = Occupancy(total_requests(pods), len(pods))
+        return known
+
+
+_NO_PODS: list[PodView] = []
+
+
+def total_requests(pods: Iterable[PodView]) -> Amounts:
+    """Return the sum of the requests of pods: milli-cores for cpu, whole units for everything else."""
+    total: Amounts = {}
+    for pod in pods:
+        for name, amount in pod.requests.items():
+            total[name] = total.get(name, 0) + amount
+    return total

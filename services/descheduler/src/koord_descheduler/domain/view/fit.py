@@ -1,0 +1,153 @@
+"""Whether a pod fits a node: the native check, which returns all failures, and the upstream check.
+
+Neither books anything: several pods may fit the same free place.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from koordcore.protocol.objects import PodAffinityTerm
+from koordcore.protocol.placement.node_terms import term_matches_one
+from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.protocol.selectors import is_matching
+
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.pods import PodView
+
+NODE_SELECTOR: Final = "node_selector"
+TAINT: Final = "taint"
+INSUFFICIENT: Final = "insufficient_"
+UNSCHEDULABLE: Final = "unschedulable"
+ANTI_AFFINITY: Final = "anti_affinity"
+_PODS: Final = "pods"
+
+
+def native_misfits(pod: PodView, node: NodeView, cluster: ClusterView) -> list[str]:
+    """Return the codes of all reasons why a pod does not fit a node; empty if it fits.
+
+    The codes are `node_selector`, `taint`, `insufficient_<resource>` and `unschedulable`. The number of pods is not
+    checked. A pod that already runs on the node counts as one more pod.
+
+    Source:
+        descheduler spec, 1.3
+    """
+    misfits: list[str] = []
+    if not meets_node_selection(pod, node):
+        misfits.append(NODE_SELECTOR)
+    if first_untolerated(node.taints, pod.object.spec.tolerations) is not None:
+        misfits.append(TAINT)
+    misfits += [INSUFFICIENT + name for name in _insufficient(pod, node, cluster)]
+    if node.is_unschedulable:
+        misfits.append(UNSCHEDULABLE)
+    return misfits
+
+
+def fits_native(pod: PodView, node: NodeView, cluster: ClusterView) -> bool:
+    """Return whether a pod fits a node by the native check; it stops at the first failure.
+
+    Source:
+        descheduler spec, 1.3
+    """
+    return (
+        not node.is_unschedulable
+        and next(_insufficient(pod, node, cluster), None) is None
+        and first_untolerated(node.taints, pod.object.spec.tolerations) is None
+        and meets_node_selection(pod, node)
+    )
+
+
+def upstream_misfit(pod: PodView, node: NodeView, cluster: ClusterView) -> str:
+    """Return the code of the first reason why a pod does not fit a node; "" if it fits.
+
+    Other than the native check, it also compares the required anti-affinity of the pod with the pods on the node, and
+    requires a free place for one more pod. If the pod already runs on the node, its resources are not checked.
+
+    Source:
+        descheduler spec, 1.4
+    """
+    if node.is_unschedulable:
+        return UNSCHEDULABLE
+    if not meets_node_selection(pod, node):
+        return NODE_SELECTOR
+    if first_untolerated(node.taints, pod.object.spec.tolerations) is not None:
+        return TAINT
+    if clashes_on_node(pod, node, cluster.unfinished_on(node.name)):
+        return ANTI_AFFINITY
+    if pod.node == node.name:
+        return ""
+    short = next(_insufficient(pod, node, cluster), None)
+    if short is not None:
+        return INSUFFICIENT + short
+    if node.allocatable.get(_PODS, 0) - cluster.occupancy(node.name).pods <= 0:
+        return INSUFFICIENT + _PODS
+    return ""
+
+
+def fits_upstream(pod: PodView, node: NodeView, cluster: ClusterView) -> bool:
+    """Return whether a pod fits a node by the upstream check.
+
+    Source:
+        descheduler spec, 1.4
+    """
+    return not upstream_misfit(pod, node, cluster)
+
+
+def meets_node_selection(pod: PodView, node: NodeView) -> bool:
+    """Return whether the labels and the name of a node meet node selector and required node affinity of a pod.
+
+    Source:
+        descheduler spec, 1.3
+    """
+    spec, labels = pod.object.spec, node.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is None or affinity.required is None:
+        return True
+    return any(term_matches_one(term, labels, node.name) for term in affinity.required.node_selector_terms)
+
+
+def anti_affinity_terms(pod: PodView) -> list[PodAffinityTerm]:
+    """Return the required anti-affinity terms of a pod."""
+    affinity = pod.object.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return []
+    return affinity.pod_anti_affinity.required
+
+
+def is_selected(term: PodAffinityTerm, pod: PodView, other: PodView) -> bool:
+    """Return whether a term of `pod` selects `other`: by namespace, and by labels. Without selector: never.
+
+    Source:
+        descheduler spec, 1.4, 10.6
+    """
+    namespaces = term.namespaces or [pod.namespace]
+    return other.namespace in namespaces and is_matching(term.label_selector, other.labels, missing=False)
+
+
+def clashes_on_node(pod: PodView, node: NodeView, others: Iterable[PodView]) -> bool:
+    """Return whether required anti-affinity of a pod excludes one of the pods on a node.
+
+    A term counts only if the node has its topology key. Pods with the name of the pod are not compared.
+
+    Args:
+        pod: The pod.
+        node: The node.
+        others: Pods on the node.
+
+    Source:
+        descheduler spec, 1.4
+    """
+    terms = [term for term in anti_affinity_terms(pod) if term.topology_key in node.labels]
+    return bool(terms) and any(
+        other.name != pod.name and is_selected(term, pod, other) for other in others for term in terms
+    )
+
+
+def _insufficient(pod: PodView, node: NodeView, cluster: ClusterView) -> Iterator[str]:
+    """Yield the resources of which the node has less left than the pod requests."""
+    requested = cluster.occupancy(node.name).requested
+    for name, amount in pod.requests.items():
+        if amount > node.allocatable.get(name, 0) - requested.get(name, 0):
+            yield name

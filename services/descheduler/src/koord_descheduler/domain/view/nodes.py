@@ -1,0 +1,90 @@
+"""A node as the descheduler sees it: the object, and its allocatable without what its annotation reserves."""
+
+from dataclasses import dataclass
+
+import msgspec
+from koordcore.protocol.objects import Node, Taint, node_from_json
+from koordcore.protocol.reservation import NodeReservation, node_reservation, trim_allocatable
+from koordcore.protocol.resource_names import DEPRECATED, rename_resources
+from koordcore.values.resources import Amounts, amount_of, parse_resources
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NodeView:
+    """One version of a node with its facts.
+
+    Attributes:
+        object: The node, with deprecated resource names replaced.
+        allocatable: Amounts for pods: milli-cores for cpu, whole units for everything else. The reservation of the
+            node's annotation is subtracted.
+        capacity: Capacity of the whole node, in the same units.
+        reservation: What the node's annotation reserves; empty if it is absent or invalid.
+        is_ready: Whether no condition Ready has a status other than True.
+
+    Source:
+        descheduler spec, 1.2, 4 (1)
+    """
+
+    object: Node
+    name: str
+    allocatable: Amounts
+    capacity: Amounts
+    reservation: NodeReservation
+    is_ready: bool
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the node."""
+        return self.object.metadata.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Return the annotations of the node."""
+        return self.object.metadata.annotations
+
+    @property
+    def taints(self) -> list[Taint]:
+        """Return the taints of the node."""
+        return self.object.spec.taints
+
+    @property
+    def is_unschedulable(self) -> bool:
+        """Return whether the node is closed for new pods."""
+        return self.object.spec.unschedulable
+
+
+def node_view(node: Node) -> NodeView:
+    """Return a node with its facts.
+
+    Raises:
+        InvalidInput: A quantity of the node is invalid.
+
+    Source:
+        descheduler spec, 1.2
+    """
+    status = node.status
+    allocatable = rename_resources(status.allocatable, DEPRECATED)
+    capacity = rename_resources(status.capacity, DEPRECATED)
+    if allocatable is not status.allocatable or capacity is not status.capacity:
+        status = msgspec.structs.replace(status, allocatable=allocatable, capacity=capacity)
+        node = msgspec.structs.replace(node, status=status)
+    reservation = node_reservation(node.metadata.annotations)
+    free = trim_allocatable(parse_resources(allocatable), reservation)
+    return NodeView(
+        object=node,
+        name=node.metadata.name,
+        allocatable={name: amount_of(name, quantity) for name, quantity in free.items()},
+        capacity={name: amount_of(name, quantity) for name, quantity in parse_resources(capacity).items()},
+        reservation=reservation,
+        is_ready=all(each.status == "True" for each in node.status.conditions if each.type == "Ready"),
+    )
+
+
+def node_view_from_json(raw: object) -> NodeView:
+    """Return a node with its facts from a decoded JSON object.
+
+    Raises:
+        InvalidInput: A quantity of the node is invalid.
+        codec.DecodeError: A field has a wrong type.
+    """
+    return node_view(node_from_json(raw))

@@ -1,0 +1,198 @@
+"""A pod as the descheduler sees it: the object, and the facts that rules ask for, computed once per version.
+
+`nodes` has the same for nodes; `cluster` puts both together.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.eviction import NEVER_EVICT, parse_deletion_cost, parse_eviction_cost
+from koordcore.protocol.objects import OwnerReference, Pod, pod_from_json
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.priority import PriorityBand, priority_class
+from koordcore.protocol.qos import QosClass, kube_qos, qos
+from koordcore.protocol.resource_names import rename_pod
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts
+from koordcore.values.timestamps import unix_seconds
+
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+SYSTEM_CRITICAL: Final = 2_000_000_000
+"""Lowest priority value of pods that are critical for the system."""
+
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PodView:
+    """One version of a pod with its facts.
+
+    Two views are equal only if they are the same object; `uid` identifies the pod.
+
+    Attributes:
+        object: The pod, with deprecated resource names replaced.
+        key: "namespace/name".
+        node: Name of its node; "" if it has none.
+        created: Unix seconds of its creation; 0.0 if unknown.
+        controller: The owner that controls it; None if there is none.
+        requests: Total request: milli-cores for cpu, whole units for everything else.
+        band: Priority class with defaults.
+        qos: QoS class with defaults.
+        kube_qos: QoS class of Kubernetes.
+        deletion_cost: Cost in the annotation of Kubernetes; 0 if absent or malformed.
+        eviction_cost: Cost in the annotation of Koordinator; 0 if absent or malformed.
+        is_finished: Whether its phase is Succeeded or Failed.
+        is_terminating: Whether its deletion was requested.
+        is_ready: Whether its condition Ready is True.
+        has_evict_annotation: Whether the user allows its eviction, whatever other rules say.
+
+    Source:
+        descheduler spec, 1.1, 1.2
+    """
+
+    object: Pod
+    name: str
+    namespace: str
+    uid: str
+    key: str
+    node: str
+    created: float
+    controller: OwnerReference | None
+    requests: Amounts
+    band: PriorityBand
+    qos: QosClass
+    kube_qos: str
+    deletion_cost: int
+    eviction_cost: int
+    scheduler_name: str
+    is_finished: bool
+    is_terminating: bool
+    is_ready: bool
+    has_evict_annotation: bool
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the pod."""
+        return self.object.metadata.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Return the annotations of the pod."""
+        return self.object.metadata.annotations
+
+    @property
+    def owners(self) -> list[OwnerReference]:
+        """Return the owner references of the pod."""
+        return self.object.metadata.owner_references
+
+    @property
+    def priority(self) -> int | None:
+        """Return the priority value of the pod; None if it has none."""
+        return self.object.spec.priority
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether the pod is neither finished nor terminating."""
+        return not (self.is_finished or self.is_terminating)
+
+    @property
+    def is_bare(self) -> bool:
+        """Return whether the pod has no owner reference."""
+        return not self.object.metadata.owner_references
+
+    @property
+    def is_daemon(self) -> bool:
+        """Return whether an owner of the pod is a DaemonSet."""
+        return any(owner.kind == "DaemonSet" for owner in self.object.metadata.owner_references)
+
+    @property
+    def is_mirror(self) -> bool:
+        """Return whether the pod mirrors a static pod of a kubelet."""
+        return CONFIG_MIRROR in self.annotations
+
+    @property
+    def is_static(self) -> bool:
+        """Return whether the pod was not created by the API server."""
+        return self.annotations.get(CONFIG_SOURCE, "api") != "api"
+
+    @property
+    def is_system_critical(self) -> bool:
+        """Return whether the priority of the pod is that of pods critical for the system."""
+        priority = self.object.spec.priority
+        return priority is not None and priority >= SYSTEM_CRITICAL
+
+    @property
+    def has_local_storage(self) -> bool:
+        """Return whether a volume of the pod is a hostPath or an emptyDir."""
+        return any(volume.host_path or volume.empty_dir for volume in self.object.spec.volumes)
+
+    @property
+    def claims(self) -> list[str]:
+        """Return the names of the PersistentVolumeClaims that the pod uses."""
+        volumes = self.object.spec.volumes
+        return [each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim is not None]
+
+    @property
+    def must_stay(self) -> bool:
+        """Return whether the eviction cost forbids to evict the pod."""
+        return self.eviction_cost == NEVER_EVICT
+
+
+def pod_view(pod: Pod, node: str | None = None) -> PodView:
+    """Return a pod with its facts.
+
+    Args:
+        pod: The pod as the log or the API server has it.
+        node: Node on which the scheduler placed it; None takes `spec.nodeName`.
+
+    Raises:
+        InvalidInput: A quantity of the pod is invalid.
+
+    Source:
+        descheduler spec, 1.1, 1.2
+    """
+    pod = rename_pod(pod)
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    annotations = meta.annotations
+    return PodView(
+        object=pod,
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        key=f"{meta.namespace}/{meta.name}",
+        node=spec.node_name if node is None else node,
+        created=unix_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
+        controller=next((owner for owner in meta.owner_references if owner.controller), None),
+        requests=pod_requests(pod),
+        band=priority_class(pod),
+        qos=qos(pod),
+        kube_qos=kube_qos(pod),
+        deletion_cost=_cost(parse_deletion_cost, annotations),
+        eviction_cost=_cost(parse_eviction_cost, annotations),
+        scheduler_name=meta.labels.get(keys.SCHEDULER_NAME, spec.scheduler_name),
+        is_finished=status.phase in (SUCCEEDED, FAILED),
+        is_terminating=meta.deletion_timestamp is not None,
+        is_ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
+        has_evict_annotation=keys.DESCHEDULER_EVICT in annotations,
+    )
+
+
+def pod_view_from_json(raw: object) -> PodView:
+    """Return a pod with its facts from a decoded JSON object.
+
+    Raises:
+        InvalidInput: A quantity of the pod is invalid.
+        codec.DecodeError: A field has a wrong type.
+    """
+    return pod_view(pod_from_json(raw))
+
+
+def _cost(parse: Callable[[Mapping[str, str]], int], annotations: Mapping[str, str]) -> int:
+    try:
+        return parse(annotations)
+    except InvalidInput:
+        return 0
