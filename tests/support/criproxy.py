@@ -89,7 +89,7 @@ async def answer_as_runtime(method: str, body: bytes, context: Any) -> bytes | N
 class World:
     """Runtime, hook server and proxy below one folder."""
 
-    def __init__(self, folder: Path, *, runtime_socket: Path | None = None) -> None:
+    def __init__(self, folder: Path, *, runtime_socket: Path | None = None, mode: str = "Containerd") -> None:
         self.folder = folder
         self.hooks_dir = folder / "hookserver.d"
         self.runtime = GrpcServer(folder / "runtime.sock", answer_as_runtime)
@@ -99,6 +99,7 @@ class World:
             {
                 "koord_runtimeproxy_endpoint": folder / "proxy.sock",
                 "remote_runtime_service_endpoint": runtime_socket or self.runtime.socket,
+                "backend_runtime_mode": mode,
                 "hook_server_dir": self.hooks_dir,
                 "runtime_start_timeout": 30,
             }

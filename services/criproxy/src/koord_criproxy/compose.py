@@ -1,6 +1,7 @@
 """The composition root of the CRI proxy."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from koordcore.retry import Backoff
 from koordcore.service.lifecycle import Component
@@ -10,6 +11,7 @@ from koord_criproxy.domain.records import Store
 from koord_criproxy.domain.registration import SkipLabel
 from koord_criproxy.settings import CriProxySettings
 from koord_criproxy.shell.channels import open_channel
+from koord_criproxy.shell.dispatcher import Dispatcher
 from koord_criproxy.shell.failover import RuntimeAway, check_version, recover
 from koord_criproxy.shell.hook_client import HookClient
 from koord_criproxy.shell.hook_folder import HookFolder
@@ -17,51 +19,87 @@ from koord_criproxy.shell.interceptor import Interceptor
 from koord_criproxy.shell.metrics import ProxyMetrics
 from koord_criproxy.shell.proxy_server import ProxyServer
 
+Step = Callable[[], Awaitable[None]]
+
 
 async def compose(shell: Shell[CriProxySettings]) -> None:
     """Add the components of the proxy: registered hook servers, the runtime and its pods, the server."""
+    settings = shell.settings
+    store, hooks, folder = Store(), HookClient(), HookFolder(settings.hook_server_dir)
+    metrics = ProxyMetrics(shell.metrics, store)
+    dispatcher = Dispatcher(
+        folder.servers,
+        hooks,
+        skip=SkipLabel(settings.runtime_hook_server_key, settings.runtime_hook_server_val),
+        observe=metrics.hook_asked,
+    )
+    shell.service.add(Component(name="hook-servers", start=folder.start, run=folder.run, close=hooks.close))
+    if settings.backend_runtime_mode == "Docker":
+        _add_docker(shell, store, dispatcher, metrics)
+    else:
+        _add_cri(shell, store, dispatcher, metrics)
+
+
+def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:
+    """Add a gRPC server in front of a runtime with CRI v1."""
     settings = shell.settings
     runtime = open_channel(str(settings.remote_runtime_service_endpoint))
     separate = settings.remote_image_service_endpoint
     images = runtime if separate is None else open_channel(str(separate))
     if separate is not None:
         shell.log.warning("deprecated_flag", flag="remote-image-service-endpoint")
-    store, hooks, folder = Store(), HookClient(), HookFolder(settings.hook_server_dir)
-    metrics = ProxyMetrics(shell.metrics, store)
-    interceptor = Interceptor(
-        store,
-        folder.servers,
-        hooks,
-        skip=SkipLabel(settings.runtime_hook_server_key, settings.runtime_hook_server_val),
-        observe=metrics.hook_asked,
-    )
     server = ProxyServer(
         settings.koord_runtimeproxy_endpoint,
         runtime=runtime,
         images=images,
-        interceptor=interceptor,
+        interceptor=Interceptor(store, dispatcher),
         observe=metrics.called,
     )
 
     async def connect() -> None:
-        """Wait for the runtime, and read its pods and containers. A failure ends the process."""
+        shell.log.info("runtime", version=await check_version(runtime))
+        await recover(runtime, store)
+
+    async def close() -> None:
+        await runtime.close()
+        if images is not runtime:
+            await images.close()
+
+    shell.service.add(Component(name="runtime", start=_patiently(shell, connect), close=close))
+    shell.service.add(Component(name="cri", start=server.start, close=server.stop))
+
+
+def _add_docker(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:
+    """Add an HTTP server in front of dockerd. Its libraries are loaded only in this mode."""
+    from koord_criproxy.shell.docker.dockerd import recover as recover_from_dockerd
+    from koord_criproxy.shell.docker.http_proxy import DockerProxy
+    from koord_criproxy.shell.docker.interceptor import DockerInterceptor
+
+    settings = shell.settings
+    docker = settings.remote_runtime_service_endpoint
+    interceptor = DockerInterceptor(store, dispatcher)
+    proxy = DockerProxy(settings.koord_runtimeproxy_endpoint, docker, interceptor=interceptor, observe=metrics.called)
+
+    async def connect() -> None:
+        interceptor.cgroup_driver = await recover_from_dockerd(docker, store)
+        shell.log.info("dockerd", cgroup_driver=interceptor.cgroup_driver)
+
+    shell.service.add(Component(name="dockerd", start=_patiently(shell, connect)))
+    shell.service.add(Component(name="docker-api", start=proxy.start, close=proxy.stop))
+
+
+def _patiently(shell: Shell[CriProxySettings], connect: Step) -> Step:
+    """Return a step that repeats `connect` until the runtime answers. If it takes too long, the process ends."""
+
+    async def step() -> None:
         backoff = Backoff()
-        async with asyncio.timeout(settings.runtime_start_timeout):
+        async with asyncio.timeout(shell.settings.runtime_start_timeout):
             while True:
                 try:
-                    shell.log.info("runtime", version=await check_version(runtime))
-                    await recover(runtime, store)
+                    await connect()
                     return
                 except RuntimeAway as error:
                     shell.log.warning("runtime_away", error=str(error))
                     await backoff.wait()
 
-    async def close() -> None:
-        await hooks.close()
-        await runtime.close()
-        if images is not runtime:
-            await images.close()
-
-    shell.service.add(Component(name="hook-servers", start=folder.start, run=folder.run))
-    shell.service.add(Component(name="runtime", start=connect, close=close))
-    shell.service.add(Component(name="cri", start=server.start, close=server.stop))
+    return step

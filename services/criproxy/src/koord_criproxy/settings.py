@@ -23,13 +23,14 @@ class CriProxySettings(ServiceSettings):
         Path("/var/run/koord-runtimeproxy/runtimeproxy.sock"), description="Socket to serve."
     )
     remote_runtime_service_endpoint: Path = Field(
-        Path("/var/run/containerd/containerd.sock"), description="Socket of the container runtime."
+        Path("/var/run/containerd/containerd.sock"), description="Socket of the container runtime, or of dockerd."
     )
     remote_image_service_endpoint: Path | None = Field(
         None, description="Socket for images if it is another one. Deprecated."
     )
-    backend_runtime_mode: Literal["Containerd"] = Field(
-        "Containerd", description="Kind of runtime: Containerd stands for every runtime that speaks CRI v1."
+    backend_runtime_mode: Literal["Containerd", "Docker"] = Field(
+        "Containerd",
+        description="Kind of runtime: Containerd stands for every runtime that speaks CRI v1, Docker for dockerd.",
     )
     runtime_hook_server_key: str = Field(
         "runtimeproxy.koordinator.sh/skip-hookserver", description="Label of pods that are not sent to hook servers."

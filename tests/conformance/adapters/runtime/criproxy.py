@@ -10,7 +10,8 @@ from koord_criproxy.domain.calls import HOOKS, Stage
 from koord_criproxy.domain.merging import with_hook_response, with_update
 from koord_criproxy.domain.records import ContainerRecord, PodRecord, Resources, Store
 from koord_criproxy.domain.registration import FAIL, IGNORE, HookServer, SkipLabel, find_hook, hook_servers
-from koord_criproxy.shell.interceptor import HookFailed, HookRejected, Interceptor, RuntimeAnswer
+from koord_criproxy.shell.dispatcher import Dispatcher, HookFailed, HookRejected
+from koord_criproxy.shell.interceptor import Interceptor, RuntimeAnswer
 from koord_criproxy.shell.messages import Message, resources_of, write_resources
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
@@ -142,7 +143,8 @@ class _Session:
         self.asked: list[Message] = []
         self._calls: list[str] = []
         self._hooks: dict[str, Given] = {}
-        self._interceptor = Interceptor(store, lambda: [server], self, skip=skip or SkipLabel(), observe=_ignore)
+        dispatcher = Dispatcher(lambda: [server], self, skip=skip or SkipLabel(), observe=_ignore)
+        self._interceptor = Interceptor(store, dispatcher)
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
         self._calls.append(rpc)

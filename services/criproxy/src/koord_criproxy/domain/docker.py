@@ -5,14 +5,14 @@ Source: runtime spec, 6.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from koordcore.values import codec
 
-from koord_criproxy.domain.merging import with_update
-from koord_criproxy.domain.records import PodRecord, Resources
+from koord_criproxy.domain.merging import readable_envs, with_hook_envs, with_update
+from koord_criproxy.domain.records import ContainerRecord, PodRecord, Resources
 
 TYPE_LABEL: Final = "io.kubernetes.docker.type"
 SANDBOX_TYPE: Final = "podsandbox"
@@ -135,6 +135,20 @@ def split_envs(envs: Iterable[str]) -> list[tuple[str, bytes]]:
     return [(key, value.encode()) for key, equals, value in pairs if equals]
 
 
+def with_hook_env_lines(envs: Iterable[str], response: Mapping[str, str]) -> list[str]:
+    """Return the environment of a Docker configuration after the answer of a hook server, which replaces it.
+
+    Entries without `=` were not shown to the server. They stay, at the end.
+
+    Args:
+        envs: Entries `K=V` of the configuration.
+        response: Variables of the answer.
+    """
+    envs = list(envs)
+    changed = with_hook_envs(split_envs(envs), response)
+    return [f"{key}={value.decode()}" for key, value in changed] + [each for each in envs if "=" not in each]
+
+
 def cgroup_to_cri(driver: str, parent: str) -> str:
     """Return a cgroup parent of Docker in the form of CRI.
 
@@ -204,4 +218,34 @@ def pod_of_labels(name: KubernetesName, found: Mapping[str, str], cgroup_parent:
         annotations=annotations,
         cgroup_parent=cgroup_parent,
         runtime_handler="docker",
+    )
+
+
+def container_of_config(
+    name: KubernetesName, pod: PodRecord, config: Mapping[str, Any], driver: str
+) -> ContainerRecord:
+    """Return what the proxy remembers of a container, without its id.
+
+    Args:
+        name: Parts of the container's Docker name.
+        pod: Pod of the container.
+        config: Docker's configuration of the container.
+        driver: Cgroup driver of Docker.
+
+    Raises:
+        DecodeError: A field of the configuration has the wrong type.
+    """
+    labels = codec.convert(config.get("Labels") or {}, dict[str, str])
+    envs = codec.convert(config.get("Env") or [], list[str])
+    host = codec.convert(config.get("HostConfig") or {}, dict[str, Any])
+    parent = codec.convert(host.get("CgroupParent") or "", str)
+    _, annotations = split_labels(labels)
+    return ContainerRecord(
+        pod=replace(pod, cgroup_parent=cgroup_to_cri(driver, parent)) if parent else pod,
+        sandbox_id=labels.get(SANDBOX_ID_LABEL, ""),
+        name=name.container,
+        attempt=name.attempt,
+        annotations=annotations,
+        resources=resources_of_config(host),
+        envs=readable_envs(split_envs(envs)),
     )

@@ -11,7 +11,7 @@ import grpc.aio
 from koordcore.runtime_api.hooks import SERVICE, messages_of_call
 
 from koord_criproxy.shell.channels import open_channel
-from koord_criproxy.shell.interceptor import HookFailed
+from koord_criproxy.shell.dispatcher import HookFailed
 from koord_criproxy.shell.messages import Message
 
 HOOK_SECONDS: Final = 2.0

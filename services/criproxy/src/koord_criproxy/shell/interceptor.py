@@ -3,16 +3,14 @@
 Source: runtime spec, 5.3.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from koordcore.runtime_api.cri import cri_messages
 
-from koord_criproxy.domain.calls import Stage
 from koord_criproxy.domain.merging import readable_envs, with_hook_envs, with_hook_response, with_update
-from koord_criproxy.domain.records import ContainerRecord, PodRecord, Resources, Store
-from koord_criproxy.domain.registration import FAIL, IGNORE, HookServer, SkipLabel, find_hook
+from koord_criproxy.domain.records import ContainerRecord, Resources, Store
+from koord_criproxy.shell.dispatcher import Dispatcher
 from koord_criproxy.shell.messages import (
     Message,
     container_request,
@@ -23,31 +21,6 @@ from koord_criproxy.shell.messages import (
     write_map,
     write_resources,
 )
-
-
-class HookFailed(Exception):
-    """Raised if a hook server could not be called, or answered with an error. The message gives the reason."""
-
-
-class HookRejected(Exception):
-    """Raised if a required hook failed, so that the runtime was not called. The message is for the kubelet."""
-
-
-class Hooks(Protocol):
-    """Calls hook servers. `HookClient` implements it."""
-
-    async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
-        """Call a hook server and return its answer.
-
-        Args:
-            endpoint: Path of the server's socket.
-            rpc: Name of the call, such as `PreCreateContainerHook`.
-            request: Its request.
-
-        Raises:
-            HookFailed: The server is down, answered with an error, or took too long.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +38,6 @@ class RuntimeAnswer:
 
 Runtime = Callable[[bytes], Awaitable[RuntimeAnswer]]
 """Calls the runtime with the bytes of a request."""
-HookObserver = Callable[[str, str, str], None]
-"""Takes the name of a hook call, the server's policy, and the error; "" for success."""
 
 
 class Interceptor:
@@ -76,26 +47,13 @@ class Interceptor:
 
     Args:
         store: What is remembered of pods and containers.
-        servers: Returns the registered hook servers in ascending order of their files.
-        hooks: Calls hook servers.
-        skip: Label of pods that are never sent to hook servers.
-        observe: Called after every call of a hook server, for the metrics.
+        dispatcher: Asks the hook servers.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        servers: Callable[[], Sequence[HookServer]],
-        hooks: Hooks,
-        *,
-        skip: SkipLabel,
-        observe: HookObserver,
-    ) -> None:
+    def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
         self._store = store
-        self._servers = servers
-        self._hooks = hooks
-        self._skip = skip
-        self._observe = observe
+        self._pre = dispatcher.pre
+        self._post = dispatcher.post
 
     async def call(self, name: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         """Carry out one call and return the answer of the runtime.
@@ -269,38 +227,6 @@ class Interceptor:
         known = self._store.containers.get(id_)
         if known is not None and response is not None:
             self._store.containers[id_] = self._after_create_hook(known, response)
-
-    async def _pre(self, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
-        """Return the answer of the pre hook; None if no server is asked, or if an optional one failed."""
-        found = None if self._skip.matches(pod.labels) else find_hook(self._servers(), call, Stage.PRE)
-        if found is None:
-            return None
-        try:
-            return await self._ask(found.server, found.rpc, request(found.rpc))
-        except HookFailed as error:
-            if found.server.is_required:
-                raise HookRejected(f"hook server err: {error}") from error
-            return None
-
-    async def _post(self, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
-        """Return the answer of the post hook; None if no server is asked, or if it failed."""
-        found = None if self._skip.matches(pod.labels) else find_hook(self._servers(), call, Stage.POST)
-        if found is None:
-            return None
-        try:
-            return await self._ask(found.server, found.rpc, request(found.rpc))
-        except HookFailed:
-            return None
-
-    async def _ask(self, server: HookServer, rpc: str, request: Message) -> Message:
-        policy = FAIL if server.is_required else IGNORE
-        try:
-            response = await self._hooks.ask(server.endpoint, rpc, request)
-        except HookFailed as error:
-            self._observe(rpc, policy, str(error))
-            raise
-        self._observe(rpc, policy, "")
-        return response
 
 
 def _read(kind: str, body: bytes) -> Message:

@@ -10,6 +10,8 @@ from koord_criproxy.domain.records import Store
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 2.0)
 
+_KNOWN = ("/runtime.v1.", "/docker/")
+
 
 class ProxyMetrics:
     """Prometheus metrics of the CRI proxy.
@@ -38,11 +40,12 @@ class ProxyMetrics:
         """Count one call.
 
         Args:
-            method: gRPC path. Only its last part becomes a label, and paths of unknown services count as `other`.
-            result: Name of the gRPC status.
+            method: gRPC path, or `/docker/` with the kind of request. Only its last part becomes a label, and paths of
+                unknown services count as `other`.
+            result: Name of the gRPC status, or the HTTP status.
             added_seconds: Time that the proxy and hooks added; 0 for a forwarded call.
         """
-        name = method.rpartition("/")[2] if method.startswith("/runtime.v1.") else "other"
+        name = method.rpartition("/")[2] if method.startswith(_KNOWN) else "other"
         self._calls.labels(name, result).inc()
         if added_seconds:
             self._seconds.labels(name).observe(added_seconds)

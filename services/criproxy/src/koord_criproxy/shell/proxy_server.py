@@ -7,7 +7,6 @@ Source: runtime spec, 5.2.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -19,11 +18,12 @@ from koordcore.service.telemetry.logging import logger
 
 from koord_criproxy.domain.calls import intercepted_call
 from koord_criproxy.shell.channels import OPTIONS
+from koord_criproxy.shell.dispatcher import HookRejected
 from koord_criproxy.shell.hook_client import REMAINING_SECONDS
-from koord_criproxy.shell.interceptor import HookRejected, Interceptor, RuntimeAnswer
+from koord_criproxy.shell.interceptor import Interceptor, RuntimeAnswer
+from koord_criproxy.shell.sockets import private_socket
 
 DRAIN_SECONDS: Final = 10.0
-SOCKET_MODE: Final = 0o660
 _log: Final = logger("criproxy")
 _OWN_METADATA: Final = ("user-agent", "content-type", "te", "grpc-accept-encoding", "grpc-encoding", "grpc-timeout")
 """Metadata that gRPC itself writes for each connection."""
@@ -67,17 +67,11 @@ class ProxyServer:
         Raises:
             OSError: The socket or its folder cannot be made.
         """
-        self._socket.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        self._socket.unlink(missing_ok=True)
         server = grpc.aio.server(options=OPTIONS)
         server.add_generic_rpc_handlers((_AnyMethod(self._serve),))
-        umask = os.umask(0o777 & ~SOCKET_MODE)
-        try:
+        with private_socket(self._socket):
             server.add_insecure_port(f"unix://{self._socket}")
             await server.start()
-        finally:
-            os.umask(umask)
-        self._socket.chmod(SOCKET_MODE)
         self._server = server
 
     async def stop(self) -> None:

@@ -1,0 +1,144 @@
+"""One side of an HTTP connection: h11 reads and writes the messages, and this module moves the bytes."""
+
+import asyncio
+import contextlib
+from typing import Any, Final, cast
+
+import h11
+from koordcore.values import codec
+
+LARGEST_HEAD: Final = 256 * 1024
+"""Largest head of a message in bytes."""
+CHUNK: Final = 64 * 1024
+BROKEN: Final = (ConnectionError, asyncio.IncompleteReadError, OSError)
+"""What a connection that has ended raises."""
+
+
+class Peer:
+    """A connection to a client or to dockerd.
+
+    Args:
+        reader: Reads from the connection.
+        writer: Writes to it.
+        role: `h11.SERVER` towards a client, `h11.CLIENT` towards dockerd.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, role: Any) -> None:
+        self.state = h11.Connection(role, max_incomplete_event_size=LARGEST_HEAD)
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether both sides have finished a request and its answer, so that another request may follow."""
+        return self.state.our_state is h11.DONE and self.state.their_state is h11.DONE
+
+    async def next_event(self) -> Any:
+        """Return the next event of h11: the head of a message, a part of its body, its end, or the end of all.
+
+        Raises:
+            RemoteProtocolError: The other side broke the rules of HTTP.
+        """
+        while True:
+            event = self.state.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self.state.receive_data(await self._reader.read(CHUNK))
+
+    async def send(self, *events: Any) -> None:
+        """Write events of h11. Wait while the other side does not read."""
+        for event in events:
+            data: bytes | None = cast("bytes | None", self.state.send(event))
+            if data:
+                self._writer.write(data)
+        await self._writer.drain()
+
+    async def send_raw_head(self, response: h11.Response) -> None:
+        """Write the head of an answer after which the connection is a stream of bytes, without a framing of its own."""
+        lines = [b"HTTP/1.1 %d %s" % (response.status_code, bytes(response.reason))]
+        lines += [key + b": " + value for key, value in response.headers.raw_items()]
+        self._writer.write(b"\r\n".join(lines) + b"\r\n\r\n")
+        await self._writer.drain()
+
+    async def read_response(self) -> h11.Response:
+        """Return the head of the answer to a request.
+
+        Raises:
+            RemoteProtocolError: The connection ended before.
+        """
+        while True:
+            event = await self.next_event()
+            if isinstance(event, h11.Response):
+                return event
+            if not isinstance(event, h11.InformationalResponse):
+                raise h11.RemoteProtocolError("the connection ended without an answer")
+
+    async def read_body(self, largest: int) -> bytes | None:
+        """Return the body of the current message; None if it has more than `largest` bytes.
+
+        Raises:
+            RemoteProtocolError: The connection ended within the body.
+        """
+        if self.state.they_are_waiting_for_100_continue:
+            await self.send(h11.InformationalResponse(status_code=100, headers=[]))
+        found = bytearray()
+        while True:
+            event = await self.next_event()
+            if isinstance(event, h11.EndOfMessage):
+                return bytes(found)
+            if not isinstance(event, h11.Data):
+                raise h11.RemoteProtocolError("the connection ended within a body")
+            found += event.data
+            if len(found) > largest:
+                return None
+
+    async def refuse(self, status: int, message: str, *, keep: bool = False) -> None:
+        """Answer with an error in dockerd's form.
+
+        Args:
+            status: HTTP status.
+            message: Text of the error.
+            keep: Whether the client may send another request.
+        """
+        body = codec.encode({"message": message})
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if not keep:
+            headers.append(("Connection", "close"))
+        if self.state.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            head = h11.Response(status_code=status, reason=b"", headers=headers)
+            await self.send(head, h11.Data(data=body), h11.EndOfMessage())
+
+    async def hangs_up(self) -> bool:
+        """Wait until the other side ends the connection (True) or sends more (False)."""
+        data = await self._reader.read(CHUNK)
+        self.state.receive_data(data)
+        return not data
+
+    async def join(self, other: "Peer") -> None:
+        """Copy bytes in both directions until both sides have ended. An end is passed on as an end."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._copy_to(other))
+            group.create_task(other._copy_to(self))
+
+    async def _copy_to(self, other: "Peer") -> None:
+        data, _ = self.state.trailing_data
+        with contextlib.suppress(*BROKEN):
+            while True:
+                if data:
+                    other._writer.write(data)
+                    await other._writer.drain()
+                data = await self._reader.read(CHUNK)
+                if not data:
+                    break
+            if other._writer.can_write_eof():
+                other._writer.write_eof()
+
+    def abandon(self) -> None:
+        """End the connection at once."""
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+        with contextlib.suppress(*BROKEN):
+            await self._writer.wait_closed()
