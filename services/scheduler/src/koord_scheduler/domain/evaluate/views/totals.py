@@ -13,6 +13,8 @@ _MOST_GROUPS: Final = 256
 _FEW_MOVES: Final = 16
 _NODES_A_MOVE: Final = 160
 """A search of the totals of so many nodes takes as long as one move in the rankings (measured)."""
+_SEARCHES_A_RANKING: Final = 16
+"""So many searches of all totals take as long as making the rankings (measured)."""
 
 
 class PartedRanking:
@@ -61,7 +63,7 @@ class Totals:
         self._single: Ranking | None = None  # the ranking of group 0
         self._parted: PartedRanking | None = None
         self._to_part: tuple[LabelColumn, int] | None = None
-        self._is_unsettled = True
+        self._searches = 0  # searches of all totals since many nodes changed between two looks
 
     def clear(self, groups: Groups) -> None:
         """Mark all nodes as infeasible, and start with new groups and the present capacity of the node columns."""
@@ -126,7 +128,7 @@ class Totals:
         """
         if changes > _FEW_MOVES and _NODES_A_MOVE * changes > len(self._nodes):
             self._rankings = self._single = None
-            self._is_unsettled = True
+            self._searches = 0
 
     def settle(self) -> None:
         """Compute again what the groups get. Called once after several changes."""
@@ -144,9 +146,10 @@ class Totals:
         nodes = self._nodes
         is_by_hand = len(self.groups.added) > _MOST_GROUPS and self.groups.present > _MOST_GROUPS
         if rankings is None or is_by_hand:
-            if self._is_unsettled or is_by_hand:
-                # Everything has just been judged anew; buckets are worth their making only if that does not go on.
-                self._is_unsettled = False
+            if self._searches < _SEARCHES_A_RANKING or is_by_hand:
+                # Rankings are made only after they would have paid off. With many classes of pods, looks with few and
+                # with many changes alternate, and each look with many changes drops the rankings.
+                self._searches += 1
                 self._rankings = self._single = None
                 return best_of(self._all(), nodes.name_hash, seed, count)
             rankings = self._rankings = rankings_by(self._group_of, self._fixed, nodes.name_hash, nodes.row_at)
@@ -179,7 +182,7 @@ class Totals:
 
     def _forget(self) -> None:
         self._rankings = self._single = None
-        self._is_unsettled = True
+        self._searches = 0
         self._parted = self._to_part = None
 
     def _recount(self, rows: Rows, sign: int) -> None:
