@@ -8,6 +8,7 @@ from importlib.metadata import version
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.bus.folds.foldable import Folded
 from koordcore.ports.leadership import Leadership
+from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
@@ -214,7 +215,7 @@ def assemble(
         view,
         runner.reached,
         slo_config=(names.slo_namespace, names.slo_name),
-        other_configs=((names.enhanced_namespace, names.enhanced_name),),
+        other_configs=((names.enhanced_namespace, names.enhanced_name), GPU_TEMPLATES),
         wrote=metrics.wrote,
         taken=queue_metrics.taken,
     )

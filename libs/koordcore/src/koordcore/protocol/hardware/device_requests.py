@@ -31,6 +31,8 @@ FPGA_TYPE: Final = "fpga"
 WHOLE: Final = 100
 """Percent of a whole device."""
 
+GPU_TEMPLATES: Final = ("koordinator-system", "gpu-shared-resource-templates")
+"""Default namespace and name of the ConfigMap with the templates of shared GPU resources."""
 WHOLE_CARDS: Final = frozenset({NVIDIA_GPU, AMD_GPU, DCU_GPU})
 """Names of vendors' device plugins: whole cards."""
 _PERCENTAGE_FORMS: Final = frozenset(

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.protocol import keys
 from koordcore.protocol.annotations.devices import (
     APPLY_FOR_ALL,
     DEVICE_LEVEL,
@@ -36,6 +35,7 @@ from koord_scheduler.domain.device.picking import (
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal, insufficient
 from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring, device_score
+from koord_scheduler.domain.device.templates import NO_TEMPLATE, Templates, equal_templates
 from koord_scheduler.domain.device.usage import DeviceUse
 
 MISSING_TREE: Final = "node(s) missing GPU Device Topology Tree"
@@ -43,9 +43,6 @@ SEVERAL_SHARED: Final = "node(s) Unsupported Multi-Shared GPU"
 NOT_IN_SCOPE: Final = "Insufficient Topology Scoped GPU Devices"
 INSUFFICIENT_GPUS: Final = "Insufficient GPU Devices"
 JOINT_VIOLATED: Final = "node(s) Device Joint-Allocate rules violation"
-_VENDOR: Final = keys.GPU_VENDOR
-_MODEL: Final = keys.GPU_MODEL
-NO_TEMPLATE: Final = "no matched GPU shared resource template"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +53,13 @@ class NodeDevices:
         inventory: The devices.
         use: What pods on the node hold of them.
         labels: Labels of the Node.
+        templates: Shared-resource templates for the node's cards.
     """
 
     inventory: Inventory
     use: DeviceUse
     labels: Mapping[str, str]
+    templates: Templates = field(default_factory=dict[str, Mapping[str, int]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +222,7 @@ def _gpus(
             answer = known_fits[id(left)] = is_fitting(by_minor[minor], left, per_card)
         return answer
 
-    if not request.is_shared and pod.templates is None:
+    if not request.is_shared:
         table, must_honor = partition_table(node.inventory, node.labels)
         if table is not None or must_honor or pod.partition is not None:
             able = [card.minor for card in candidates.cards if fits(card.minor)]
@@ -299,9 +298,10 @@ def template_of(node: NodeDevices, pod: PodDevices) -> str | None:
 
     Source: scheduler-fine-grained spec, 2.13.
     """
-    if pod.templates is None:
+    gpu = pod.gpu
+    if gpu is None or not pod.needs_template:
         return ""
-    names = pod.templates.get(f"{node.labels.get(_VENDOR, '')}-{node.labels.get(_MODEL, '')}", ())
+    names = equal_templates(node.templates, gpu)
     if not names:
         return None
     return names[0] if len(names) == 1 else ""

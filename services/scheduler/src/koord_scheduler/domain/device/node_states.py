@@ -23,6 +23,7 @@ from koord_scheduler.domain.device.inventory import Inventory, partition_table
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal, insufficient
 from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring
+from koord_scheduler.domain.device.templates import GpuTemplates
 from koord_scheduler.domain.device.usage import DeviceUse
 
 FITS: Final = 0
@@ -51,11 +52,13 @@ class NodeStates:
         inventories: Inventories,
         scoring: DeviceScoring = NO_SCORING,
         unsupported: frozenset[tuple[str, str]] = frozenset(),
+        templates: GpuTemplates | None = None,
     ) -> None:
         self._nodes = nodes
         self._inventories = inventories
         self.scoring = scoring
         self._unsupported = unsupported
+        self._templates = templates or GpuTemplates()
         self._uses: dict[int, DeviceUse] = {}
         self._devices: dict[int, NodeDevices] = {}
         self._labels: dict[int, Mapping[str, str]] = {}
@@ -98,6 +101,12 @@ class NodeStates:
         if row is not None and row in self._labels:
             self._refresh(row)
             self._nodes.load.record(row)
+
+    def templates_changed(self) -> None:
+        """Evaluate all nodes again, because other shared-resource templates are in force."""
+        for row in self._devices:
+            self._refresh(row)
+        self._nodes.judge_anew()
 
     def take(self, row: int, uid: str, devices: tuple[AllocatedDevice, ...]) -> None:
         """Count the devices that a pod holds on the node at position `row`."""
@@ -147,9 +156,11 @@ class NodeStates:
             use, known = DeviceUse(), Inventory(cards={}, by_minor={})
         else:
             use, known = self._use(row), inventory
-            self._devices[row] = NodeDevices(inventory=inventory, use=use, labels=labels)
+            templates = self._templates.of_node(labels)
+            self._devices[row] = NodeDevices(inventory=inventory, use=use, labels=labels, templates=templates)
             model = (labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, ""))
-            layout = (inventory.layout, model, labels.get(keys.GPU_PARTITION_POLICY, ""))
+            slices = tuple([(name, tuple(sorted(templates[name].items()))) for name in sorted(templates)])
+            layout = (inventory.layout, model, labels.get(keys.GPU_PARTITION_POLICY, ""), slices)
             self._layout_of[row] = self._layouts.setdefault(layout, len(self._layouts))
             self.has_tree[row] = bool(inventory.zones)
             self._honors[row] = partition_table(inventory, labels)[1] or inventory.is_well_planned

@@ -25,6 +25,8 @@ from koordcore.protocol.hardware.device_requests import (
 )
 from koordcore.values.invalid import InvalidInput
 
+from koord_scheduler.domain.device.templates import GpuTemplates
+
 _KEYS: Final = (keys.DEVICE_ALLOCATE_HINT, keys.DEVICE_JOINT_ALLOCATE, keys.GPU_PARTITION_SPEC)
 NO_HINT: Final = DeviceHint()
 
@@ -42,8 +44,7 @@ class PodDevices:
             about whole cards by the name of a vendor's device plugin.
         error: Why the pod cannot be scheduled at all; empty if it can.
         honors_pcie_level: Whether the exclusive policy PCIeLevel of a hint has an effect.
-        templates: Shared-resource templates with exactly these requests, by `<vendor>-<model>`; None: it needs no
-            template.
+        needs_template: Whether the GPU request must equal a shared-resource template of the node's cards.
     """
 
     __slots__ = (
@@ -55,9 +56,9 @@ class PodDevices:
         "joint",
         "key",
         "needs_device",
+        "needs_template",
         "partition",
         "requests",
-        "templates",
     )
 
     def __init__(
@@ -67,6 +68,7 @@ class PodDevices:
         labels: Mapping[str, str] | None = None,
         *,
         honors_pcie_level: bool = False,
+        templates: GpuTemplates | None = None,
     ) -> None:
         requested = tuple(sorted((name, amount) for name, amount in amounts.items() if name in DEVICE_NAMES))
         provider = (labels or {}).get(keys.GPU_ISOLATION_PROVIDER, "")
@@ -78,12 +80,13 @@ class PodDevices:
         self.joint: JointAllocation | None = None
         self.partition: GpuPartitionSpec | None = None
         self.isolation_provider = provider
-        self.templates: Mapping[str, tuple[str, ...]] | None = None
+        self.needs_template = False
         self.honors_pcie_level = honors_pcie_level
         self.error = ""
         try:
             requests = device_requests(amounts)
             self.requests = {type_: requests[type_] for type_ in sorted(requests)}
+            self.needs_template = templates is not None and templates.needed_by(self.gpu)
             self.hints = parse_device_hints(annotations)
             self.joint = self._joint(parse_joint_allocation(annotations))
             self.partition = parse_gpu_partition_spec(annotations)
@@ -124,7 +127,7 @@ class PodDevices:
         return (
             (self.joint is None or self.joint.required_scope == "")
             and self.partition is None
-            and self.templates is None
+            and not self.needs_template
             and not any(hint is not NO_HINT for hint in hints)
         )
 

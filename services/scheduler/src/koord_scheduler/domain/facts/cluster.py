@@ -4,8 +4,8 @@ The fold calls this module for each fact, and the fact is passed to everything t
 waiting pods are only collected here (`activate`, `QuotaManager.moves`), because the queue decides about these.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar, cast
 
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
@@ -59,6 +59,8 @@ from koord_scheduler.domain.reservation.owner_index import Group
 from koord_scheduler.domain.topology_hints.affinities import Affinities
 
 T = TypeVar("T", bound=Plugin)
+ConfigReader: TypeAlias = Callable[[Mapping[str, str]], list[str]]
+"""Takes the data of a ConfigMap, empty if it was deleted, and returns a sentence for each entry that it ignores."""
 DEFAULT_TOPOLOGY: Final = "default"
 NODE_TOPOLOGIES: Final = "noderesourcetopologies"
 RESERVATIONS: Final = PLURAL
@@ -149,6 +151,7 @@ class Cluster:
         self.has_concerned_all = False
         self.affinities = Affinities()
         self.devices = Inventories()
+        self._configs: dict[tuple[str, str], list[ConfigReader]] = {}
         self._shared: list[tuple[str, object, Plugin]] = []
         self._joined: list[Plugin] = []
         self.activate: dict[str, None] = {}
@@ -270,6 +273,23 @@ class Cluster:
     def drop_workload(self, workload: Workload) -> None:
         """Forget the selector of a deleted controller."""
         self.owners.put_controller(workload.kind, workload.metadata.namespace, workload.metadata.name, None)
+
+    def follow_config(self, namespace: str, name: str, read: ConfigReader) -> None:
+        """Register a function that reads a ConfigMap. The scheduler keeps only ConfigMaps that such functions read."""
+        self._configs.setdefault((namespace, name), []).append(read)
+
+    def put_config(self, namespace: str, name: str, data: Mapping[str, str]) -> bool:
+        """Pass the data of a ConfigMap to its readers. Return whether it has any.
+
+        Args:
+            namespace: Namespace of the ConfigMap.
+            name: Name of the ConfigMap.
+            data: Its data; empty if it was deleted.
+        """
+        readers = self._configs.get((namespace, name), ())
+        for read in readers:
+            self.warnings += [f"ConfigMap {namespace}/{name}: {problem}" for problem in read(data)]
+        return bool(readers)
 
     def put_object(self, plural: str, document: object) -> None:
         """Add or replace an API object.

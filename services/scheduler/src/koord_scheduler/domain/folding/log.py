@@ -47,6 +47,7 @@ _KINDS: Final = (
     "namespace",
     "workloadspec",
     "customspec",
+    "config",
     "eviction",
     "gang",
     "quota",

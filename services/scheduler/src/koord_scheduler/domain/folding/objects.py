@@ -4,7 +4,14 @@ from typing import Final
 
 from koordcore.events.envelope import Event, StoredEvent, name_from_token, namespaced_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
+from koordcore.events.objects.mirror import (
+    ConfigAccepted,
+    ConfigDeleted,
+    NamespaceDeleted,
+    NamespaceObserved,
+    WorkloadDeleted,
+    WorkloadObserved,
+)
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY, NODE_TOPOLOGIES, PLURALS, RESERVATIONS
@@ -13,7 +20,7 @@ from koord_scheduler.domain.folding.reservations import reservation_gone, reserv
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status import schedule_explanations as explained
 
-KINDS: Final = ("namespace", "workloadspec", "customspec")
+KINDS: Final = ("namespace", "workloadspec", "customspec", "config")
 _HARDWARE: Final = (NODE_TOPOLOGIES, "devices")
 
 
@@ -39,6 +46,11 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
             gone = state.mirror.workloads.pop(stored.ref.id, None)
             if gone is not None:
                 state.cluster.drop_workload(gone.object)
+        case ConfigAccepted():
+            if put_config(state, stored.ref.id, event):
+                state.hints.room_appeared_anywhere(stored.event_id)
+        case ConfigDeleted() if state.mirror.configs.pop(stored.ref.id, None) is not None:
+            state.cluster.put_config(event.namespace, event.name, {})
         case CustomObjectObserved() if plural_of(stored.ref.id) in PLURALS:
             put_object(state, stored.ref.id, event)
             if plural_of(stored.ref.id) == RESERVATIONS:
@@ -76,6 +88,21 @@ def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> No
     """Add or change a workload controller with this uid."""
     state.mirror.workloads[uid] = event
     state.cluster.put_workload(event.object)
+
+
+def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> bool:
+    """Add or change a ConfigMap if a plugin reads it. Return whether one does.
+
+    Args:
+        state: The scheduler's state.
+        ref_id: Aggregate id of the ConfigMap: namespace and name.
+        event: The event with the ConfigMap.
+    """
+    meta = event.object.metadata
+    if not state.cluster.put_config(meta.namespace, meta.name, event.object.data):
+        return False
+    state.mirror.configs[ref_id] = event
+    return True
 
 
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:

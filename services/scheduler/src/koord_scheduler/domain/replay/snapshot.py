@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import NamespaceObserved, WorkloadObserved
+from koordcore.events.objects.mirror import ConfigAccepted, NamespaceObserved, WorkloadObserved
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.pod import UnhealthyDevice
@@ -32,7 +32,7 @@ from koordcore.values.schema_digest import schema_digest
 from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.folding.log import fold_early
 from koord_scheduler.domain.folding.nodes import put_node
-from koord_scheduler.domain.folding.objects import put_namespace, put_object, put_workload
+from koord_scheduler.domain.folding.objects import put_config, put_namespace, put_object, put_workload
 from koord_scheduler.domain.folding.pods import describe, hold_bound
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
@@ -98,6 +98,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     policies: dict[str, NodePolicy]
     namespaces: list[NamespaceObserved]
     workloads: dict[str, WorkloadObserved]
+    configs: dict[str, ConfigAccepted]
     objects: dict[str, CustomObjectObserved]
     said_gangs: list[GangPhaseChanged]
     said_quotas: list[QuotaStatusComputed]
@@ -143,6 +144,7 @@ class Picture:
             "policies": mapping_pieces(dict(state.mirror.policies).items()),
             "namespaces": array_pieces(list(state.mirror.namespaces.values())),
             "workloads": mapping_pieces(dict(state.mirror.workloads).items()),
+            "configs": mapping_pieces(dict(state.mirror.configs).items()),
             "objects": mapping_pieces(dict(state.mirror.objects).items()),
             "said_gangs": array_pieces(
                 [state.status.published.gangs[gang_id] for gang_id in sorted(state.status.published.gangs)]
@@ -239,6 +241,8 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         put_namespace(state, namespace)
     for uid, workload in body.workloads.items():
         put_workload(state, uid, workload)
+    for ref_id, config in body.configs.items():
+        put_config(state, ref_id, config)
     state.mirror.policies.update(body.policies)
     for node in body.nodes:
         put_node(state, node)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import NamespaceObserved, WorkloadObserved
+from koordcore.events.objects.mirror import ConfigAccepted, NamespaceObserved, WorkloadObserved
 from koordcore.protocol.objects import Node
 
 from koord_scheduler.domain.nodes.policies import NodePolicy
@@ -20,6 +20,7 @@ class Mirror:
         objects: Aggregate id -> custom object.
         namespaces: Name -> namespace.
         workloads: Uid -> workload controller.
+        configs: Aggregate id -> ConfigMap, for those that a plugin reads.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
@@ -28,3 +29,4 @@ class Mirror:
     objects: dict[str, CustomObjectObserved] = field(default_factory=dict[str, CustomObjectObserved])
     namespaces: dict[str, NamespaceObserved] = field(default_factory=dict[str, NamespaceObserved])
     workloads: dict[str, WorkloadObserved] = field(default_factory=dict[str, WorkloadObserved])
+    configs: dict[str, ConfigAccepted] = field(default_factory=dict[str, ConfigAccepted])

@@ -7,6 +7,7 @@ Source:
 import re
 from typing import Annotated, Final, Literal
 
+from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.protocol.resource_names import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, HUAWEI_NPU_CORE, RDMA
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, field_validator
@@ -62,8 +63,8 @@ def _positive(value: float) -> float:
 class GpuTemplates(WireModel):
     """Which ConfigMap contains the templates of shared GPU resources, and for which resources templates are used."""
 
-    config_map_namespace: Text = "koordinator-system"
-    config_map_name: Text = "gpu-shared-resource-templates"
+    config_map_namespace: Text = GPU_TEMPLATES[0]
+    config_map_name: Text = GPU_TEMPLATES[1]
     matched_resources: tuple[Text, ...] = (HUAWEI_NPU_CORE,)
 
 

@@ -28,6 +28,7 @@ from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
+from koord_scheduler.domain.device.templates import NO_TEMPLATE, GpuTemplates
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.fragmentation.pods import TypicalPod, gpu_pod
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
@@ -90,7 +91,10 @@ class DeviceShare:
             strategy.type == "LeastAllocated",
         )
         unsupported = frozenset((each.vendor, each.model) for each in args.gpu_share_unsupported_models)
-        self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported)
+        listed = args.gpu_shared_resource_templates_config
+        self._templates = GpuTemplates(listed.matched_resources)
+        cluster.follow_config(listed.config_map_namespace, listed.config_map_name, self._read_templates)
+        self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported, self._templates)
         cluster.accounting.allocations.append(self)
         self._fragmentation = self._fragmentation_scores(args.gpu_fragmentation)
         self._learned = _learned_pods(args.gpu_fragmentation)
@@ -127,7 +131,11 @@ class DeviceShare:
         except InvalidInput:
             amounts = {}
         found = PodDevices(
-            amounts, pod.metadata.annotations, pod.metadata.labels, honors_pcie_level=self._honors_pcie_level
+            amounts,
+            pod.metadata.annotations,
+            pod.metadata.labels,
+            honors_pcie_level=self._honors_pcie_level,
+            templates=self._templates,
         )
         return found if found.requests or found.error else None
 
@@ -143,6 +151,11 @@ class DeviceShare:
     def drop_node(self, row: int) -> None:
         """See `NodeFollower.drop_node`."""
         self.states.drop_node(row)
+
+    def _read_templates(self, data: Mapping[str, str]) -> list[str]:
+        problems = self._templates.read(data)
+        self.states.templates_changed()
+        return problems
 
     def may_refuse(self, pod_class: PodClass) -> bool:
         """See `PodFollower.may_refuse`."""
@@ -172,9 +185,12 @@ class DeviceShare:
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`: refuse requests and hints that no node can satisfy."""
         asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
-        if asked is None or not asked.error:
+        if asked is None:
             return None
-        return Rejection(plugin=self.name, message=asked.error, key=asked.error)
+        error = asked.error
+        if asked.needs_template and asked.gpu is not None and not self._templates.has_one_for(asked.gpu):
+            error = NO_TEMPLATE
+        return Rejection(plugin=self.name, message=error, key=error) if error else None
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""
