@@ -1,0 +1,161 @@
+"""The NRI plugin against a runtime that speaks ttrpc: registration, events, answers, trouble."""
+
+import struct
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from koord_agent.domain.nri.adjusting import BindMount, ContainerValues, DeviceNode
+from koord_agent.domain.nri.objects import NriContainer, NriPod, envs_of
+from koord_agent.shell.nri.messages import nri_messages
+from koord_agent.shell.nri.plugin import NriSettings
+from support.agent.cri import message
+from support.agent.nri import NriRuntime, RecordingHooks, fields_of, running_plugin
+from support.until import until_blocking
+
+POD = message(
+    (1, "s1"), (2, "web"), (3, "uid-1"), (4, "default"), (5, message((1, "koordinator.sh/qosClass"), (2, "LSR"))),
+    (8, message((3, "/kubepods/poduid-1"))),
+)  # fmt: skip
+RESOURCES = message(
+    (2, message((1, message((1, 1024))), (2, message((1, 100_000))))), (1, message((1, message((1, 99)))))
+)
+CONTAINER = message((1, "c1"), (2, "s1"), (3, "main"), (8, "A=1"), (8, "EMPTY="), (11, message((3, RESOURCES))))
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Generator[NriRuntime]:
+    found = NriRuntime(tmp_path / "nri.sock")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> NriSettings:
+    return NriSettings(socket=tmp_path / "nri.sock", connect_seconds=30.0, backoff_seconds=0.01)
+
+
+def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings: NriSettings) -> None:
+    hooks = RecordingHooks()
+    hooks.values = ContainerValues(
+        cpuset="0-3",
+        cfs_quota_us=-1,
+        cpu_shares=2,
+        memory_limit_bytes=4096,
+        resctrl_closid="koordlet-uid-1",
+        envs={"GPU": "7"},
+        mounts=(BindMount(destination="/in", source="/out", options=("rbind",)),),
+        devices=(DeviceNode(path="/dev/x", type="c", major=10, minor=58, file_mode=0o666),),
+    )
+    with running_plugin(settings, hooks) as plugin:
+        assert runtime.accept() == ("koordlet_nri", "00")
+        assert runtime.start_up() == 141
+        until_blocking(lambda: plugin.is_connected, "the plugin is connected")
+        request = message((1, POD), (2, CONTAINER))
+        created = nri_messages()["CreateContainerResponse"].FromString(runtime.call("CreateContainer", request))
+        updated = nri_messages()["UpdateContainerResponse"].FromString(
+            runtime.call("UpdateContainer", message((1, POD), (2, CONTAINER), (3, RESOURCES)), chunk=7)
+        )
+        for event in (1, 2, 4, 99):
+            assert runtime.call("StateChange", message((1, event), (2, POD))) == b""
+    resources = created.adjust.linux.resources
+    assert (resources.cpu.shares.value, resources.cpu.quota.value, resources.cpu.cpus) == (2, -1, "0-3")
+    assert (resources.memory.limit.value, resources.rdt_class.value) == (4096, "koordlet-uid-1")
+    assert [(each.key, each.value) for each in created.adjust.env] == [("GPU", "7")]
+    (mount,), (device,) = created.adjust.mounts, created.adjust.linux.devices
+    assert (mount.source, mount.destination, list(mount.options)) == ("/out", "/in", ["rbind"])
+    assert (device.path, device.major, device.minor, device.file_mode.value) == ("/dev/x", 10, 58, 0o666)
+    (update,) = updated.update
+    assert (update.container_id, update.linux.resources.cpu.quota.value) == ("c1", -1)
+    assert hooks.called() == ["create_container", "update_container", "run_pod_sandbox"]
+    _, pod, container = hooks.calls[0]
+    assert pod == NriPod(
+        id="s1",
+        name="web",
+        uid="uid-1",
+        namespace="default",
+        labels={"koordinator.sh/qosClass": "LSR"},
+        cgroup_parent="/kubepods/poduid-1",
+    )
+    assert container == NriContainer(
+        id="c1", name="main", envs={"A": "1"}, cpu_shares=1024, cpu_quota=100_000, memory_limit_bytes=99
+    )
+
+
+def test_nothing_computed_is_an_empty_answer(runtime: NriRuntime, settings: NriSettings) -> None:
+    with running_plugin(settings, RecordingHooks()):
+        runtime.accept()
+        runtime.start_up()
+        assert fields_of(runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))).get(1, b"") == b""
+        assert runtime.call("UpdateContainer", message((1, POD), (2, CONTAINER))) == b""
+
+
+def test_the_runtime_chooses_the_events(runtime: NriRuntime, settings: NriSettings) -> None:
+    hooks = RecordingHooks()
+    with running_plugin(settings, hooks):
+        runtime.accept()
+        assert runtime.start_up("events: ['runpodsandbox, RemovePodSandbox']", more=True) == 5
+        runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
+        runtime.call("StateChange", message((1, 3), (2, POD)))
+        assert hooks.called() == ["remove_pod_sandbox"]
+        for config in ("events: [Foo]", "events: 5", "- a", "{"):
+            with pytest.raises(RuntimeError, match=r"^3: Configure: "):
+                runtime.call("Configure", message((1, config)))
+
+
+def test_the_error_of_a_required_hook_goes_to_the_runtime(runtime: NriRuntime, settings: NriSettings) -> None:
+    hooks = RecordingHooks()
+    hooks.error = "BatchResource: refused"
+    with running_plugin(settings, hooks):
+        runtime.accept()
+        runtime.start_up()
+        with pytest.raises(RuntimeError, match="2: BatchResource: refused"):
+            runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
+
+
+def test_methods_of_newer_runtimes_are_not_implemented(runtime: NriRuntime, settings: NriSettings) -> None:
+    with running_plugin(settings, RecordingHooks()):
+        runtime.accept()
+        runtime.start_up()
+        with pytest.raises(RuntimeError, match="12: "):
+            runtime.call("RunPodSandbox", message((2, POD)))
+        assert runtime.call("Shutdown", b"") == b""
+
+
+def test_the_plugin_registers_again_after_the_runtime_hung_up_or_refused_it(
+    runtime: NriRuntime, settings: NriSettings
+) -> None:
+    with running_plugin(settings, RecordingHooks()) as plugin:
+        runtime.accept(refuse="no room")
+        for _ in range(2):
+            runtime.accept()
+            runtime.start_up()
+            until_blocking(lambda: plugin.is_connected, "the plugin is connected")
+            runtime.hang_up()
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        struct.pack(">II", 1, 1 << 30),
+        struct.pack(">II", 1, 10) + struct.pack(">IIBB", 1 << 30, 1, 1, 0),
+        struct.pack(">II", 1, 12) + struct.pack(">IIBB", 2, 1, 1, 0) + b"\xff\xff",
+    ],
+)
+def test_a_broken_connection_is_replaced(runtime: NriRuntime, settings: NriSettings, junk: bytes) -> None:
+    with running_plugin(settings, RecordingHooks()):
+        runtime.accept()
+        runtime.start_up()
+        runtime.send(junk)
+        assert runtime.is_dropped()
+        runtime.accept()
+        assert runtime.start_up() == 141
+
+
+def test_a_plugin_without_a_runtime_starts_and_stops(tmp_path: Path) -> None:
+    with running_plugin(NriSettings(socket=tmp_path / "none.sock"), RecordingHooks()) as plugin:
+        assert not plugin.is_connected
+
+
+def test_environment_lines_need_a_name_and_a_value() -> None:
+    assert envs_of(["A=1", "B=x=y", "C=", "=d", "E"]) == {"A": "1", "B": "x=y"}
