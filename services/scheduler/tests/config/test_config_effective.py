@@ -13,9 +13,9 @@ from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue, KnownPlugin, with_installed
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
-from koord_scheduler.domain.config.problems import InvalidConfiguration
-from koord_scheduler.domain.config.wire import Positive, WireModel
 from koord_scheduler.domain.framework.points import Point
+from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.component_config.wire import Positive, WireModel
 from koordcore.values.invalid import InvalidInput
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

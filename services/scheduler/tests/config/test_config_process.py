@@ -8,9 +8,9 @@ import yaml
 from koord_scheduler.configuration import installed_plugins, known_plugins, load_configuration
 from koord_scheduler.domain.config.effective import IDLE_ARGUMENTS, NOT_ACTED_ON
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
-from koord_scheduler.domain.config.spelling import wire_name
 from koord_scheduler.domain.framework.points import Point
 from koord_scheduler.settings import SchedulerSettings
+from koordcore.protocol.component_config.spelling import wire_name
 from koordcore.service.configuration.settings import InvalidSettings
 from koordcore.values.invalid import InvalidInput
 from koordctl.__main__ import run

@@ -1,1 +1,5 @@
-"""Arguments of plugins: how they are decoded, and those that several plugins have."""
+"""Arguments of plugins as users write them: those that several plugins have, and those of each native plugin.
+
+The models check types. Each module has a function that checks values; when it is called depends on the plugin
+(descheduler spec, 3.3).
+"""

@@ -1,61 +1,119 @@
-"""Arguments that several plugins have: namespaces, label selectors, lists of pod selectors.
+"""Arguments that several plugins have: namespaces, label selectors, lists of pod selectors, a priority threshold.
 
 Source:
     descheduler spec, 1.7
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
-import msgspec
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement
+from koordcore.protocol.component_config.wire import Text, WireModel, read
+from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement, without_nulls
 from koordcore.protocol.selectors import EVERYTHING, Selector, compile_selector
 from koordcore.values.invalid import InvalidInput
+from pydantic import StrictInt
 
-from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.domain.view.pods import SYSTEM_CRITICAL, PodView
+
+M = TypeVar("M", bound=WireModel)
 
 
-class Namespaces(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+def native_args(raw: Mapping[str, object], kind: type[M]) -> M:
+    """Return the arguments of a native plugin, with defaults. `null` counts as absent, an unknown field is an error.
+
+    Raises:
+        InvalidConfiguration: Fields are unknown or have wrong types; it has all problems with their paths.
+
+    Source:
+        descheduler spec, 3.2 (1)
+    """
+    return read(kind, without_nulls(raw), "")
+
+
+def upstream_args(raw: Mapping[str, object], kind: type[M]) -> M:
+    """Return the arguments of an upstream plugin, with defaults. `null` counts as absent, unknown fields are ignored.
+
+    Raises:
+        InvalidConfiguration: Fields have wrong types; it has all problems with their paths.
+
+    Source:
+        descheduler spec, 3.2 (4)
+    """
+    return read(kind, without_nulls(raw), "", only_known=False)
+
+
+class Namespaces(WireModel):
     """Namespaces to include or to exclude; at most one list is not empty. Without both, all namespaces pass."""
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    include: tuple[Text, ...] = ()
+    exclude: tuple[Text, ...] = ()
 
     def passes(self, namespace: str) -> bool:
         """Return whether pods of a namespace are considered."""
         return namespace in self.include if self.include else namespace not in self.exclude
 
 
-class StrictNamespaces(Namespaces, frozen=True, forbid_unknown_fields=True):
-    """`Namespaces` in the arguments of a native plugin: unknown fields are errors."""
+class Requirement(WireModel):
+    """A condition of a label selector: key, operator and values."""
+
+    key: Text
+    operator: Text
+    values: tuple[Text, ...] = ()
 
 
-class StrictRequirement(LabelSelectorRequirement, forbid_unknown_fields=True):
-    """A condition of a label selector in the arguments of a native plugin: unknown fields are errors."""
+class LabelSelectorArgs(WireModel):
+    """A label selector in arguments: `match_labels` and `match_expressions` must all match."""
 
-
-class StrictLabelSelector(KubeStruct, forbid_unknown_fields=True):
-    """A label selector in the arguments of a native plugin: unknown fields are errors."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: list[StrictRequirement] = []
+    match_labels: Mapping[Text, Text] = {}
+    match_expressions: tuple[Requirement, ...] = ()
 
     def compiled(self) -> Selector:
         """Return the selector in the form that can match labels.
 
         Raises:
-            InvalidInput: The selector is invalid.
+            InvalidInput: The selector is invalid. The error has the path inside the selector.
         """
-        return compile_selector(
-            LabelSelector(match_labels=self.match_labels, match_expressions=[*self.match_expressions])
-        )
+        expressions = [
+            LabelSelectorRequirement(key=each.key, operator=each.operator, values=[*each.values])
+            for each in self.match_expressions
+        ]
+        return compile_selector(LabelSelector(match_labels=dict(self.match_labels), match_expressions=expressions))
 
 
-class PodSelector(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PodSelector(WireModel):
     """A named label selector for pods; without `selector` it is ignored."""
 
-    name: str = ""
-    selector: StrictLabelSelector | None = None
+    name: Text = ""
+    selector: LabelSelectorArgs | None = None
+
+
+class PriorityThreshold(WireModel):
+    """Priority value from which on pods are not evicted, as a value or as the name of a PriorityClass."""
+
+    value: StrictInt | None = None
+    name: Text = ""
+
+    def resolved(self, priority_classes: Mapping[str, int]) -> int | None:
+        """Return the threshold as a value; None if neither value nor name is given.
+
+        Args:
+            priority_classes: Name of a PriorityClass -> its value.
+
+        Raises:
+            InvalidInput: There is no such PriorityClass, or the value exceeds that of critical pods.
+
+        Source:
+            descheduler spec, 6.1
+        """
+        value, path = self.value, "priorityThreshold.value"
+        if value is None and self.name:
+            path = "priorityThreshold.name"
+            if self.name not in priority_classes:
+                raise InvalidInput("the name of a PriorityClass", self.name, path)
+            value = priority_classes[self.name]
+        if value is not None and value > SYSTEM_CRITICAL:
+            raise InvalidInput(f"at most {SYSTEM_CRITICAL}", value, path)
+        return value
 
 
 def check_namespaces(namespaces: Namespaces | None, path: str) -> Iterator[InvalidInput]:
@@ -64,24 +122,28 @@ def check_namespaces(namespaces: Namespaces | None, path: str) -> Iterator[Inval
         yield InvalidInput("either include or exclude, not both", list(namespaces.include), f"{path}.include")
 
 
-def check_selector(selector: LabelSelector | StrictLabelSelector | None, path: str) -> Iterator[InvalidInput]:
+def check_selector(selector: LabelSelectorArgs | None, path: str) -> Iterator[InvalidInput]:
     """Yield an error if a label selector is invalid."""
     if selector is not None:
         try:
-            selector_or_all(selector)
+            selector.compiled()
         except InvalidInput as error:
             yield error.at(path)
 
 
-def selector_or_all(selector: LabelSelector | StrictLabelSelector | None) -> Selector:
+def check_pod_selectors(selectors: tuple[PodSelector, ...], path: str) -> Iterator[InvalidInput]:
+    """Yield an error for each entry whose selector is invalid."""
+    for index, each in enumerate(selectors):
+        yield from check_selector(each.selector, f"{path}[{index}].selector")
+
+
+def selector_or_all(selector: LabelSelectorArgs | None) -> Selector:
     """Return a label selector in the form that can match labels; without one it matches everything.
 
     Raises:
         InvalidInput: The selector is invalid.
     """
-    if selector is None:
-        return EVERYTHING
-    return selector.compiled() if isinstance(selector, StrictLabelSelector) else compile_selector(selector)
+    return EVERYTHING if selector is None else selector.compiled()
 
 
 class PodScope:
@@ -104,7 +166,7 @@ class PodScope:
     def __init__(
         self,
         namespaces: Namespaces | None = None,
-        selector: LabelSelector | StrictLabelSelector | None = None,
+        selector: LabelSelectorArgs | None = None,
         any_of: tuple[PodSelector, ...] = (),
     ) -> None:
         self._namespaces = namespaces if namespaces is not None and (namespaces.include or namespaces.exclude) else None

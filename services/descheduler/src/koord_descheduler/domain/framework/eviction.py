@@ -8,10 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
+
+EVICTED: Final = "evicted_in_this_round"
+"""Code of the reason why a pod that the round already evicts is refused."""
 
 
 class Result(StrEnum):
@@ -100,6 +104,7 @@ class Attempt:
         profile: Name of the profile.
         plugin: Name of the plugin that asked.
         reason: Reason of the plugin.
+        evictor: Name of the evict plugin.
         result: How it ended.
     """
 
@@ -107,6 +112,7 @@ class Attempt:
     profile: str
     plugin: str
     reason: str
+    evictor: str
     result: Result
 
 
@@ -122,6 +128,7 @@ class EvictionPath:
         limiter: Budgets of the round.
         is_dry_run: Whether evictions are counted and not carried out.
         attempts: Requests of this round, in order.
+        evicted: Uids of the pods that this round evicts, in all profiles. No plugin gets one of them again.
 
     Source:
         descheduler spec, 5.1, 5.4
@@ -134,9 +141,12 @@ class EvictionPath:
     limiter: EvictionLimiter
     is_dry_run: bool = False
     attempts: list[Attempt] = field(default_factory=list[Attempt])
+    evicted: set[str] = field(default_factory=set[str])
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:
         """Return the codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""
+        if pod.uid in self.evicted:
+            return (EVICTED,)
         if len(self.filters) == 1:
             return self.filters[0].refusals(pod, self.cluster)
         return tuple(code for plugin in self.filters for code in plugin.refusals(pod, self.cluster))
@@ -158,8 +168,17 @@ class EvictionPath:
             else:
                 done = self.evict_plugin.evict(pod, reason, plugin, self.cluster)
                 result = Result.SUCCESS if done else Result.ERROR
-        self.attempts.append(Attempt(pod=pod, profile=self.profile, plugin=plugin, reason=reason, result=result))
+        attempt = Attempt(
+            pod=pod,
+            profile=self.profile,
+            plugin=plugin,
+            reason=reason,
+            evictor=self.evict_plugin.name,
+            result=result,
+        )
+        self.attempts.append(attempt)
         is_done = result in (Result.SUCCESS, Result.DRY_RUN)
         if is_done:
             self.limiter.count(pod.node, pod.namespace)
+            self.evicted.add(pod.uid)
         return is_done

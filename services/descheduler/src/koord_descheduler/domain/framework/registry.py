@@ -20,11 +20,15 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class SharedState:
-    """State that plugins keep between rounds, one value per type.
+    """What plugins share: state that they keep between rounds, one value per type, and values from the start.
 
-    The service restores it from the log before the first round. All profiles share it.
+    The service restores the state from the log before the first round. All profiles share it.
+
+    Attributes:
+        priority_classes: Name of a PriorityClass -> its value, at start.
     """
 
+    priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
     _values: dict[type[Any], Any] = field(default_factory=dict[type[Any], Any])
 
     def of(self, kind: type[T]) -> T:

@@ -122,6 +122,7 @@ def run_round(
     selected = round_nodes(cluster, nodes)
     limiter.reset()
     outcome = RoundOutcome()
+    evicted: set[str] = set()
 
     def run(profile: Profile, plugins: Iterable[tuple[Plugin, Callable[[PluginRun], None]]]) -> None:
         path = EvictionPath(
@@ -132,6 +133,7 @@ def run_round(
             limiter=limiter,
             is_dry_run=is_dry_run,
             attempts=outcome.attempts,
+            evicted=evicted,
         )
         own_nodes = profile_nodes(selected, profile.nodes)
         for plugin, call in plugins:

@@ -7,11 +7,7 @@ Source:
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast
 
-from koordcore.protocol.manifests.documents import read_documents
-from koordcore.values.invalid import InvalidInput
-from pydantic import AfterValidator, StrictFloat, StrictInt, ValidationInfo, field_validator
-
-from koord_scheduler.domain.config.wire import (
+from koordcore.protocol.component_config.wire import (
     INT32_MAX,
     Bool,
     Duration,
@@ -22,6 +18,10 @@ from koord_scheduler.domain.config.wire import (
     WireModel,
     within,
 )
+from koordcore.protocol.manifests.documents import read_documents
+from koordcore.values.invalid import InvalidInput
+from pydantic import AfterValidator, StrictFloat, StrictInt, ValidationInfo, field_validator
+
 from koord_scheduler.domain.framework.points import Point
 
 GROUP: Final = "kubescheduler.config.k8s.io"

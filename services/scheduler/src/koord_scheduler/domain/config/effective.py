@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
+from koordcore.protocol.component_config.problems import InvalidConfiguration, refuse
+from koordcore.protocol.component_config.spelling import wire_name
+from koordcore.protocol.component_config.wire import WireModel, read
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue
@@ -20,9 +23,6 @@ from koord_scheduler.domain.config.document import (
 )
 from koord_scheduler.domain.config.merging import merge_plugins, misplaced, no_such_plugin
 from koord_scheduler.domain.config.parts import named_arguments, named_plugins, written_profiles
-from koord_scheduler.domain.config.problems import InvalidConfiguration, refuse
-from koord_scheduler.domain.config.spelling import wire_name
-from koord_scheduler.domain.config.wire import WireModel, read
 from koord_scheduler.domain.framework.points import Point
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"

@@ -7,19 +7,27 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.protocol.objects import LabelSelector, Taint
+from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.protocol.objects import Taint
 from koordcore.protocol.placement.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, is_tolerated
 from koordcore.values.invalid import InvalidInput
+from pydantic import StrictBool
 
-from koord_descheduler.domain.arguments.common import Namespaces, PodScope, check_namespaces, check_selector
-from koord_descheduler.domain.arguments.decoding import UpstreamArgs, decoded
+from koord_descheduler.domain.arguments.common import (
+    LabelSelectorArgs,
+    Namespaces,
+    PodScope,
+    check_namespaces,
+    check_selector,
+    upstream_args,
+)
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
 
 NAME: Final = "RemovePodsViolatingNodeTaints"
 
 
-class RemovePodsViolatingNodeTaintsArgs(UpstreamArgs, frozen=True):
+class RemovePodsViolatingNodeTaintsArgs(WireModel):
     """Arguments of RemovePodsViolatingNodeTaints.
 
     Attributes:
@@ -31,10 +39,10 @@ class RemovePodsViolatingNodeTaintsArgs(UpstreamArgs, frozen=True):
     """
 
     namespaces: Namespaces | None = None
-    label_selector: LabelSelector | None = None
-    include_prefer_no_schedule: bool = False
-    excluded_taints: tuple[str, ...] = ()
-    included_taints: tuple[str, ...] | None = None
+    label_selector: LabelSelectorArgs | None = None
+    include_prefer_no_schedule: StrictBool = False
+    excluded_taints: tuple[Text, ...] = ()
+    included_taints: tuple[Text, ...] | None = None
 
 
 def check(args: RemovePodsViolatingNodeTaintsArgs) -> Iterator[InvalidInput]:
@@ -82,7 +90,7 @@ def _is_listed(taint: Taint, entries: tuple[str, ...]) -> bool:
 KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
-    decode=lambda raw: decoded(raw, RemovePodsViolatingNodeTaintsArgs),
+    decode=lambda raw: upstream_args(raw, RemovePodsViolatingNodeTaintsArgs),
     check=check,
     make=lambda args, _: RemovePodsViolatingNodeTaints(args),
 )

@@ -7,13 +7,22 @@ Source:
 import re
 from typing import Annotated, Final, Literal
 
+from koordcore.protocol.component_config.wire import (
+    Bool,
+    Duration,
+    NotNegative,
+    Percent,
+    Positive,
+    Text,
+    WireModel,
+    within,
+)
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.protocol.resource_names import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, HUAWEI_NPU_CORE, RDMA
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, field_validator
 
 from koord_scheduler.domain.config.args.kubernetes import CPU_AND_MEMORY, ScoredResources, WeightedResource
-from koord_scheduler.domain.config.wire import Bool, Duration, NotNegative, Percent, Positive, Text, WireModel, within
 
 Allocation = Literal["LeastAllocated", "MostAllocated"]
 

@@ -7,10 +7,7 @@ Source:
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from koordcore.protocol.resource_names import CPU, MEMORY
-from koordcore.values.quantity import Quantity, of_value
-
-from koord_scheduler.domain.config.wire import (
+from koordcore.protocol.component_config.wire import (
     INT64_MAX,
     Bool,
     Duration,
@@ -20,6 +17,8 @@ from koord_scheduler.domain.config.wire import (
     Weight,
     WireModel,
 )
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.quantity import Quantity, of_value
 
 
 class CoschedulingArgs(WireModel):

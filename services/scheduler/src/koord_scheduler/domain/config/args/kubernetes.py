@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.resource_names import CPU, MEMORY
-from koordcore.values.invalid import InvalidInput
-from pydantic import AfterValidator, ValidationInfo, field_validator
-
-from koord_scheduler.domain.config.wire import (
+from koordcore.protocol.component_config.wire import (
     AddedNodeAffinity,
     Bool,
     DefaultConstraint,
@@ -23,6 +19,9 @@ from koord_scheduler.domain.config.wire import (
     Weight,
     WireModel,
 )
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.invalid import InvalidInput
+from pydantic import AfterValidator, ValidationInfo, field_validator
 
 
 class WeightedResource(WireModel):

@@ -3,11 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.resource_names import CPU, MEMORY
-from koordcore.values.invalid import InvalidInput
-from pydantic import AfterValidator, ValidationInfo, field_validator
-
-from koord_scheduler.domain.config.wire import (
+from koordcore.protocol.component_config.wire import (
     Bool,
     Duration,
     NotNegative,
@@ -18,6 +14,9 @@ from koord_scheduler.domain.config.wire import (
     Weights,
     WireModel,
 )
+from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.invalid import InvalidInput
+from pydantic import AfterValidator, ValidationInfo, field_validator
 
 AggregationType = Literal["", "avg", "p50", "p90", "p95", "p99"]
 

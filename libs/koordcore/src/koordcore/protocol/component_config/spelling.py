@@ -10,6 +10,11 @@ _SPELLED: Final = {
     "default_cpu_bind_policy": "defaultCPUBindPolicy",
     "disable_device_numa_topology_alignment": "disableDeviceNUMATopologyAlignment",
     "enable_pcie_level_exclusive": "enablePCIeLevelExclusive",
+    "evict_qps": "evictQPS",
+    "default_job_ttl": "defaultJobTTL",
+    "ignore_pods_without_pdb": "ignorePodsWithoutPDB",
+    "pods_with_pvc": "PodsWithPVC",
+    "reserved_cpus": "reservedCPUs",
 }
 
 

@@ -8,11 +8,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
-from koordcore.protocol.objects import NodeAffinity, TopologySpreadConstraint, object_from_json
-from koordcore.values import codec
-from koordcore.values.duration import NANOS_PER_SECOND, format_duration, parse_duration
-from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import Quantity, quantity_from_json
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -26,8 +21,13 @@ from pydantic import (
     ValidationInfo,
 )
 
-from koord_scheduler.domain.config.problems import InvalidConfiguration, problems_of
-from koord_scheduler.domain.config.spelling import wire_name
+from koordcore.protocol.component_config.problems import InvalidConfiguration, problems_of
+from koordcore.protocol.component_config.spelling import wire_name
+from koordcore.protocol.objects import NodeAffinity, TopologySpreadConstraint, object_from_json
+from koordcore.values import codec
+from koordcore.values.duration import NANOS_PER_SECOND, format_duration, parse_duration
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import Quantity, quantity_from_json
 
 _ANY_NUMBER: Final = "any number"
 INT32_MAX: Final = (1 << 31) - 1
@@ -55,7 +55,7 @@ class WireModel(BaseModel):
 M = TypeVar("M", bound=WireModel)
 
 
-def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
+def read(kind: type[M], raw: object, path: str, *, in_range: bool = True, only_known: bool = True) -> M:
     """Validate decoded JSON as a model.
 
     Args:
@@ -63,12 +63,19 @@ def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
         raw: The decoded JSON. It must not contain null.
         path: Path that is put before the paths of problems.
         in_range: If False, numbers may be outside of the allowed range; only types are checked and defaults filled in.
+        only_known: If False, unknown fields are ignored at every level.
 
     Raises:
         InvalidConfiguration: The value has problems.
     """
     try:
-        return kind.model_validate(raw, by_alias=True, by_name=False, context=None if in_range else _ANY_NUMBER)
+        return kind.model_validate(
+            raw,
+            by_alias=True,
+            by_name=False,
+            context=None if in_range else _ANY_NUMBER,
+            extra="forbid" if only_known else "ignore",
+        )
     except ValidationError as error:
         raise InvalidConfiguration(problems_of(error, path)) from error
 

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from koordcore.values.invalid import InvalidInput
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from koord_scheduler.domain.config.spelling import wire_name
+from koordcore.protocol.component_config.spelling import wire_name
+from koordcore.values.invalid import InvalidInput
 
 
 class InvalidConfiguration(InvalidInput):

@@ -1,0 +1,1 @@
+"""Configuration files of components in Kubernetes' style: models of documents, and all problems of one at once."""

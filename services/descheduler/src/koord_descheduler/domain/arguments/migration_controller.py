@@ -1,0 +1,190 @@
+"""Arguments of the MigrationController, and of the rules about which pods it may evict.
+
+Source:
+    descheduler spec, 7.1
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Final
+
+from koordcore.protocol.component_config.wire import Duration, Text, WireModel
+from koordcore.values.invalid import InvalidInput
+from pydantic import PlainSerializer, StrictBool, StrictFloat, StrictInt
+
+from koord_descheduler.domain.arguments.common import (
+    LabelSelectorArgs,
+    Namespaces,
+    PriorityThreshold,
+    check_namespaces,
+    check_selector,
+)
+from koord_descheduler.domain.arguments.selector_text import parse_selector_text
+from koord_descheduler.domain.arguments.workload_limit import percentage
+
+
+class Gate(StrEnum):
+    """Checks that `skipEvictionGates` can switch off."""
+
+    MAX_UNAVAILABLE_PER_WORKLOAD = "MaxUnavailablePerWorkload"
+    MAX_MIGRATING_PER_WORKLOAD = "MaxMigratingPerWorkload"
+    MAX_MIGRATING_PER_NODE = "MaxMigratingPerNode"
+    MAX_MIGRATING_PER_NAMESPACE = "MaxMigratingPerNamespace"
+    MAX_MIGRATING_GLOBALLY = "MaxMigratingGlobally"
+    EXPECTED_REPLICAS = "ExpectedReplicas"
+    PVC = "PVC"
+    BARE_PODS = "BarePods"
+    LOCAL_STORAGE = "LocalStorage"
+    SYSTEM_CRITICAL = "SystemCritical"
+    PRIORITY_THRESHOLD = "PriorityThreshold"
+    LABEL_SELECTOR = "LabelSelector"
+    NAMESPACES = "Namespaces"
+    NODE_FIT = "NodeFit"
+
+
+RESERVATION_FIRST: Final = "ReservationFirst"
+EVICT_DIRECTLY: Final = "EvictDirectly"
+EVICTION: Final = "Eviction"
+DELETE: Final = "Delete"
+SOFT_EVICTION: Final = "SoftEviction"
+WORKLOAD: Final = "workload"
+NAMESPACE: Final = "namespace"
+
+Amount = Annotated[StrictInt | Text, PlainSerializer(lambda value: value)]
+"""A number of pods, or a percentage of the replicas as text."""
+
+
+class ObjectLimiter(WireModel):
+    """Limits evictions per workload or namespace over time.
+
+    Attributes:
+        duration: Seconds in which `max_migrating` pods may be evicted; 0 switches the limiter off.
+        max_migrating: Number or percentage of pods; None: the limit per workload of the controller.
+        burst: Largest number of evictions at once; 0 stands for 1.
+    """
+
+    duration: Duration = 0.0
+    max_migrating: Amount | None = None
+    burst: StrictInt = 0
+
+
+class ArbitrationArgs(WireModel):
+    """Arbitration: whether jobs wait for it, and the seconds between two passes."""
+
+    enabled: StrictBool = True
+    interval: Duration = 0.5
+
+
+class MigrationControllerArgs(WireModel):
+    """Arguments of the MigrationController. Times are in seconds.
+
+    Attributes:
+        skip_eviction_gates: Checks that are switched off, see `Gate`.
+        max_migrating_globally: Largest number of pods in migration; None or 0: no limit. The others alike.
+        max_migrating_per_workload: Number or percentage; None: a default that depends on the replicas.
+        evict_qps: Evictions per second of the process, as a number or as text.
+        default_job_ttl: Seconds after which a job is given up; 0: never.
+    """
+
+    dry_run: StrictBool = False
+    max_concurrent_reconciles: StrictInt = 1
+    evict_failed_bare_pods: StrictBool = False
+    evict_all_bare_pods: StrictBool = False
+    evict_local_storage_pods: StrictBool = False
+    evict_system_critical_pods: StrictBool = False
+    ignore_pvc_pods: StrictBool = False
+    priority_threshold: PriorityThreshold | None = None
+    label_selector: LabelSelectorArgs | None = None
+    namespaces: Namespaces | None = None
+    node_fit: StrictBool = False
+    node_selector: Text = ""
+    skip_eviction_gates: tuple[Text, ...] = ()
+    max_migrating_globally: StrictInt | None = None
+    max_migrating_per_namespace: StrictInt | None = None
+    max_migrating_per_node: StrictInt | None = 2
+    max_migrating_per_workload: Amount | None = None
+    max_unavailable_per_workload: Amount | None = None
+    skip_check_expected_replicas: StrictBool = False
+    object_limiters: Mapping[Text, ObjectLimiter] = {WORKLOAD: ObjectLimiter(duration=300.0)}
+    default_job_mode: Text = RESERVATION_FIRST
+    default_job_ttl: Duration = 300.0
+    scheduler_names: tuple[Text, ...] = ("koord-scheduler",)
+    evict_qps: StrictInt | StrictFloat | Text = "10"
+    evict_burst: StrictInt = 1
+    eviction_policy: Text = EVICTION
+    default_delete_options: Mapping[Text, object] | None = None
+    arbitration_args: ArbitrationArgs = ArbitrationArgs()
+
+    @property
+    def evictions_per_second(self) -> float:
+        """Return `evict_qps` as a number; nan if its text is not a number."""
+        try:
+            return float(self.evict_qps)
+        except ValueError:
+            return math.nan
+
+    def skips(self, gate: Gate) -> bool:
+        """Return whether a check is switched off."""
+        return gate in self.skip_eviction_gates
+
+
+def check(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
+    """Yield every invalid value of the arguments.
+
+    Source:
+        descheduler spec, 7.1
+    """
+    if args.max_concurrent_reconciles < 1:
+        yield InvalidInput("at least 1", args.max_concurrent_reconciles, "maxConcurrentReconciles")
+    yield from check_selector(args.label_selector, "labelSelector")
+    yield from check_namespaces(args.namespaces, "namespaces")
+    try:
+        parse_selector_text(args.node_selector)
+    except InvalidInput as error:
+        yield error.at("nodeSelector")
+    for index, gate in enumerate(args.skip_eviction_gates):
+        if gate not in _GATES:
+            yield InvalidInput(f"one of {', '.join(_GATES)}", gate, f"skipEvictionGates[{index}]")
+    yield from _check_limits(args)
+    yield from _one_of(args.default_job_mode, (RESERVATION_FIRST, EVICT_DIRECTLY), "defaultJobMode")
+    yield from _one_of(args.eviction_policy, (EVICTION, DELETE, SOFT_EVICTION), "evictionPolicy")
+    if not 0 < args.evictions_per_second < math.inf:
+        yield InvalidInput("a number above 0", args.evict_qps, "evictQPS")
+    if args.evict_burst <= 0:
+        yield InvalidInput("above 0", args.evict_burst, "evictBurst")
+
+
+_GATES: Final = tuple(str(gate) for gate in Gate)
+
+
+def _check_limits(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
+    for value, path in (
+        (args.max_migrating_globally, "maxMigratingGlobally"),
+        (args.max_migrating_per_namespace, "maxMigratingPerNamespace"),
+        (args.max_migrating_per_node, "maxMigratingPerNode"),
+    ):
+        if value is not None and value < 0:
+            yield InvalidInput("at least 0", value, path)
+    yield from _check_amount(args.max_migrating_per_workload, "maxMigratingPerWorkload")
+    yield from _check_amount(args.max_unavailable_per_workload, "maxUnavailablePerWorkload")
+    for name, limiter in args.object_limiters.items():
+        yield from _one_of(name, (WORKLOAD, NAMESPACE), "objectLimiters")
+        yield from _check_amount(limiter.max_migrating, f"objectLimiters[{name}].maxMigrating")
+        if limiter.burst < 0:
+            yield InvalidInput("at least 0", limiter.burst, f"objectLimiters[{name}].burst")
+
+
+def _check_amount(amount: int | str | None, path: str) -> Iterator[InvalidInput]:
+    if isinstance(amount, str):
+        try:
+            percentage(amount)
+        except InvalidInput as error:
+            yield error.at(path)
+    elif amount is not None and amount < 0:
+        yield InvalidInput("at least 0, or a percentage", amount, path)
+
+
+def _one_of(text: str, allowed: tuple[str, ...], path: str) -> Iterator[InvalidInput]:
+    if text not in allowed:
+        yield InvalidInput(f"one of {', '.join(allowed)}", text, path)

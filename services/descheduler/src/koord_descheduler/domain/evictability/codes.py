@@ -1,0 +1,23 @@
+"""Codes of the reasons why a pod is not evicted. They appear in records, explanations and metrics."""
+
+from typing import Final
+
+DAEMON_SET: Final = "daemonset"
+MIRROR: Final = "mirror"
+STATIC: Final = "static"
+TERMINATING: Final = "terminating"
+BARE_POD: Final = "bare_pod"
+SYSTEM_CRITICAL: Final = "system_critical"
+PRIORITY_THRESHOLD: Final = "priority_threshold"
+LOCAL_STORAGE: Final = "local_storage"
+PVC: Final = "pvc"
+LABEL_SELECTOR: Final = "label_selector"
+MAX_EVICTION_COST: Final = "max_eviction_cost"
+NAMESPACE: Final = "namespace"
+NODE_FIT: Final = "node_fit"
+NO_EVICTION: Final = "no_eviction"
+NO_PDB: Final = "no_pdb"
+RESOURCE_CLAIMS: Final = "resource_claims"
+MIN_REPLICAS: Final = "min_replicas"
+MIN_POD_AGE: Final = "min_pod_age"
+NAMESPACE_LABEL_SELECTOR: Final = "namespace_label_selector"

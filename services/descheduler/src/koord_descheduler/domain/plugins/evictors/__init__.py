@@ -1,0 +1,1 @@
+"""Plugins that filter and evict pods."""

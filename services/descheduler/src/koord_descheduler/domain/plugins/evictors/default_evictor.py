@@ -1,0 +1,54 @@
+"""DefaultEvictor: filter and evict plugin of the Kubernetes descheduler. It evicts at once, without a migration job.
+
+Source:
+    descheduler spec, 6.3
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from koord_descheduler.domain.arguments.common import upstream_args
+from koord_descheduler.domain.arguments.default_evictor import DefaultEvictorArgs, check
+from koord_descheduler.domain.evictability.default_filter import DefaultFilter
+from koord_descheduler.domain.framework.plugin import Point
+from koord_descheduler.domain.framework.registry import PluginKind
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
+
+NAME: Final = "DefaultEvictor"
+
+
+class DefaultEvictor:
+    """Filters pods by their own properties. The service sends its evictions to the eviction API after the round.
+
+    Args:
+        args: Its arguments.
+        priority_classes: Name of a PriorityClass -> its value, at start.
+    """
+
+    name = NAME
+
+    def __init__(self, args: DefaultEvictorArgs, priority_classes: Mapping[str, int]) -> None:
+        self._filter = DefaultFilter(args, priority_classes)
+
+    def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        """Return the codes of all reasons why a pod must not be evicted; empty if it may be."""
+        return self._filter.refusals(pod, cluster)
+
+    def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        """Return the codes of all reasons against a pod that are checked just before its eviction."""
+        return self._filter.pre_eviction_refusals(pod, cluster)
+
+    def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
+        """Accept every eviction: the API server decides. The attempt in the outcome of the round is the request."""
+        del pod, reason, plugin, cluster
+        return True
+
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.EVICT, Point.FILTER}),
+    decode=lambda raw: upstream_args(raw, DefaultEvictorArgs),
+    check=check,
+    make=lambda args, shared: DefaultEvictor(args, shared.priority_classes),
+)

@@ -1,0 +1,156 @@
+"""Run one plugin of the descheduler on the objects of a case, and give its evictions as vectors name them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from conformance.registry import Json
+from koord_descheduler.domain.arguments.common import native_args
+from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
+from koord_descheduler.domain.evictability.base_filter import BaseFilter
+from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter, EvictionLimits, EvictionPath
+from koord_descheduler.domain.framework.plugin import BalancePlugin, DeschedulePlugin, FilterPlugin, PluginRun
+from koord_descheduler.domain.framework.proposals import Proposal
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.nodes import node_view_from_json
+from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koordcore.protocol.objects import Namespace, PriorityClass, object_from_json
+from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
+from koordcore.values.invalid import InvalidInput
+
+
+def cluster_of(given: dict[str, Json], pods: Iterable[Json] | None = None) -> ClusterView:
+    """Return the cluster of a case; `pods` replaces the pods of the case."""
+    budgets: dict[str, list[PodDisruptionBudget]] = {}
+    for raw in given.get("podDisruptionBudgets") or ():
+        budget = object_from_json(raw, PodDisruptionBudget)
+        budgets.setdefault(budget.metadata.namespace, []).append(budget)
+    claims = [object_from_json(raw, PersistentVolumeClaim) for raw in given.get("persistentVolumeClaims") or ()]
+    namespaces = [object_from_json(raw, Namespace) for raw in given.get("namespaces") or ()]
+    classes = [object_from_json(raw, PriorityClass) for raw in given.get("priorityClasses") or ()]
+    return ClusterView(
+        now=datetime.fromisoformat(given["now"]).timestamp() if given.get("now") else 0.0,
+        nodes=tuple(node_view_from_json(raw) for raw in given.get("nodes") or ()),
+        pods=tuple(pod_view_from_json(raw) for raw in (given.get("pods") or () if pods is None else pods)),
+        namespaces={each.metadata.name: each.metadata.labels for each in namespaces},
+        claims={(each.metadata.namespace, each.metadata.name): each for each in claims},
+        budgets=budgets,
+        priority_classes={each.metadata.name: each.value for each in classes},
+    )
+
+
+class _BaseFilterPlugin:
+    """The base filter of the MigrationController as a plugin: vectors leave workloads and jobs out."""
+
+    name = "MigrationController"
+
+    def __init__(self, base: BaseFilter) -> None:
+        self._base = base
+
+    def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        return self._base.refusals(pod)
+
+    def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        return self._base.pre_eviction_refusals(pod, cluster)
+
+
+def filter_of(evictor: dict[str, Json] | None, cluster: ClusterView) -> FilterPlugin:
+    """Return the filter plugin of a case; without one, the MigrationController with its defaults."""
+    evictor = evictor or {"plugin": "MigrationController"}
+    if evictor["plugin"] == "MigrationController":
+        args = native_args(evictor.get("args") or {}, MigrationControllerArgs)
+        return _BaseFilterPlugin(BaseFilter(args, cluster.priority_classes))
+    kind = BUILT_IN[evictor["plugin"]]
+    args = kind.decode(evictor.get("args") or {})
+    for problem in kind.check(args):
+        raise problem
+    plugin = kind.make(args, SharedState(priority_classes=cluster.priority_classes))
+    assert isinstance(plugin, FilterPlugin)
+    return plugin
+
+
+def limits_of(given: dict[str, Json]) -> EvictionLimits:
+    """Return the budgets of a case."""
+    limits: dict[str, Json] = given.get("limits") or {}
+    return EvictionLimits(
+        per_node=limits.get("maxNoOfPodsToEvictPerNode"),
+        per_namespace=limits.get("maxNoOfPodsToEvictPerNamespace"),
+        total=limits.get("maxNoOfPodsToEvictTotal"),
+    )
+
+
+class Accepting:
+    """An evict plugin that accepts every eviction."""
+
+    name = "evictor of the vector"
+
+    def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a plugin decided on a case."""
+
+    attempts: list[Attempt]
+    proposals: list[Proposal]
+
+    def answer(self) -> dict[str, Json]:
+        """Return the common expectations of vectors."""
+        pods = [attempt.pod for attempt in self.attempts if attempt.result in ("success", "dry_run")]
+        return {
+            "evicted_count": len(pods),
+            "evicted_per_node": dict(Counter(pod.node for pod in pods)),
+            "evicted": sorted(pod.name for pod in pods),
+            "order": [pod.name for pod in pods],
+        }
+
+
+def play(name: str, given: dict[str, Json], state: SharedState | None = None, *, in_order: bool = False) -> Json:
+    """Run a plugin on a case; invalid arguments answer `{"invalid_args": true}`."""
+    try:
+        answer = played(name, given, state or SharedState()).answer()
+    except InvalidInput:
+        return {"invalid_args": True}
+    return {**answer, "evicted": answer["order"]} if in_order else answer
+
+
+def played(name: str, given: dict[str, Json], state: SharedState) -> Played:
+    """Run a plugin on a case.
+
+    Raises:
+        InvalidInput: The arguments are invalid.
+    """
+    cluster = cluster_of(given)
+    kind = BUILT_IN[name]
+    args = kind.decode(given.get("args") or {})
+    for problem in kind.check(args):
+        raise problem
+    plugin = kind.make(args, state)
+    path = EvictionPath(
+        profile="vector",
+        cluster=cluster,
+        filters=(filter_of(given.get("evictor"), cluster),),
+        evict_plugin=Accepting(),
+        limiter=EvictionLimiter(limits_of(given)),
+        is_dry_run=bool(given.get("dry_run")),
+    )
+    run = PluginRun(
+        plugin=name,
+        cluster=cluster,
+        nodes=[node for node in cluster.nodes if node.is_ready],
+        is_dry_run=path.is_dry_run,
+        evictor=path,
+        proposals=[],
+    )
+    if isinstance(plugin, DeschedulePlugin):
+        plugin.deschedule(run)
+    else:
+        assert isinstance(plugin, BalancePlugin)
+        plugin.balance(run)
+    return Played(path.attempts, run.proposals)
