@@ -1,0 +1,177 @@
+"""One call of the hooks: the pod or container, and the rules that the agent knows.
+
+Source: runtime spec, 2.3, 2.5.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import allocation_annotations
+from koordcore.protocol.qos import KubeQos
+
+from koord_agent.domain.hook_stages.stages import Mode, Stage
+from koord_agent.domain.hook_stages.values import NOTHING, HookValues
+from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, DeviceFiles
+from koord_agent.domain.hooks.batch_resource import is_suppressed_by_quota
+from koord_agent.domain.hooks.cpu_normalization import normalization_ratio
+from koord_agent.domain.hooks.cpuset import CpusetRule, ResourceStatus, cpuset_rule_of, resource_status
+from koord_agent.domain.hooks.group_identity import BvtKernel, BvtRule, bvt_rule
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOptions:
+    """Flags that change what plug-ins decide.
+
+    Attributes:
+        unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
+        be_by_manager: Whether the gate BECPUManager is on.
+        hami_library: Path of the HAMi-core library on the machine.
+        is_gpu_monitored: Whether the gate HamiCoreVGPUMonitor is on.
+    """
+
+    unsets_quota: bool = True
+    be_by_manager: bool = False
+    hami_library: str = HAMI_LIBRARY
+    is_gpu_monitored: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResctrlMachine:
+    """Caches of a machine with resctrl.
+
+    Attributes:
+        cbm_mask: Mask of all cache ways in hexadecimal.
+        cache_ids: Ids of the caches.
+        vendor: Vendor of the CPU.
+    """
+
+    cbm_mask: str
+    cache_ids: tuple[int, ...]
+    vendor: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookRules:
+    """What the plug-ins know of the node: parsed once for all calls until the next snapshot of the node.
+
+    Attributes:
+        bvt: Group identities of the QoS classes.
+        bvt_kernel: Whether this kernel supports group identity.
+        cpuset: CPUs that each kind of pods may use. None if not known.
+        ratio: CPU normalization ratio of the node. None if there is none.
+        be_unlimited: Whether CPU suppression limits the best-effort class by its quota.
+        options: Flags of the agent.
+        devices: Device nodes of the machine. None if the agent cannot look them up.
+        resctrl: Caches of the machine. None without resctrl.
+        pods: UID -> pod, for the pods that the agent knows.
+    """
+
+    bvt: BvtRule = field(default_factory=BvtRule)
+    bvt_kernel: BvtKernel = field(default_factory=lambda: BvtKernel(has_file=False))
+    cpuset: CpusetRule | None = None
+    ratio: float | None = None
+    be_unlimited: bool = False
+    options: HookOptions = field(default_factory=HookOptions)
+    devices: DeviceFiles | None = None
+    resctrl: ResctrlMachine | None = None
+    pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
+
+
+def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
+    """Return the rules of a snapshot of the node.
+
+    Args:
+        look: The snapshot.
+        machine: Rules that have what does not change: kernel, devices, resctrl, options.
+
+    Raises:
+        InvalidInput: The annotation of system QoS is malformed.
+    """
+    return replace(
+        machine,
+        bvt=bvt_rule(look.section("resourceQOSStrategy")),
+        cpuset=cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static),
+        ratio=normalization_ratio(look.annotations),
+        be_unlimited=is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE")),
+        pods=look.by_uid,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookedPod:
+    """The pod of a call.
+
+    Attributes:
+        cgroup_parent: Cgroup directory of the pod, as the kubelet gives it to the runtime.
+    """
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    cgroup_parent: str = ""
+
+    @cached_property
+    def qos_label(self) -> str:
+        """QoS label; "" without one."""
+        return self.labels.get(keys.QOS_CLASS, "")
+
+    @cached_property
+    def kube_qos(self) -> KubeQos:
+        """Kubernetes QoS class by the cgroup directory."""
+        for qos in (KubeQos.BEST_EFFORT, KubeQos.BURSTABLE):
+            if qos.value.lower() in self.cgroup_parent:
+                return qos
+        return KubeQos.GUARANTEED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookedContainer:
+    """The container of a call.
+
+    Attributes:
+        name: Its name.
+        id: `<runtime>://<id>`; "" before it is created.
+        before: Values of the request, or None where the request leaves them to the runtime.
+    """
+
+    name: str
+    id: str = ""
+    before: HookValues = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookCall:
+    """One call of the hooks of a stage.
+
+    Attributes:
+        container: The container; None at the stages of a pod.
+    """
+
+    mode: Mode
+    stage: Stage
+    pod: HookedPod
+    container: HookedContainer | None = None
+
+    def annotations(self, rules: HookRules) -> Mapping[str, str]:
+        """Return the annotations of the pod, with the allocation that the agent knows where they lack it.
+
+        A pod may start before its allocation is in the annotations that the runtime gets.
+        """
+        known = rules.pods.get(self.pod.uid)
+        if known is None or keys.RESOURCE_STATUS in self.pod.annotations:
+            return self.pod.annotations
+        return {**allocation_annotations(known.allocation, self.pod.annotations), **self.pod.annotations}
+
+    def status(self, rules: HookRules) -> ResourceStatus:
+        """Return which CPUs and NUMA nodes the scheduler gave to the pod.
+
+        Raises:
+            InvalidInput: The annotation is malformed.
+        """
+        return resource_status(self.annotations(rules))

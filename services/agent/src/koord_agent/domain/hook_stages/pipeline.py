@@ -1,0 +1,101 @@
+"""Run the plug-ins of a stage, in order, under the failure policy of the agent.
+
+Source: runtime spec, 2.2, 2.7.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.gate_names import RESCTRL
+from koord_agent.domain.hook_stages.call import HookCall, HookRules
+from koord_agent.domain.hook_stages.plugins import PLUGINS, HookPlugin
+from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hook_stages.values import NOTHING, HookValues
+
+
+class FailurePolicy(StrEnum):
+    """What happens if a hook fails. IGNORE: the other hooks run. FAIL: the call ends with the error."""
+
+    IGNORE = "Ignore"
+    FAIL = "Fail"
+
+
+@dataclass(frozen=True, slots=True)
+class HookDone:
+    """What one plug-in did at a stage.
+
+    Attributes:
+        plugin: Its name.
+        values: What it set.
+        error: Why it failed; "" for success. A plug-in that fails sets nothing.
+    """
+
+    plugin: str
+    values: HookValues
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The result of a stage.
+
+    Attributes:
+        values: What all plug-ins together set.
+        done: What each plug-in did, in order.
+        failed: Plug-in that ended the call; "" if none did.
+    """
+
+    values: HookValues
+    done: tuple[HookDone, ...]
+    failed: str = ""
+
+    @property
+    def error(self) -> str:
+        """Why the call failed, for its caller; "" for success."""
+        return next((f"{one.plugin}: {one.error}" for one in self.done if one.plugin == self.failed), "")
+
+
+def enabled_plugins(is_enabled: Callable[[str], bool], *, has_resctrl: bool = False) -> tuple[HookPlugin, ...]:
+    """Return the plug-ins that run, in order.
+
+    Args:
+        is_enabled: Returns whether a feature gate is on.
+        has_resctrl: Whether the machine can limit caches and memory bandwidth.
+    """
+    return tuple(one for one in PLUGINS if is_enabled(one.gate) and (one.gate != RESCTRL or has_resctrl))
+
+
+def stages_of(plugins: Iterable[HookPlugin]) -> frozenset[Stage]:
+    """Return the stages at which at least one plug-in runs."""
+    return frozenset(stage for plugin in plugins for stage in plugin.stages)
+
+
+def run_stage(plugins: Sequence[HookPlugin], call: HookCall, rules: HookRules, policy: FailurePolicy) -> StageResult:
+    """Run the plug-ins of the stage of a call.
+
+    Args:
+        plugins: Plug-ins that run, in order.
+        call: The call.
+        rules: What the agent knows of the node.
+        policy: Whether a plug-in that fails ends the call.
+
+    Returns:
+        The values of all plug-ins that did not fail. A later plug-in overrides the values of an earlier one.
+    """
+    values, done = NOTHING, list[HookDone]()
+    for plugin in plugins:
+        if call.stage not in plugin.stages:
+            continue
+        try:
+            decided = plugin.decide(call, rules)
+        except InvalidInput as error:
+            done.append(HookDone(plugin.name, NOTHING, str(error)))
+            if policy is FailurePolicy.FAIL:
+                return StageResult(values, tuple(done), failed=plugin.name)
+            continue
+        done.append(HookDone(plugin.name, decided))
+        values = values.then(decided)
+    return StageResult(values, tuple(done))

@@ -1,0 +1,203 @@
+"""What a container gets of the devices that the scheduler gave to its pod: environment, mounts, device nodes.
+
+Source: runtime spec, 3.5 (GPUEnvInject, HAMi-core), 3.6 (RDMADeviceInject). Vectors: gpu_env, rdma_env.
+"""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.lenient_json import decode
+from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import quantity_from_json
+
+HAMI_CORE: Final = "HAMi-core"
+HAMI_LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+_GPU_LOCK: Final = "/tmp/vgpulock"  # noqa: S108 - the path that HAMi-core has compiled in
+_WHOLE_CARD: Final = 100
+_RDMA_CM: Final = "/dev/infiniband/rdma_cm"
+_READ_WRITE_ALL: Final = 0o666
+_Written = str | int | float | None
+
+
+class _Function(msgspec.Struct):
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class _Extension(msgspec.Struct):
+    vfs: list[_Function] | None = None
+
+
+class _Device(msgspec.Struct):
+    minor: int = 0
+    id: str = ""
+    resources: dict[str, _Written] = {}
+    extension: _Extension = msgspec.field(default_factory=_Extension)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindMount:
+    """A path of the machine that a container gets.
+
+    Attributes:
+        source: Path on the machine.
+        destination: Path in the container.
+    """
+
+    source: str
+    destination: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Mount options."""
+        return ("rbind",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CharDevice:
+    """A character device that a container gets.
+
+    Attributes:
+        path: Path of the device node, outside and inside of the container.
+        major: Major number.
+        minor: Minor number.
+        file_mode: Permission bits.
+    """
+
+    path: str
+    major: int
+    minor: int
+    file_mode: int = _READ_WRITE_ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuInjection:
+    """What a container gets for the GPUs of its pod.
+
+    Attributes:
+        envs: Environment variables.
+        mounts: Paths of the machine.
+        host_dir: Folder of the machine to create empty, with mode 0777; "" for none.
+        problem: Part that is not injected, with the reason; "" for none.
+    """
+
+    envs: Mapping[str, str] = field(default_factory=dict[str, str])
+    mounts: tuple[BindMount, ...] = ()
+    host_dir: str = ""
+    problem: str = ""
+
+
+class DeviceFiles(Protocol):
+    """The device nodes of a machine."""
+
+    def character_device(self, path: str) -> tuple[int, int] | None:
+        """Return major and minor number of a character device; None if there is none."""
+        ...
+
+    def rdma_names(self, pci_address: str) -> Sequence[str]:
+        """Return the names of the RDMA devices of a PCI function, such as `uverbs0`; empty if there is none."""
+        ...
+
+
+def gpu_injection(
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    *,
+    pod_uid: str,
+    container: str,
+    library: str = HAMI_LIBRARY,
+    is_monitored: bool = False,
+    can_mount: bool = True,
+) -> GpuInjection:
+    """Return what a container gets for the GPUs in the annotation device-allocated of its pod.
+
+    Every container of the pod gets all of its GPUs, because the annotation does not name containers. If the pod uses
+    HAMi-core and a share of a card, the first entry also decides the limits of memory and cores.
+
+    Args:
+        labels: Labels of the pod.
+        annotations: Annotations of the pod.
+        pod_uid: UID of the pod.
+        container: Name of the container.
+        library: Path of the HAMi-core library on the machine.
+        is_monitored: Whether the gate HamiCoreVGPUMonitor is on.
+        can_mount: Whether mounts reach the container. Without them, HAMi-core is not injected.
+
+    Raises:
+        InvalidInput: The annotation is malformed, or an amount of a shared card is missing.
+    """
+    gpus = _devices(annotations, "gpu")
+    if not gpus:
+        return GpuInjection()
+    envs = {VISIBLE_DEVICES: ",".join(str(gpu.minor) for gpu in gpus)}
+    if labels.get(keys.GPU_ISOLATION_PROVIDER) != HAMI_CORE:
+        return GpuInjection(envs=envs)
+    amounts = gpus[0].resources
+    if _amount(amounts, GPU_MEMORY_RATIO) >= _WHOLE_CARD:
+        return GpuInjection(envs=envs)
+    envs_of_share = {"CUDA_DEVICE_MEMORY_LIMIT": str(_amount(amounts, GPU_MEMORY))}
+    if not can_mount:
+        return GpuInjection(envs=envs, problem="HAMi-core is not injected: mounts need the NRI mode")
+    if GPU_CORE in amounts:
+        envs_of_share["CUDA_DEVICE_SM_LIMIT"] = str(_amount(amounts, GPU_CORE))
+    envs_of_share["LD_PRELOAD"] = library
+    mounts = [BindMount(source=path, destination=path) for path in (library, _GPU_LOCK)]
+    folder = posixpath.dirname(library)
+    host_dir = ""
+    if is_monitored:
+        name = f"{pod_uid}_{container}"
+        envs_of_share["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{folder}/{name}.cache"
+        host_dir = f"{folder}/containers/{name}"
+        mounts.append(BindMount(source=host_dir, destination=folder))
+    return GpuInjection(envs=envs | envs_of_share, mounts=tuple(mounts), host_dir=host_dir)
+
+
+def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[CharDevice, ...]:
+    """Return the device nodes for the RDMA functions in the annotation device-allocated of a pod.
+
+    Args:
+        annotations: Annotations of the pod.
+        files: Device nodes of the machine.
+
+    Returns:
+        rdma_cm, then one node for each virtual function, or for the physical function of an entry without virtual
+        functions. Empty if the pod has no RDMA functions.
+
+    Raises:
+        InvalidInput: The annotation is malformed, or the machine does not have one of the devices.
+    """
+    allocated = _devices(annotations, "rdma")
+    if not allocated:
+        return ()
+    paths = [_RDMA_CM]
+    for device in allocated:
+        for address in [function.bus_id for function in device.extension.vfs or ()] or [device.id]:
+            names = files.rdma_names(address)
+            if not names:
+                raise InvalidInput("a PCI function with an RDMA device on this machine", address, "rdma.id")
+            paths.append(f"/dev/infiniband/{min(names)}")
+    return tuple(_node(path, files) for path in paths)
+
+
+def _node(path: str, files: DeviceFiles) -> CharDevice:
+    numbers = files.character_device(path)
+    if numbers is None:
+        raise InvalidInput("a character device of this machine", path, "rdma")
+    return CharDevice(path=path, major=numbers[0], minor=numbers[1])
+
+
+def _devices(annotations: Mapping[str, str], kind: str) -> list[_Device]:
+    """Return the entries of one kind in the order of the annotation, which `Allocation` does not keep."""
+    text = annotations.get(keys.DEVICE_ALLOCATED)
+    return decode(text, dict[str, list[_Device] | None]).get(kind) or [] if text else []
+
+
+def _amount(resources: Mapping[str, _Written], name: str) -> int:
+    if name not in resources:
+        raise InvalidInput("an amount for a pod with HAMi-core", None, f"gpu[0].resources[{name}]")
+    return quantity_from_json(resources[name]).value()

@@ -1,0 +1,97 @@
+"""Core scheduling: which pods may share a physical core, as groups of pods.
+
+The kernel lets threads of one core run together only if they have the same cookie. Each group has one cookie.
+
+Source: runtime spec, 3.2. Vectors: coresched.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.cpu import CoreSchedPolicy, core_sched
+from koordcore.protocol.qos import KubeQos
+
+from koord_agent.domain.hooks.group_identity import CORE_SCHED
+
+EXPELLER_SUFFIX: Final = "-expeller"
+_CLASS_OF_LABEL: Final = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass"}
+_EXPELLER_BY_DEFAULT: Final = {"lsrClass": True, "lsClass": True, "beClass": False}
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSchedClass:
+    """How a QoS class takes part in core scheduling.
+
+    Attributes:
+        enabled: Whether its pods get a cookie.
+        expeller: Whether its pods keep other groups away from their cores. They are in groups of their own.
+    """
+
+    enabled: bool = False
+    expeller: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSchedGroup:
+    """The group of a pod.
+
+    Attributes:
+        enabled: Whether the pod gets the cookie of the group.
+        group_id: Name of the group. "" is a group, too: that of all pods without the label.
+    """
+
+    enabled: bool
+    group_id: str
+
+
+def core_sched_classes(strategy: Mapping[str, Any] | None) -> Mapping[str, CoreSchedClass]:
+    """Return QoS class, such as `lsClass` -> its core scheduling, from a `resourceQOSStrategy` (JSON) of a NodeSLO.
+
+    All classes are disabled if the strategy is None or its CPU policy is not coreSched.
+    """
+    policy = _object(_object(strategy).get("policies")).get("cpuPolicy")
+    if policy != CORE_SCHED:
+        return dict.fromkeys(_EXPELLER_BY_DEFAULT, CoreSchedClass())
+    classes: dict[str, CoreSchedClass] = {}
+    for name, is_expeller in _EXPELLER_BY_DEFAULT.items():
+        section = _object(_object(_object(strategy).get(name)).get("cpuQOS"))
+        expeller = section.get("coreExpeller")
+        classes[name] = CoreSchedClass(bool(section.get("enable")), is_expeller if expeller is None else bool(expeller))
+    return classes
+
+
+def core_sched_group(
+    classes: Mapping[str, CoreSchedClass], labels: Mapping[str, str], kube_qos: KubeQos, pod_uid: str
+) -> CoreSchedGroup:
+    """Return the group of a pod by its labels and QoS class.
+
+    Args:
+        classes: Core scheduling of the QoS classes, from `core_sched_classes`.
+        labels: Labels of the pod.
+        kube_qos: Kubernetes QoS class, used for a pod without a QoS label.
+        pod_uid: UID of the pod. It names the group of a pod with the policy `exclusive`.
+    """
+    wanted = core_sched(labels)
+    group_id = pod_uid if wanted.policy is CoreSchedPolicy.EXCLUSIVE else wanted.group
+    if not any(one.enabled for one in classes.values()):
+        return CoreSchedGroup(enabled=False, group_id=group_id)
+    of_pod = classes[_class_of(classes, labels.get(keys.QOS_CLASS, ""), kube_qos)]
+    suffix = EXPELLER_SUFFIX if of_pod.expeller else ""
+    return CoreSchedGroup(
+        enabled=of_pod.enabled and wanted.policy is not CoreSchedPolicy.NONE, group_id=group_id + suffix
+    )
+
+
+def _class_of(classes: Mapping[str, CoreSchedClass], qos_label: str, kube_qos: KubeQos) -> str:
+    of_label = _CLASS_OF_LABEL.get(qos_label)
+    if of_label is not None:
+        return of_label
+    if kube_qos is KubeQos.GUARANTEED:
+        return "lsrClass" if classes["lsrClass"].enabled else "lsClass"
+    return "lsClass" if kube_qos is KubeQos.BURSTABLE else "beClass"
+
+
+def _object(found: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
