@@ -17,11 +17,13 @@ from koord_descheduler.domain.framework.proposals import Proposal
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import node_view_from_json
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
 from koordcore.protocol.objects import Namespace, PriorityClass, object_from_json
 from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts, parse_amounts
 
 
 def cluster_of(given: dict[str, Json], pods: Iterable[Json] | None = None) -> ClusterView:
@@ -41,7 +43,30 @@ def cluster_of(given: dict[str, Json], pods: Iterable[Json] | None = None) -> Cl
         claims={(each.metadata.namespace, each.metadata.name): each for each in claims},
         budgets=budgets,
         priority_classes={each.metadata.name: each.value for each in classes},
+        metrics=dict(_metrics(given.get("nodeMetrics") or ())),
     )
+
+
+def _metrics(objects: Iterable[Json]) -> Iterable[tuple[str, NodeMetric]]:
+    """Yield node -> metric of the NodeMetric objects that have a measurement."""
+    for raw in objects:
+        status: Json = raw.get("status") or {}
+        if status.get("nodeMetric"):
+            updated = status.get("updateTime")
+            pods: Json = status.get("podsMetric") or ()
+            yield (
+                raw["metadata"]["name"],
+                NodeMetric(
+                    updated=datetime.fromisoformat(updated).timestamp() if updated else None,
+                    system=_used(status["nodeMetric"].get("systemUsage")),
+                    pods={f"{pod['namespace']}/{pod['name']}": _used(pod.get("podUsage")) for pod in pods},
+                ),
+            )
+
+
+def _used(usage: Json) -> Amounts:
+    resources: Json = usage.get("resources") if usage else None
+    return parse_amounts(resources or {})
 
 
 class _BaseFilterPlugin:

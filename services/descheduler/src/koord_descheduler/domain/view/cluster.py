@@ -11,6 +11,7 @@ from functools import cached_property
 from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
 from koordcore.values.resources import Amounts
 
+from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.pods import PodView
 
@@ -40,6 +41,7 @@ class ClusterView:
         claims: (namespace, name) -> PersistentVolumeClaim.
         budgets: Namespace -> its PodDisruptionBudgets.
         priority_classes: Name of a PriorityClass -> its value.
+        metrics: Name of a node -> its latest usage report.
 
     Source:
         descheduler spec, 1.2
@@ -54,6 +56,7 @@ class ClusterView:
     )
     budgets: Mapping[str, list[PodDisruptionBudget]] = field(default_factory=dict[str, list[PodDisruptionBudget]])
     priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
+    metrics: Mapping[str, NodeMetric] = field(default_factory=dict[str, NodeMetric])
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:

@@ -1,0 +1,1 @@
+"""Plugins of Koordinator and of this project. Their arguments are decoded strictly."""

@@ -1,0 +1,58 @@
+"""The check against many nodes at once gives the same answer as the check against one node."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.fit import fits_native
+from koord_descheduler.domain.view.fit_index import FitIndex
+from koord_descheduler.domain.view.nodes import NodeView, node_view_from_json
+from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+
+AMOUNTS = st.integers(0, 4)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[NodeView]:
+    def node(name: str) -> NodeView:
+        raw: dict[str, Any] = {
+            "metadata": {"name": name, "labels": {"zone": draw(st.sampled_from("ab"))}},
+            "spec": {
+                "unschedulable": draw(st.booleans()),
+                "taints": [{"key": "k", "effect": "NoSchedule"}] if draw(st.booleans()) else [],
+            },
+            "status": {"allocatable": {"cpu": str(draw(AMOUNTS)), "memory": str(draw(AMOUNTS))}},
+        }
+        return node_view_from_json(raw)
+
+    return [node(f"n{number}") for number in range(draw(st.integers(1, 4)))]
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> list[PodView]:
+    def pod(name: str) -> PodView:
+        requests = {"cpu": str(draw(AMOUNTS)), "memory": str(draw(AMOUNTS))}
+        raw: dict[str, Any] = {
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {
+                "nodeName": draw(st.sampled_from(["n0", "n1", "n2"])),
+                "nodeSelector": {"zone": "a"} if draw(st.booleans()) else {},
+                "tolerations": [{"key": "k", "operator": "Exists"}] if draw(st.booleans()) else [],
+                "containers": [{"name": "main", "resources": {"requests": requests}}],
+            },
+            "status": {"phase": "Running"},
+        }
+        return pod_view_from_json(raw)
+
+    return [pod(f"p{number}") for number in range(draw(st.integers(1, 5)))]
+
+
+@given(nodes=nodes(), pods=pods())
+def test_a_pod_fits_the_same_nodes_as_one_by_one(nodes: list[NodeView], pods: list[PodView]) -> None:
+    cluster = ClusterView(now=0.0, nodes=tuple(nodes), pods=tuple(pods))
+    index = FitIndex(nodes, cluster)
+    for pod in pods:
+        expected = [position for position, node in enumerate(nodes) if fits_native(pod, node, cluster)]
+        assert list(index.fitting(pod)) == expected
+        assert index.fits_any(pod, other_than="n0") == any(nodes[position].name != "n0" for position in expected)

@@ -1,0 +1,56 @@
+"""LowNodeLoad: what the vectors do not pin."""
+
+from typing import Any
+
+from koord_descheduler.domain.plugins.native.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
+from koord_descheduler.domain.plugins.native.low_node_load.arguments import DEFAULT_POOL, check, decode
+from koord_descheduler.domain.plugins.native.low_node_load.load import node_capacity
+from koord_descheduler.domain.view.nodes import node_view_from_json
+
+CONDITION = AnomalyCondition(abnormalities=2)
+
+
+def test_arguments_in_normal_form_are_decoded_to_themselves() -> None:
+    raw: dict[str, Any] = {
+        "lowThresholds": {"cpu": 10.0},
+        "nodePools": [{"name": "x", "highThresholds": {"cpu": 20.0}}],
+    }
+    once = decode(raw)
+    assert [pool.name for pool in once.node_pools] == [DEFAULT_POOL, "x"]
+    assert decode(once.as_json()) == once
+
+
+def test_a_pool_is_checked_with_what_it_takes_from_the_top_level() -> None:
+    raw: dict[str, Any] = {
+        "lowThresholds": {"cpu": 30.0},
+        "nodePools": [{"name": "x", "highThresholds": {"cpu": 20.0}}],
+    }
+    problems = [str(each) for each in check(decode(raw))]
+    assert problems == ["nodePools[1].lowThresholds.cpu: must be at most highThresholds (20), got 30.0"]
+
+
+def test_resources_that_are_not_amplified_keep_their_allocatable() -> None:
+    raw = {
+        "metadata": {"name": "n", "annotations": {"node.koordinator.sh/raw-allocatable": '{"cpu": "4"}'}},
+        "status": {"allocatable": {"cpu": "8", "memory": "100"}},
+    }
+    assert node_capacity(node_view_from_json(raw)) == {"cpu": 4000, "memory": 100}
+
+
+def test_a_detector_is_kept_from_its_last_abnormal_observation_on() -> None:
+    detectors = Detectors()
+    detectors.mark_abnormal(UsageKind.NODE, "n", 100.0, CONDITION)
+    detectors.mark_normal(UsageKind.NODE, "n", 150.0, CONDITION)
+    detectors.forget_older(160.0, 60.0)
+    assert (UsageKind.NODE, "n") in detectors.states
+    detectors.forget_older(160.5, 60.0)
+    assert not detectors.states
+
+
+def test_an_observation_without_heat_does_not_end_an_anomaly() -> None:
+    detectors = Detectors()
+    for now in (0.0, 10.0, 20.0):
+        detectors.mark_abnormal(UsageKind.NODE, "n", now, CONDITION)
+    detectors.reset_if_ok(UsageKind.NODE, "n")
+    assert detectors.is_anomalous(UsageKind.NODE, "n", 80.0, CONDITION)
+    assert not detectors.is_anomalous(UsageKind.NODE, "n", 80.1, CONDITION)
