@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test check compiled bench docs lint format typecheck contracts schemas clean
+.PHONY: help setup demo up down test test-runtime check compiled bench docs lint format typecheck contracts schemas clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -59,6 +59,18 @@ check: setup format-check contracts ## the fast part: lint, contracts, unit and 
 
 test: lint ## everything: lint, types, import contracts, every test
 	@$(PYTEST) -n 2 --dist loadgroup
+
+# containerd 2 with its shim, and the kubelet's CRI client. Without Go they are not built, and their tests say so.
+RUNTIME_TOOLS := $(CURDIR)/var/runtime-tools
+RUNTIME_SOURCES := tests/runtime/tools
+$(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.* $(RUNTIME_SOURCES)/*/*.go)
+	@echo "==> building containerd 2 and a CRI client, some three minutes"
+	@cd $(RUNTIME_SOURCES) && GOBIN=$(RUNTIME_TOOLS) CGO_ENABLED=0 GOFLAGS=-mod=readonly \
+		go install -tags no_btrfs,no_devmapper,no_zfs tool ./criclient
+	@touch $@
+
+test-runtime: setup $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built) ## containerd 1 and 2, NRI, a CRI client, dockerd (root, containerd, runc, docker.io, go)
+	@$(PYTEST) -n 0 --suite runtime tests/runtime
 
 # What is hot in a decision as machine code (docs/decisions/0013), where there are a C compiler and
 # Python's header files: a folder for PYTHONPATH.

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -20,6 +21,14 @@ PROGRAMS = ("containerd", "runc", "ctr")
 BUSYBOX = Path("/bin/busybox")
 IMAGE = "localhost/koord/busybox:1"
 NODE_NAMESPACE = 2
+NRI = """
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "{folder}/nri.sock"
+  plugin_path = "{folder}/nri-plugins"
+  plugin_config_path = "{folder}/nri-config"
+"""
+"""Configuration of containerd 2 that lets plugins connect."""
 CONFIG = """
 version = 2
 root = "{folder}/root"
@@ -101,38 +110,44 @@ class Containers:
         security = message((1, message((1, NODE_NAMESPACE))))
         linux = message((1, cgroup_parent), (2, security))
         config = message((1, message((1, name), (2, name), (3, "default"))), (8, linux))
-        sandbox = first_text(self._call("RunPodSandbox", message((1, config))))
+        sandbox = first_text(self.call("RunPodSandbox", message((1, config))))
         self._sandboxes.append(sandbox)
         context = message((2, message((3, message((1, NODE_NAMESPACE))))))
         words = [(3, word) for word in command]
         container = message((1, message((1, "main"))), (2, message((1, IMAGE))), *words, (15, context))
-        created = self._call("CreateContainer", message((1, sandbox), (2, container), (3, config)))
+        created = self.call("CreateContainer", message((1, sandbox), (2, container), (3, config)))
         identity = first_text(created)
-        self._call("StartContainer", message((1, identity)))
+        self.call("StartContainer", message((1, identity)))
         return identity
 
     def remove_pods(self) -> None:
         """End and remove everything that was run."""
         for sandbox in self._sandboxes:
-            self._call("StopPodSandbox", message((1, sandbox)))
-            self._call("RemovePodSandbox", message((1, sandbox)))
+            self.call("StopPodSandbox", message((1, sandbox)))
+            self.call("RemovePodSandbox", message((1, sandbox)))
         self._sandboxes.clear()
 
-    def _call(self, method: str, request: bytes) -> bytes:
+    def call(self, method: str, request: bytes) -> bytes:
+        """One call of the RuntimeService; its answer."""
         call = self._channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")
         answer: bytes = call(request, timeout=60)
         return answer
 
 
 @contextlib.contextmanager
-def containerd(folder: Path) -> Generator[Containers]:
-    """Run a containerd in a folder, with the image imported."""
+def containerd(folder: Path, *, programs: Path | None = None) -> Generator[Containers]:
+    """Run a containerd in a folder, with the image imported.
+
+    programs    folder of another containerd, of version 2; then NRI plugins may connect
+    """
     import grpc
 
     config, socket = folder / "config.toml", folder / "containerd.sock"
-    config.write_text(CONFIG.format(folder=folder, image=IMAGE))
+    config.write_text((CONFIG if programs is None else CONFIG + NRI).format(folder=folder, image=IMAGE))
+    environment = {**os.environ, "PATH": os.environ["PATH"] if programs is None else f"{programs}:{os.environ['PATH']}"}
+    program = "containerd" if programs is None else str(programs / "containerd")
     with (folder / "containerd.log").open("wb") as log:
-        process = subprocess.Popen(["containerd", "-c", str(config)], stdout=log, stderr=log)
+        process = subprocess.Popen([program, "-c", str(config)], stdout=log, stderr=log, env=environment)
     try:
         ctr = ["ctr", "-a", str(socket), "-n", "k8s.io"]
         _until_ready(ctr, process)

@@ -14,7 +14,7 @@ from support.until import until
 
 LACKING = missing_docker()
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.runtime,
     pytest.mark.root,
     pytest.mark.skipif(LACKING != "", reason=LACKING),
 ]

@@ -1,0 +1,96 @@
+"""The agent's NRI plugin in a real containerd 2: what hooks compute is in the container before it starts."""
+
+from pathlib import Path
+
+import pytest
+from koord_agent.domain.nri.adjusting import BindMount, ContainerValues, DeviceNode
+from koord_agent.shell.nri.plugin import NriSettings
+from support.agent.cri import Containers, containerd, message, missing_program
+from support.agent.nri import RecordingHooks, running_plugin
+from support.runtime_tools import TOOLS, missing_tool
+from support.until import until_blocking
+
+LACKING = missing_program() or missing_tool()
+pytestmark = [
+    pytest.mark.runtime,
+    pytest.mark.root,
+    pytest.mark.skipif(LACKING != "", reason=LACKING),
+]
+CPU = Path("/sys/fs/cgroup/cpu")
+PARENT = "/koord-nri-test"
+SHOW = ("/bin/sh", "-c", "echo $GPU > /shared/seen; echo > /dev/koord-null; echo done >> /shared/seen; exec sleep 1000")
+
+
+def settings(folder: Path) -> NriSettings:
+    return NriSettings(socket=folder / "nri.sock", backoff_seconds=0.05)
+
+
+def test_a_container_starts_with_the_values_environment_mounts_and_devices_of_the_hooks(tmp_path: Path) -> None:
+    hooks = RecordingHooks()
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    hooks.values = ContainerValues(
+        cpuset="0",
+        cfs_quota_us=50_000,
+        cpu_shares=300,
+        memory_limit_bytes=64 << 20,
+        envs={"GPU": "7"},
+        mounts=(BindMount(destination="/shared", source=str(shared), options=("rbind", "rw")),),
+        devices=(DeviceNode(path="/dev/koord-null", type="c", major=1, minor=3, file_mode=0o666),),
+    )
+    with containerd(tmp_path, programs=TOOLS) as containers, running_plugin(settings(tmp_path), hooks) as plugin:
+        until_blocking(lambda: plugin.is_connected, "the plugin is connected")
+        identity = containers.run_pod("web", PARENT, SHOW)
+        seen = shared / "seen"
+        until_blocking(lambda: seen.exists() and "done" in seen.read_text(), "the container wrote to its mount")
+        assert seen.read_text() == "7\ndone\n"
+        assert knob("cpu", identity, "cpu.shares") == "300"
+        assert knob("cpu", identity, "cpu.cfs_quota_us") == "50000"
+        assert knob("cpuset", identity, "cpuset.cpus") == "0"
+        assert knob("memory", identity, "memory.limit_in_bytes") == str(64 << 20)
+        hooks.values = ContainerValues(cpu_shares=400, cfs_quota_us=-1)
+        update(containers, identity, shares=350)
+        assert knob("cpu", identity, "cpu.shares") == "400"
+        assert knob("cpu", identity, "cpu.cfs_quota_us") == "-1"
+        containers.remove_pods()
+        wanted = ["run_pod_sandbox", "create_container", "update_container", "remove_pod_sandbox"]
+        until_blocking(lambda: hooks.called() == wanted, "the sandbox is removed")
+        (_, pod, _), (_, _, created), (_, _, updated), _ = hooks.calls
+        assert (pod.name, pod.namespace, pod.cgroup_parent) == ("web", "default", PARENT)
+        assert created is not None
+        assert updated is not None
+        assert (created.name, created.envs["PATH"]) == ("main", "/bin")
+        assert (updated.id, updated.cpu_shares) == (identity, 350)
+
+
+def test_a_required_hook_that_fails_fails_the_container(tmp_path: Path) -> None:
+    hooks = RecordingHooks()
+    with containerd(tmp_path, programs=TOOLS) as containers, running_plugin(settings(tmp_path), hooks) as plugin:
+        until_blocking(lambda: plugin.is_connected, "the plugin is connected")
+        hooks.error = "BatchResource: refused"
+        with pytest.raises(Exception, match="BatchResource: refused"):
+            containers.run_pod("web", PARENT, SHOW)
+
+
+def test_containers_start_unchanged_without_the_plugin_and_changed_after_its_return(tmp_path: Path) -> None:
+    hooks = RecordingHooks()
+    hooks.values = ContainerValues(cpu_shares=300)
+    sleep = ("/bin/sleep", "1000")
+    with containerd(tmp_path, programs=TOOLS) as containers:
+        with running_plugin(settings(tmp_path), hooks) as plugin:
+            until_blocking(lambda: plugin.is_connected, "the plugin is connected")
+            assert knob("cpu", containers.run_pod("a", PARENT, sleep), "cpu.shares") == "300"
+        before = len(hooks.calls)
+        assert knob("cpu", containers.run_pod("b", PARENT, sleep), "cpu.shares") == "1024"
+        assert len(hooks.calls) == before
+        with running_plugin(settings(tmp_path), hooks) as plugin:
+            until_blocking(lambda: plugin.is_connected, "the plugin is connected")
+            assert knob("cpu", containers.run_pod("c", PARENT, sleep), "cpu.shares") == "300"
+
+
+def knob(controller: str, container: str, file: str) -> str:
+    return (CPU.parent / controller / PARENT.strip("/") / container / file).read_text().strip()
+
+
+def update(containers: Containers, identity: str, *, shares: int) -> None:
+    containers.call("UpdateContainerResources", message((1, identity), (2, message((3, shares)))))
