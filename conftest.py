@@ -19,6 +19,27 @@ settings.register_profile("workspace", deadline=None)
 settings.load_profile("workspace")
 
 
+SUITES = ("compose", "kubernetes", "runtime")
+"""Markers of tests on large real parts, which take minutes to build; `make test-<suite>` runs them."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--suite`, with which `make test-<suite>` selects tests that other runs leave out."""
+    parser.addoption("--suite", choices=SUITES, default=None, help="run this suite on real parts, and nothing else")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the suites on real parts, or all tests but the wanted suite."""
+    wanted: str | None = config.getoption("--suite")
+    kept = [item for item in items if [suite for suite in SUITES if item.get_closest_marker(suite)] == [wanted]]
+    if wanted is None:
+        kept = [item for item in items if not any(item.get_closest_marker(suite) for suite in SUITES)]
+    left_out = set(items) - set(kept)
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = kept
+
+
 @pytest.fixture(autouse=True)
 def own_logging() -> Generator[None]:
     """Each test begins with logs as no service has configured them, whatever ran in this process before.
