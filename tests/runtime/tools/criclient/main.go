@@ -4,9 +4,10 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -45,11 +46,24 @@ func stream(ctx context.Context, runtime internalapi.RuntimeService, id string) 
 	if err != nil {
 		return "", err
 	}
-	var output bytes.Buffer
-	options := remotecommand.StreamOptions{
-		Stdin: strings.NewReader("through the stream"), Stdout: &output, Stderr: &output}
-	err = executor.StreamWithContext(ctx, options)
-	return output.String(), err
+	input, typed := io.Pipe()
+	shown, output := io.Pipe()
+	go func() {
+		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: input, Stdout: output, Stderr: output})
+		output.CloseWithError(err)
+	}()
+	if _, err = io.WriteString(typed, "through the stream\n"); err != nil {
+		return "", err
+	}
+	reader := bufio.NewReader(shown)
+	// The input ends after the output has come: a runtime may drop what a process prints while it ends.
+	line, err := reader.ReadString('\n')
+	typed.Close()
+	if err != nil {
+		return line, err
+	}
+	rest, err := io.ReadAll(reader)
+	return line + string(rest), err
 }
 
 func main() {
