@@ -12,7 +12,7 @@ from koord_descheduler.domain.arguments.common import native_args
 from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.evictability.base_filter import BaseFilter
 from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter, EvictionLimits, EvictionPath
-from koord_descheduler.domain.framework.plugin import BalancePlugin, DeschedulePlugin, FilterPlugin, PluginRun
+from koord_descheduler.domain.framework.plugin import BalancePlugin, DeschedulePlugin, FilterPlugin, Plugin, PluginRun
 from koord_descheduler.domain.framework.proposals import Proposal
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
@@ -151,12 +151,26 @@ def played(name: str, given: dict[str, Json], state: SharedState) -> Played:
     Raises:
         InvalidInput: The arguments are invalid.
     """
+    plugin, run, attempts = prepared(name, given, state)
+    if isinstance(plugin, DeschedulePlugin):
+        plugin.deschedule(run)
+    else:
+        assert isinstance(plugin, BalancePlugin)
+        plugin.balance(run)
+    return Played(attempts, run.proposals)
+
+
+def prepared(name: str, given: dict[str, Json], state: SharedState) -> tuple[Plugin, PluginRun, list[Attempt]]:
+    """Return a plugin with the arguments of a case, what it gets, and the list that will have its attempts.
+
+    Raises:
+        InvalidInput: The arguments are invalid.
+    """
     cluster = cluster_of(given)
     kind = BUILT_IN[name]
     args = kind.decode(given.get("args") or {})
     for problem in kind.check(args):
         raise problem
-    plugin = kind.make(args, state)
     path = EvictionPath(
         profile="vector",
         cluster=cluster,
@@ -173,9 +187,4 @@ def played(name: str, given: dict[str, Json], state: SharedState) -> Played:
         evictor=path,
         proposals=[],
     )
-    if isinstance(plugin, DeschedulePlugin):
-        plugin.deschedule(run)
-    else:
-        assert isinstance(plugin, BalancePlugin)
-        plugin.balance(run)
-    return Played(path.attempts, run.proposals)
+    return kind.make(args, state), run, path.attempts

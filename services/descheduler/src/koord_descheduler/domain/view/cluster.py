@@ -4,7 +4,7 @@ A view never changes. The views of its nodes and pods are shared between rounds,
 objects that did not change. Each index is made when it is first asked for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -42,6 +42,7 @@ class ClusterView:
         budgets: Namespace -> its PodDisruptionBudgets.
         priority_classes: Name of a PriorityClass -> its value.
         metrics: Name of a node -> its latest usage report.
+        migrating: Uids of the pods with a migration job in flight.
 
     Source:
         descheduler spec, 1.2
@@ -57,6 +58,7 @@ class ClusterView:
     budgets: Mapping[str, list[PodDisruptionBudget]] = field(default_factory=dict[str, list[PodDisruptionBudget]])
     priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
     metrics: Mapping[str, NodeMetric] = field(default_factory=dict[str, NodeMetric])
+    migrating: Set[str] = frozenset()
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:
