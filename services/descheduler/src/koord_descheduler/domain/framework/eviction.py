@@ -159,8 +159,11 @@ class EvictionPath:
         """Evict a pod if the budgets allow it, and record the attempt.
 
         Returns:
-            Whether the pod is evicted, or would be in a dry run. Only then it counts against the budgets.
+            Whether the pod is evicted, or would be in a dry run. Only then it counts against the budgets. False, and no
+            attempt, if this round evicts it already.
         """
+        if pod.uid in self.evicted:
+            return False
         result = self.limiter.refusal(pod.node, pod.namespace)
         if result is None:
             if self.is_dry_run:

@@ -11,7 +11,18 @@ from koord_descheduler.domain.plugins.native import (
     scale_down_binpack,
 )
 from koord_descheduler.domain.plugins.native.low_node_load import plugin as low_node_load
-from koord_descheduler.domain.plugins.upstream import node_taints
+from koord_descheduler.domain.plugins.upstream import (
+    failed_pods,
+    high_node_utilization,
+    interpod_anti_affinity,
+    low_node_utilization,
+    node_affinity,
+    node_taints,
+    pod_lifetime,
+    remove_duplicates,
+    too_many_restarts,
+    topology_spread,
+)
 
 BUILT_IN: Final[Registry] = registry_of(
     [
@@ -21,7 +32,16 @@ BUILT_IN: Final[Registry] = registry_of(
         fragmentation_aware.KIND,
         node_reservation.KIND,
         scale_down_binpack.KIND,
+        failed_pods.KIND,
+        high_node_utilization.KIND,
+        interpod_anti_affinity.KIND,
+        low_node_utilization.KIND,
+        node_affinity.KIND,
         node_taints.KIND,
+        pod_lifetime.KIND,
+        remove_duplicates.KIND,
+        too_many_restarts.KIND,
+        topology_spread.KIND,
     ]
 )
 """Name of a built-in plugin -> the plugin."""

@@ -1,0 +1,92 @@
+"""RemoveFailedPods: evict pods in phase Failed.
+
+Source:
+    descheduler spec, 10.2
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from koordcore.protocol.component_config.wire import NotNegative, Text, WireModel
+from koordcore.values.invalid import InvalidInput
+from pydantic import StrictBool, StrictInt
+
+from koord_descheduler.domain.arguments.common import (
+    LabelSelectorArgs,
+    Namespaces,
+    PodScope,
+    check_namespaces,
+    check_selector,
+    upstream_args,
+)
+from koord_descheduler.domain.framework.plugin import PluginRun, Point
+from koord_descheduler.domain.framework.registry import PluginKind
+from koord_descheduler.domain.plugins.upstream.containers import exit_codes, reasons, statuses
+from koord_descheduler.domain.view.pods import FAILED, PodView
+
+NAME: Final = "RemoveFailedPods"
+
+
+class RemoveFailedPodsArgs(WireModel):
+    """Arguments of RemoveFailedPods. A failed pod is evicted if all given criteria hold.
+
+    Attributes:
+        exclude_owner_kinds: Pods with an owner of one of these kinds stay.
+        min_pod_lifetime_seconds: Younger pods stay; their age counts in whole seconds.
+        reasons: Reasons of the pod or of its containers; empty: any.
+        exit_codes: Exit codes of ended containers; empty: any.
+    """
+
+    namespaces: Namespaces | None = None
+    label_selector: LabelSelectorArgs | None = None
+    exclude_owner_kinds: tuple[Text, ...] = ()
+    min_pod_lifetime_seconds: NotNegative = 3600
+    reasons: tuple[Text, ...] = ()
+    exit_codes: tuple[StrictInt, ...] = ()
+    including_init_containers: StrictBool = False
+
+
+def check(args: RemoveFailedPodsArgs) -> Iterator[InvalidInput]:
+    """Yield every invalid value of the arguments."""
+    yield from check_namespaces(args.namespaces, "namespaces")
+    yield from check_selector(args.label_selector, "labelSelector")
+
+
+class RemoveFailedPods:
+    """Evicts failed pods that meet all criteria, node by node in order."""
+
+    name = NAME
+
+    def __init__(self, args: RemoveFailedPodsArgs) -> None:
+        self._args = args
+        self._scope = PodScope(args.namespaces, args.label_selector)
+
+    def deschedule(self, run: PluginRun) -> None:
+        """Evict the pods."""
+        for node in run.nodes:
+            for pod in run.cluster.pods_on(node.name):
+                if pod.object.status.phase != FAILED or not self._goes(pod, run.cluster.now):
+                    continue
+                if self._scope.admits(pod) and run.filter(pod) and run.pre_eviction_filter(pod):
+                    run.evict(pod, f"pod has failed on node {node.name}")
+
+    def _goes(self, pod: PodView, now: float) -> bool:
+        args, init = self._args, self._args.including_init_containers
+        if int(now - pod.created) < args.min_pod_lifetime_seconds:
+            return False
+        if any(owner.kind in args.exclude_owner_kinds for owner in pod.owners):
+            return False
+        if args.reasons and pod.object.status.reason not in args.reasons:
+            found = reasons(statuses(pod, init=init))
+            if not any(reason in args.reasons for reason in found):
+                return False
+        return not args.exit_codes or any(code in args.exit_codes for code in exit_codes(statuses(pod, init=init)))
+
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.DESCHEDULE}),
+    decode=lambda raw: upstream_args(raw, RemoveFailedPodsArgs),
+    check=check,
+    make=lambda args, _: RemoveFailedPods(args),
+)

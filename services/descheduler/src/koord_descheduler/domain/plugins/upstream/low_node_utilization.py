@@ -1,0 +1,137 @@
+"""LowNodeUtilization: evict pods from nodes with high requests, so that nodes with low requests can take them.
+
+Source:
+    descheduler spec, 10.8
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from koordcore.protocol.component_config.wire import WireModel
+from koordcore.values.invalid import InvalidInput
+from pydantic import StrictBool, StrictInt
+
+from koord_descheduler.domain.arguments.common import Namespaces, upstream_args
+from koord_descheduler.domain.framework.plugin import PluginRun, Point
+from koord_descheduler.domain.framework.registry import PluginKind
+from koord_descheduler.domain.plugins.upstream.utilization import (
+    Drain,
+    MetricsUtilization,
+    NodeUsage,
+    Percentages,
+    check_evictable,
+    check_percentages,
+    is_within,
+    usages,
+)
+
+NAME: Final = "LowNodeUtilization"
+
+
+class EvictionLimits(WireModel):
+    """Largest number of evictions per node and round; None: no limit."""
+
+    node: StrictInt | None = None
+
+
+class LowNodeUtilizationArgs(WireModel):
+    """Arguments of LowNodeUtilization.
+
+    Attributes:
+        thresholds: Percentages up to which a node is underutilized, in all resources.
+        target_thresholds: Percentages above which a node is overutilized, in any resource.
+        use_deviation_thresholds: Whether both are deviations from the mean of all nodes.
+        number_of_nodes: Smaller or equal numbers of underutilized nodes do nothing.
+    """
+
+    use_deviation_thresholds: StrictBool = False
+    thresholds: Percentages = {}
+    target_thresholds: Percentages = {}
+    number_of_nodes: StrictInt = 0
+    evictable_namespaces: Namespaces | None = None
+    eviction_limits: EvictionLimits | None = None
+    metrics_utilization: MetricsUtilization | None = None
+
+
+def check(args: LowNodeUtilizationArgs) -> Iterator[InvalidInput]:
+    """Yield every invalid value of the arguments."""
+    yield from check_evictable(args.evictable_namespaces, "evictableNamespaces")
+    yield from check_percentages(args.thresholds, "thresholds")
+    yield from check_percentages(args.target_thresholds, "targetThresholds")
+    if args.thresholds.keys() != args.target_thresholds.keys():
+        yield InvalidInput(
+            f"the resources of thresholds: {', '.join(sorted(args.thresholds))}",
+            sorted(args.target_thresholds),
+            "targetThresholds",
+        )
+    if not args.use_deviation_thresholds:
+        for name, percent in args.thresholds.items():
+            if percent > args.target_thresholds.get(name, percent):
+                rule = f"at most targetThresholds[{name}] ({args.target_thresholds[name]})"
+                yield InvalidInput(rule, percent, f"thresholds[{name}]")
+    if args.number_of_nodes < 0:
+        yield InvalidInput("at least 0", args.number_of_nodes, "numberOfNodes")
+    usage = args.metrics_utilization
+    if usage is not None and (usage.source or usage.metrics_server):
+        yield InvalidInput("absent: usage is computed from requests", usage.source, "metricsUtilization.source")
+
+
+class LowNodeUtilization:
+    """Evicts pods of overutilized nodes, the most used one first, while underutilized nodes have room."""
+
+    name = NAME
+
+    def __init__(self, args: LowNodeUtilizationArgs) -> None:
+        self._args = args
+
+    def balance(self, run: PluginRun) -> None:
+        """Evict the pods."""
+        args = self._args
+        found = usages(run.nodes, run.cluster, args.thresholds)
+        thresholds, targets = self._bounds(found)
+        low = [each for each in found if not each.node.is_unschedulable and is_within(each, thresholds)]
+        names = {each.node.name for each in low}
+        high = [each for each in found if each.node.name not in names and not is_within(each, targets)]
+        if not low or len(low) <= args.number_of_nodes or len(low) == len(found) or not high:
+            return
+        room = {name: sum(_limit(each, name, targets) - each.used[name] for each in low) for name in low[0].used}
+        drain = Drain(
+            run=run,
+            available=room,
+            target_taints=[each.node.taints for each in low],
+            excluded=() if args.evictable_namespaces is None else args.evictable_namespaces.exclude,
+            admits=lambda _: True,
+            most_per_node=None if args.eviction_limits is None else args.eviction_limits.node,
+            reason="node is overutilized by requests",
+        )
+        for source in sorted(high, key=NodeUsage.total, reverse=True):
+            limits = {name: _limit(source, name, targets) for name in source.used}
+            drain.from_node(source, lambda now, limits=limits: any(now.used[name] > limits[name] for name in limits))
+
+    def _bounds(self, found: Sequence[NodeUsage]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        args = self._args
+        if not args.use_deviation_thresholds or not found:
+            return args.thresholds, args.target_thresholds
+        means = {name: sum(each.percent(name) for each in found) / len(found) for name in args.thresholds}
+        return (
+            {name: _clamped(means[name] - percent) for name, percent in args.thresholds.items()},
+            {name: _clamped(means[name] + percent) for name, percent in args.target_thresholds.items()},
+        )
+
+
+def _clamped(percent: float) -> float:
+    return min(max(percent, 0.0), 100.0)
+
+
+def _limit(usage: NodeUsage, name: str, targets: Mapping[str, float]) -> int:
+    """Return the amount up to which a node may be used: the target percentage, or everything without a target."""
+    return int(targets[name] * 0.01 * usage.base(name)) if name in targets else usage.base(name)
+
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.BALANCE}),
+    decode=lambda raw: upstream_args(raw, LowNodeUtilizationArgs),
+    check=check,
+    make=lambda args, _: LowNodeUtilization(args),
+)

@@ -1,0 +1,111 @@
+"""RemovePodsViolatingNodeAffinity: evict pods whose node does not, or no longer best, match their node affinity.
+
+Source:
+    descheduler spec, 10.5
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.protocol.objects import PreferredSchedulingTerm
+from koordcore.protocol.placement.node_terms import term_matches_one
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.arguments.common import (
+    LabelSelectorArgs,
+    Namespaces,
+    PodScope,
+    check_namespaces,
+    check_selector,
+    upstream_args,
+)
+from koord_descheduler.domain.framework.plugin import PluginRun, Point
+from koord_descheduler.domain.framework.registry import PluginKind
+from koord_descheduler.domain.view.fit import fits_upstream, meets_node_selection
+from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.pods import PodView
+
+NAME: Final = "RemovePodsViolatingNodeAffinity"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class RemovePodsViolatingNodeAffinityArgs(WireModel):
+    """Arguments of RemovePodsViolatingNodeAffinity.
+
+    Attributes:
+        node_affinity_type: Kinds of affinity to check, in this order. Unknown texts are skipped.
+    """
+
+    namespaces: Namespaces | None = None
+    label_selector: LabelSelectorArgs | None = None
+    node_affinity_type: tuple[Text, ...] = ()
+
+
+def check(args: RemovePodsViolatingNodeAffinityArgs) -> Iterator[InvalidInput]:
+    """Yield every invalid value of the arguments."""
+    yield from check_namespaces(args.namespaces, "namespaces")
+    yield from check_selector(args.label_selector, "labelSelector")
+    if not args.node_affinity_type:
+        yield InvalidInput(f"a list with {REQUIRED} or {PREFERRED}", [], "nodeAffinityType")
+
+
+class RemovePodsViolatingNodeAffinity:
+    """Evicts unfinished pods that fit a node which matches their affinity better."""
+
+    name = NAME
+
+    def __init__(self, args: RemovePodsViolatingNodeAffinityArgs) -> None:
+        self._types = args.node_affinity_type
+        self._scope = PodScope(args.namespaces, args.label_selector)
+
+    def deschedule(self, run: PluginRun) -> None:
+        """Evict the pods, one kind of affinity after the other, and node by node in order."""
+        for kind in self._types:
+            violates = _CHECKS.get(kind)
+            if violates is None:
+                continue
+            for node in run.nodes:
+                for pod in run.cluster.unfinished_on(node.name):
+                    if pod.object.spec.affinity is None or not self._scope.admits(pod):
+                        continue
+                    if not violates(pod, node, run) or not run.filter(pod) or not run.pre_eviction_filter(pod):
+                        continue
+                    run.evict(pod, f"node {node.name} violates the node affinity of the pod ({kind})")
+
+
+def _violates_required(pod: PodView, node: NodeView, run: PluginRun) -> bool:
+    affinity = pod.object.spec.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return False
+    return not meets_node_selection(pod, node) and _has_place(pod, run)
+
+
+def _violates_preferred(pod: PodView, node: NodeView, run: PluginRun) -> bool:
+    affinity = pod.object.spec.affinity
+    if affinity is None or affinity.node_affinity is None or not affinity.node_affinity.preferred:
+        return False
+    terms = affinity.node_affinity.preferred
+    own = _weight(terms, node)
+    return any(_weight(terms, other) > own for other in run.nodes) and _has_place(pod, run)
+
+
+def _has_place(pod: PodView, run: PluginRun) -> bool:
+    return any(fits_upstream(pod, other, run.cluster) for other in run.nodes)
+
+
+def _weight(terms: Sequence[PreferredSchedulingTerm], node: NodeView) -> int:
+    """Return the sum of the weights of the preferences that a node matches."""
+    return sum(term.weight for term in terms if term_matches_one(term.preference, node.labels, node.name))
+
+
+_CHECKS: Final = {REQUIRED: _violates_required, PREFERRED: _violates_preferred}
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.DESCHEDULE}),
+    decode=lambda raw: upstream_args(raw, RemovePodsViolatingNodeAffinityArgs),
+    check=check,
+    make=lambda args, _: RemovePodsViolatingNodeAffinity(args),
+)

@@ -1,0 +1,168 @@
+"""RemovePodsViolatingTopologySpreadConstraint: evict pods so that topology domains can become even again.
+
+`topology_domains` counts the pods per domain; this module decides how many leave which domain.
+
+Source:
+    descheduler spec, 10.10
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.values.invalid import InvalidInput
+from pydantic import StrictBool
+
+from koord_descheduler.domain.arguments.common import (
+    LabelSelectorArgs,
+    Namespaces,
+    PodScope,
+    check_namespaces,
+    check_selector,
+    upstream_args,
+)
+from koord_descheduler.domain.framework.plugin import PluginRun, Point
+from koord_descheduler.domain.framework.registry import PluginKind
+from koord_descheduler.domain.plugins.upstream.topology_domains import (
+    Constraint,
+    Domain,
+    PodsByLabel,
+    distinct_constraints,
+    domains_of,
+)
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.fit import fits_upstream
+from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.pods import PodView
+
+NAME: Final = "RemovePodsViolatingTopologySpreadConstraint"
+DO_NOT_SCHEDULE: Final = "DoNotSchedule"
+KINDS: Final = (DO_NOT_SCHEDULE, "ScheduleAnyway")
+
+
+class RemovePodsViolatingTopologySpreadConstraintArgs(WireModel):
+    """Arguments of RemovePodsViolatingTopologySpreadConstraint.
+
+    Attributes:
+        constraints: Kinds of constraints to enforce; empty: DoNotSchedule.
+        topology_balance_node_fit: Whether only pods that fit a node of a domain with fewer pods are evicted.
+    """
+
+    namespaces: Namespaces | None = None
+    label_selector: LabelSelectorArgs | None = None
+    constraints: tuple[Text, ...] = ()
+    topology_balance_node_fit: StrictBool = True
+
+
+def check(args: RemovePodsViolatingTopologySpreadConstraintArgs) -> Iterator[InvalidInput]:
+    """Yield every invalid value of the arguments."""
+    yield from check_namespaces(args.namespaces, "namespaces")
+    yield from check_selector(args.label_selector, "labelSelector")
+    for index, kind in enumerate(args.constraints):
+        if kind not in KINDS:
+            yield InvalidInput(f"one of {', '.join(KINDS)}", kind, f"constraints[{index}]")
+
+
+class RemovePodsViolatingTopologySpreadConstraint:
+    """Evicts pods from topology domains that have too many of them.
+
+    Each constraint is balanced by itself: constraints do not see each other's moves.
+    """
+
+    name = NAME
+
+    def __init__(self, args: RemovePodsViolatingTopologySpreadConstraintArgs) -> None:
+        self._args = args
+        self._kinds = frozenset(args.constraints or (DO_NOT_SCHEDULE,))
+        self._scope = PodScope(args.namespaces, args.label_selector)
+
+    def balance(self, run: PluginRun) -> None:
+        """Evict the pods that the balancing of all constraints has chosen."""
+        nodes = {node.name: node for node in run.nodes}
+        by_namespace: dict[str, list[PodView]] = {}
+        for node in run.nodes:
+            for pod in run.cluster.unfinished_on(node.name):
+                by_namespace.setdefault(pod.namespace, []).append(pod)
+        chosen: dict[str, PodView] = {}
+        for pods in by_namespace.values():
+            if not any(pod.object.spec.topology_spread_constraints for pod in pods):
+                continue
+            visible = [pod for pod in pods if self._scope.admits(pod) and run.filter(pod)]
+            by_label = PodsByLabel(visible)
+            for constraint in distinct_constraints(visible, self._kinds):
+                for pod in self._leaving(constraint, by_label, nodes, run.cluster):
+                    chosen.setdefault(pod.uid, pod)
+        for pod in chosen.values():
+            if run.filter(pod) and run.pre_eviction_filter(pod):
+                run.evict(pod, f"topology spread constraint of the pod is violated on node {pod.node}")
+
+    def _leaving(
+        self, constraint: Constraint, pods: PodsByLabel, nodes: dict[str, NodeView], cluster: ClusterView
+    ) -> Iterator[PodView]:
+        """Yield the pods that leave so that one constraint is met."""
+        accepted = [node for node in nodes.values() if constraint.accepts(node)]
+        domains = domains_of(constraint, pods, nodes, accepted)
+        if not domains or len(domains[-1].pods) - len(domains[0].pods) <= constraint.max_skew:
+            return
+        average = sum(len(domain.pods) for domain in domains) / len(domains)
+        below = {domain.value for domain in domains if len(domain.pods) < average}
+        landing = [node for node in accepted if node.labels.get(constraint.topology_key) in below]
+        fits = _Landing(landing, cluster)
+        for pod in _moved(domains, constraint.max_skew, average, fits):
+            if not self._args.topology_balance_node_fit or fits(pod):
+                yield pod
+
+
+class _Landing:
+    """Whether pods fit a landing node other than their own; asked once per pod."""
+
+    def __init__(self, nodes: Sequence[NodeView], cluster: ClusterView) -> None:
+        self._nodes, self._cluster = nodes, cluster
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, pod: PodView) -> bool:
+        known = self._known.get(pod.uid)
+        if known is None:
+            known = self._known[pod.uid] = any(
+                fits_upstream(pod, node, self._cluster) for node in self._nodes if node.name != pod.node
+            )
+        return known
+
+
+def _moved(domains: Sequence[Domain], max_skew: int, average: float, fits: _Landing) -> Iterator[PodView]:
+    """Yield the pods that move from large to small domains, and count them there.
+
+    Args:
+        domains: All domains by size, smallest first.
+        max_skew: Largest difference that the constraint allows.
+        average: Mean size of the domains.
+        fits: Whether a pod fits a landing node. In its domain, such pods are moved first.
+
+    Source:
+        descheduler spec, 10.10 (4)
+    """
+    low, high = 0, len(domains) - 1
+    while low < high:
+        if len(domains[high].pods) <= average:
+            high -= 1
+        small, large = domains[low].pods, domains[high].pods
+        skew = len(large) - len(small)
+        moves = min(math.ceil(len(large) - average), math.ceil(average - len(small)), math.ceil((skew - max_skew) / 2))
+        if skew <= max_skew or moves <= 0:
+            low += 1
+            continue
+        large.sort(key=fits)
+        moved = large[-moves:]
+        del large[-moves:]
+        small.extend(moved)
+        yield from moved
+
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.BALANCE}),
+    decode=lambda raw: upstream_args(raw, RemovePodsViolatingTopologySpreadConstraintArgs),
+    check=check,
+    make=lambda args, _: RemovePodsViolatingTopologySpreadConstraint(args),
+)
