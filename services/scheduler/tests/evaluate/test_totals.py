@@ -33,3 +33,12 @@ def test_every_look_finds_the_best_nodes_whether_totals_are_searched_or_ranked()
         totals.settle()
         seed = random.getrandbits(64)
         assert totals.best(3, seed) == best_of(present, nodes.name_hash[:NODES], seed, 3), f"look {look}"
+
+
+def test_nodes_with_equal_raw_scores_of_all_plugins_are_one_group() -> None:
+    random = np.random.default_rng(3)
+    groups = Groups()
+    for scores in (1, 2, 3):
+        raws = [random.integers(-2, 3, 60) for _ in range(scores)]
+        expected = [groups.id_of(key) for key in zip(*(raw.tolist() for raw in raws), strict=True)]
+        assert groups.ids_of(raws, 60).tolist() == expected

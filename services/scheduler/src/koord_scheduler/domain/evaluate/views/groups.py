@@ -61,8 +61,13 @@ class Groups:
         """
         if not raws or count == 0:
             return np.zeros(count, np.int64)
-        keys, inverse = np.unique(np.stack(raws), axis=1, return_inverse=True)
-        ids = np.array([self.id_of(tuple(row_list(key))) for key in keys.T], np.int64)
+        codes = raws[0]  # numbers instead of tuples: sorting tuples takes 20 times as long
+        for raw in raws[1:]:
+            values, inverse = np.unique(raw, return_inverse=True)
+            codes = np.unique(codes, return_inverse=True)[1] * len(values) + inverse
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        keys = zip(*(row_list(raw[first]) for raw in raws), strict=True)
+        ids = np.array([self.id_of(key) for key in keys], np.int64)
         found: IntArray = ids[inverse.reshape(-1)]
         return found
 

@@ -91,9 +91,8 @@ class Totals:
         before, group_before = self._fixed_at[row], self._group_at[row]
         if before == fixed and group_before == group:
             return
-        place = self._nodes.name_hash.item(row)
         if self._rankings is not None or self._parted is not None:
-            self._move(row, place, before, group_before, fixed, group)
+            self._move(row, self._nodes.name_hash.item(row), before, group_before, fixed, group)
         self._fixed_at[row] = fixed
         if group_before != group or before < 0 or fixed < 0:
             self._group_at[row] = group
