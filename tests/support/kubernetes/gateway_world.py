@@ -260,8 +260,14 @@ class World:
                 await self.until(lambda stored=stored: self.view.state.position >= stored)
                 return stored
 
-    async def place(self, uid: str, node_name: str, allocation: Allocation = NOTHING) -> int:
-        """Places a pod, as a scheduler does."""
+    async def place(
+        self,
+        uid: str,
+        node_name: str,
+        allocation: Allocation = NOTHING,
+        annotations: dict[str, str] | None = None,
+    ) -> int:
+        """Places a pod, as a scheduler does; with the annotations of its plugins."""
         spec = self.spec(uid)
         assert spec is not None
         found = spec.object
@@ -275,6 +281,7 @@ class World:
             attempt=1,
             queued_at=spec.added_at,
             allocation=allocation,
+            annotations=annotations or {},
             explanation=PlacementExplanation(
                 nodes_considered=1, nodes_feasible=1, policy_version="test", based_on=BasedOn()
             ),

@@ -4,14 +4,17 @@ import json
 from typing import Any
 
 import pytest
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.restriction import Restriction
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.state.offers import NodeOffers
 from koord_scheduler.domain.topology_hints.hints import Hint
 from koord_scheduler.shell.collectors import StateFigures
+from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations
@@ -299,6 +302,20 @@ def test_two_schedulers_race_for_the_last_gpu_and_one_decides_anew() -> None:
     assert one.conflicts + two.conflicts > 0
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_placements_have_the_annotations_of_device_plugins_if_the_gate_is_on(is_on: bool) -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="100", memory="1Ti", more=MORE, labels={keys.GPU_VENDOR: "cambricon"}))
+    _put(log, device("a", board()))
+    log.add_pod(asking("share", {RATIO: "30", CORE: "30"}))
+    scheduler = Scheduler(log, gates=SchedulerGates(device_plugin_adaption=is_on))
+    scheduler.run(now=5.0)
+    events = [CATALOGUE.read(stored) for stored in log.events if stored.ref.kind == "pod"]
+    placed = next(event for event in events if isinstance(event, PodPlaced))
+    assert placed.annotations.get("CAMBRICON_DSMLU_PROFILE") == ("0_30_96" if is_on else None)
+    assert placed.annotations.get("scheduling.koordinator.sh/bind-timestamp") == ("5000000000" if is_on else None)
+
+
 def test_plain_pods_do_not_meet_the_plugin() -> None:
     log = _cluster("a")
     scheduler = Scheduler(log)
@@ -316,7 +333,14 @@ def test_a_summary_lists_devices_with_their_pods() -> None:
     found: Any = pages["nodeDeviceSummaries/{name}"]({"name": "a"})
     assert found["used"]["gpu"][RATIO] == 30
     assert found["free"]["gpu"][RATIO] == 770
-    assert list(found["pods"]) == ["share"]
+    assert found["pods"]["share"] == [
+        {
+            "type": "gpu",
+            "minor": 0,
+            "resources": {RATIO: 30, CORE: 30, "koordinator.sh/gpu-memory": 24 << 30},
+            "virtualFunctions": [],
+        }
+    ]
     assert pages["nodeDeviceSummaries"]({}) == {"a": found}
 
 

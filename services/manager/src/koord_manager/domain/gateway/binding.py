@@ -17,6 +17,7 @@ from typing import NamedTuple
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodBindFailed, PodBound
 from koordcore.protocol.annotations.binding import binding_annotations
+from koordcore.protocol.hardware.vendor_devices import POD_LABELS, node_lock_of
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import PodSpecState, PodState
 
@@ -34,6 +35,8 @@ class Binding(NamedTuple):
         node: Name of the node.
         placement: Position in the log of the `PodPlaced` that it carries out.
         annotations: Annotations that the binding sets on the pod, such as those of its allocation.
+        labels: Labels to set on the pod before it is bound.
+        lock: Annotation of the node that must be set for the pod before it is bound; "" for none.
     """
 
     uid: str
@@ -42,6 +45,8 @@ class Binding(NamedTuple):
     node: str
     placement: int
     annotations: dict[str, str]
+    labels: dict[str, str] = {}
+    lock: str = ""
 
 
 class Settled(NamedTuple):
@@ -81,7 +86,9 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
         return None
     meta = spec.object.metadata
     annotations = binding_annotations(placed.allocation, placed.gang, placed.annotations, meta.annotations)
-    return Binding(uid, meta.namespace, meta.name, placed.node, placed.seq, annotations)
+    labels = {key: annotations.pop(key) for key in POD_LABELS & annotations.keys()}
+    lock = node_lock_of(annotations)
+    return Binding(uid, meta.namespace, meta.name, placed.node, placed.seq, annotations, labels, lock)
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:

@@ -23,6 +23,7 @@ from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.gateway.binding import (
+    Binding,
     Later,
     Settled,
     binding_request,
@@ -43,6 +44,7 @@ from koord_manager.domain.gateway.eviction import (
     judge_eviction,
     pending_eviction,
 )
+from koord_manager.domain.gateway.node_lock import label_request, lock_request, look_request
 from koord_manager.domain.gateway.node_objects import Known, pending_node_metric, pending_node_slo, pending_zones
 from koord_manager.domain.gateway.node_writes import pending_metadata, pending_status
 from koord_manager.domain.gateway.pending_writes import BINDING, EVICTION, NODE, QUEUES, PendingWrites
@@ -205,6 +207,11 @@ class Outbox:
         if binding is None:
             return True
         settled = known_outcome(view, binding)
+        if settled is None and (binding.lock or binding.labels):
+            prepared = await self._prepare(binding)
+            if isinstance(prepared, Later):
+                return 0.0
+            settled = prepared
         if settled is None:
             request = binding_request(binding)
             failpoint("binding_decided_before_request")
@@ -227,6 +234,26 @@ class Outbox:
                 "bind_failed", pod_uid=uid, node=binding.node, reason=settled.failure, message=settled.message[:200]
             )
         return await self._record_binding(binding.uid, settled)
+
+    async def _prepare(self, binding: Binding) -> Settled | Later | None:
+        """Lock the node for a device plugin and set labels on the pod. Return None if the pod can be bound now."""
+        requests = [label_request(binding)]
+        if binding.lock:
+            found = await self._send(look_request(binding))
+            decided = lock_request(self._facts.view, binding, found.status, found.body, self._facts.clock.now())
+            if isinstance(decided, Settled | Later):
+                return decided
+            requests.append(decided)
+        for request in filter(None, requests):
+            answer = await self._send(request)
+            match meaning_of(answer.status):
+                case Meaning.DONE | Meaning.GONE:
+                    pass
+                case Meaning.REFUSED:
+                    return Settled("Forbidden" if answer.status == 403 else "Invalid", answer.message())
+                case _:
+                    return Later()
+        return None
 
     async def _record_binding(self, uid: str, settled: Settled) -> bool:
         view = self._facts.view

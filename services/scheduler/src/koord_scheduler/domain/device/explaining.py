@@ -3,11 +3,12 @@
 Source: scheduler-fine-grained spec, 2.4 to 2.7.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from koordcore.protocol.annotations.devices import SAME_PCIE
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, TypeRequest
 from koordcore.protocol.resource_names import GPU_MEMORY
+from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.allocator import JOINT_VIOLATED, NOT_IN_SCOPE, NodeDevices
 from koord_scheduler.domain.device.gpu_tree import free_in_scopes
@@ -94,10 +95,23 @@ def _list(free: Mapping[str, int]) -> str:
     return ", ".join(str(free[name]) for name in sorted(free))
 
 
-def describe_card(card: Card, node: NodeDevices) -> dict[str, object]:
-    """Return capacity, used and free amounts of one device, for the debug page."""
-    used, free = node.use.used(card), node.use.free(card)
-    held = node.use.held_functions(card)
+def describe_devices(node: NodeDevices) -> dict[str, object]:
+    """Return the debug page of a node's devices: sums by type, each device, and what each pod holds.
+
+    Source: scheduler-fine-grained spec, 2.12.
+    """
+    inventory, use = node.inventory, node.use
+    sums: dict[str, dict[str, dict[str, int]]] = {"total": {}, "free": {}, "used": {}}
+    for type_, cards in inventory.cards.items():
+        sums["total"][type_] = _sum([card.total for card in cards])
+        sums["free"][type_] = _sum([use.free(card) for card in cards])
+        sums["used"][type_] = _sum([use.used(card) for card in cards])
+    pods = {uid: [_held(device) for device in devices] for uid, devices in sorted(use.holders.items())}
+    devices = {type_: [_card(card, node) for card in cards] for type_, cards in inventory.cards.items()}
+    return {**sums, "devices": devices, "pods": pods}
+
+
+def _card(card: Card, node: NodeDevices) -> dict[str, object]:
     functions = [each for group in card.groups for each in group.functions]
     return {
         "minor": card.minor,
@@ -105,7 +119,24 @@ def describe_card(card: Card, node: NodeDevices) -> dict[str, object]:
         "healthy": card.is_healthy,
         "topology": {"nodeID": card.numa, "pcieID": card.pcie} if card.has_topology else None,
         "total": dict(card.total),
-        "used": dict(used),
-        "free": free,
-        "virtualFunctions": {"total": len(functions), "used": sorted(held)},
+        "used": dict(node.use.used(card)),
+        "free": node.use.free(card),
+        "virtualFunctions": {"total": len(functions), "used": sorted(node.use.held_functions(card))},
     }
+
+
+def _held(device: AllocatedDevice) -> dict[str, object]:
+    return {
+        "type": device.type,
+        "minor": device.minor,
+        "resources": dict(device.amounts),
+        "virtualFunctions": [each.bus_id for each in device.virtual_functions],
+    }
+
+
+def _sum(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            found[name] = found.get(name, 0) + amount
+    return found

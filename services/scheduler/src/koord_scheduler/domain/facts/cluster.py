@@ -97,6 +97,7 @@ class Cluster:
     """What plugins of all profiles read about the cluster: nodes, pods, quotas, gangs, volumes, devices.
 
     Attributes:
+        gates: The feature gates.
         nodes: All nodes as arrays.
         population: Numbers of pods on nodes, by selector, for affinity and spread constraints.
         owners: Selectors of services and controllers.
@@ -119,7 +120,7 @@ class Cluster:
         gang: CoschedulingArgs | None = None,
         gates: SchedulerGates | None = None,
     ) -> None:
-        gates = gates or SchedulerGates()
+        self.gates = gates = gates or SchedulerGates()
         transformers = PodTransformers(
             priority=gates.priority_transformer,
             preemption_policy=gates.preemption_policy_transformer,

@@ -10,6 +10,7 @@ import numpy as np
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.device_requests import DEVICE_NAMES
+from koordcore.protocol.hardware.vendor_devices import vendor_annotations
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU
@@ -20,7 +21,7 @@ from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, Nod
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs, GpuFragmentation
 from koord_scheduler.domain.device import learned_pods
 from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_secondary
-from koord_scheduler.domain.device.explaining import describe_card, shortage
+from koord_scheduler.domain.device.explaining import describe_devices, shortage
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
 from koord_scheduler.domain.device.learned_pods import LearnedPods
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
@@ -40,6 +41,7 @@ from koord_scheduler.domain.framework.extension_points import (
     FOLD,
     FOLLOW_NODES,
     PAGES,
+    PRE_BIND,
     PRE_FILTER,
     READ_POD,
     RESERVE,
@@ -64,6 +66,7 @@ class DeviceShare:
     extension_points: tuple[ExtensionPoint[Any], ...] = (
         CONCERNS,
         PRE_FILTER,
+        PRE_BIND,
         FILTER,
         ROW_FILTER,
         SCORE,
@@ -83,6 +86,7 @@ class DeviceShare:
         self._nodes = cluster.nodes
         self._affinities = cluster.affinities
         self._inventories = cluster.devices
+        self._adapts = cluster.gates.device_plugin_adaption
         self._is_aligned = not args.disable_device_numa_topology_alignment
         self._honors_pcie_level = args.enable_pcie_level_exclusive
         strategy = args.scoring_strategy
@@ -277,6 +281,23 @@ class DeviceShare:
         """See `ReservePlugin.unreserve`. Devices count with the pod on its node, so there is nothing to undo."""
         return ()
 
+    def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
+        """See `PreBindPlugin.pre_bind`: what the device plugins of vendors read, with the gate DevicePluginAdaption.
+
+        Source: scheduler-fine-grained spec, 2.14.
+        """
+        row = self._nodes.row(node)
+        devices = self.states.devices_of(row) if self._adapts and row is not None else None
+        if devices is None or pod.pod is None:
+            return {}
+        return vendor_annotations(
+            devices.use.holders.get(pod.uid, ()),
+            vendor=devices.labels.get(keys.GPU_VENDOR, ""),
+            isolation_provider=pod.pod.metadata.labels.get(keys.GPU_ISOLATION_PROVIDER, ""),
+            node=node,
+            at_ns=round(pod.placed_at * 1e9),
+        )
+
     # --- alignment to NUMA nodes -------------------------------------------------------------------------------------
 
     def gives_hints(self, pod: PodClass) -> bool:
@@ -350,34 +371,13 @@ class DeviceShare:
 
     def _summaries(self, _: Mapping[str, str]) -> object:
         rows = {name: self._nodes.row(name) for name in sorted(self._nodes.node_names())}
-        return {
-            name: self._summary_of(row)
-            for name, row in rows.items()
-            if row is not None and self.states.devices_of(row) is not None
-        }
+        found = {name: self.states.devices_of(row) for name, row in rows.items() if row is not None}
+        return {name: describe_devices(node) for name, node in found.items() if node is not None}
 
     def _summary(self, asked: Mapping[str, str]) -> object:
         row = self._nodes.row(asked["name"])
-        return {} if row is None or self.states.devices_of(row) is None else self._summary_of(row)
-
-    def _summary_of(self, row: int) -> object:
-        node = self.states.devices_of(row)
-        assert node is not None, f"row {row} has no Device object"
-        by_type = {
-            type_: [describe_card(card, node) for card in cards] for type_, cards in node.inventory.cards.items()
-        }
-        pods = {
-            uid: [f"{device.type} {device.minor}" for device in devices]
-            for uid, devices in sorted(node.use.holders.items())
-        }
-        sums = {
-            part: {
-                type_: _sum([cast("Mapping[str, int]", card[part]) for card in cards])
-                for type_, cards in by_type.items()
-            }
-            for part in ("total", "free", "used")
-        }
-        return {**sums, "devices": by_type, "pods": pods}
+        node = self.states.devices_of(row) if row is not None else None
+        return {} if node is None else describe_devices(node)
 
 
 def _learned_pods(args: GpuFragmentation) -> LearnedPods | None:
@@ -385,11 +385,3 @@ def _learned_pods(args: GpuFragmentation) -> LearnedPods | None:
         return None
     learning = args.learning
     return LearnedPods(learning.window, learning.refresh_interval, learning.popularity_threshold_percent)
-
-
-def _sum(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in amounts:
-        for name, amount in each.items():
-            found[name] = found.get(name, 0) + amount
-    return found
