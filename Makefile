@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test test-runtime check compiled bench docs lint format typecheck contracts schemas clean
+.PHONY: help setup demo up down test test-compose test-runtime check compiled image bench docs lint format typecheck contracts schemas clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -71,6 +71,18 @@ $(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.* $(RUNTIME_SOURCES)/*
 
 test-runtime: setup $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built) ## containerd 1 and 2, NRI, a CRI client, dockerd (root, containerd, runc, docker.io, go)
 	@$(PYTEST) -n 0 --suite runtime tests/runtime
+
+test-compose: setup ## the image and docker-compose.yml on a real dockerd (root, docker.io, docker-compose, debootstrap)
+	@$(PYTEST) -n 0 --suite compose tests/compose
+
+# IMAGE: its name and tag. IMAGE_FLAGS: more flags of `docker build`.
+IMAGE ?= koordstream:latest
+IMAGE_FLAGS ?=
+image: $(UV) ## the one image of all services, and its bill of materials in var/image/sbom.cdx.json
+	@echo "==> building $(IMAGE), some three minutes"
+	@docker build --tag $(IMAGE) --build-arg REVISION=$$(git rev-parse --short HEAD 2>/dev/null || echo unknown) $(IMAGE_FLAGS) .
+	@mkdir -p var/image && $(UV) export --quiet --frozen --no-dev --all-packages --format cyclonedx1.5 \
+		--preview-features sbom-export --output-file var/image/sbom.cdx.json >/dev/null
 
 # What is hot in a decision as machine code (docs/decisions/0013), where there are a C compiler and
 # Python's header files: a folder for PYTHONPATH.

@@ -96,8 +96,8 @@ app = typer.Typer(
         "A *position* is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "
         "`--since` accept a position or a time.\n\n"
         "Commands use the stack that runs in `./var` or `KOORD_VAR`. For a remote stack, set `KOORD_MANAGER`, "
-        "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port) and `KOORD_NATS` (nats://host:port, with the key "
-        "file `KOORD_NATS_SEED`).\n\n"
+        "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port; several, separated by commas: the leader is used) and "
+        "`KOORD_NATS` (nats:// or tls://host:port, with the files `KOORD_NATS_SEED` and `KOORD_NATS_CA`).\n\n"
         "Exit status: 0 done; 1 refused, failed, different or not found, including a position beyond the end of the "
         "log; 2 wrong usage, or a file that cannot be read; 130 interrupted."
     ),

@@ -109,3 +109,35 @@ def test_who_finds_no_stack_says_where_it_looked_and_how_to_name_another(
     assert "KOORD_MANAGER=http://host:port" in said
     with pytest.raises(LogTrouble, match=f"no running log in {tmp_path / 'var'}: .* KOORD_NATS="):
         operator_settings()
+
+
+class Manager(Echo):
+    """Leads if its port is the one in `leading`."""
+
+    leading = 0
+
+    def do_GET(self) -> None:
+        """Whether it leads."""
+        body = json.dumps({"leads": self.server.server_port == Manager.leading, "leader": "it"}).encode()  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_of_several_managers_the_leader_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Manager) for _ in range(2)]
+    for server in servers:
+        Thread(target=server.serve_forever, daemon=True).start()
+    urls = [f"http://127.0.0.1:{server.server_port}" for server in servers]
+    monkeypatch.setenv("KOORD_MANAGER", ", ".join(["http://127.0.0.1:1", *urls]))
+    try:
+        for server, url in zip(servers, urls, strict=True):
+            Manager.leading = server.server_port
+            assert clients.find_service("manager") == url
+        Manager.leading = 0
+        assert clients.find_service("manager") == urls[0], "the first one that answers"
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+    assert clients.find_service("manager") == "http://127.0.0.1:1", "none answers"

@@ -176,7 +176,7 @@ def assemble(
         await run_cycles(context, controllers)
 
     shell.health.add_readiness("fold", runner.trouble)
-    shell.http.routes.extend(ManagerApi(view, intake, standalone=api is None).routes())
+    shell.http.routes.extend(ManagerApi(view, intake, leadership, standalone=api is None).routes())
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))

@@ -18,6 +18,7 @@ from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
+from koordcore.service.leader.sole_leader import SoleLeader
 from koordctl.render.object_tables import object_table
 from starlette.applications import Starlette
 from support.histories import stored
@@ -116,7 +117,9 @@ async def test_behind_an_api_server_the_status_is_that_of_the_object_and_without
     view.fold(stored(1, Draft(custom_ref("podgroups", "default", "train"), CustomObjectObserved(object=group), 0)))
     view.fold(stored(2, Draft(AggregateRef("gang", "default=train"), said, 0)))
 
-    door = httpx.ASGITransport(Starlette(routes=ManagerApi(view, Intake(), standalone=standalone).routes()))
+    door = httpx.ASGITransport(
+        Starlette(routes=ManagerApi(view, Intake(), SoleLeader("one"), standalone=standalone).routes())
+    )
     async with httpx.AsyncClient(transport=door, base_url="http://manager") as client:
         one = (await client.get("/v1/objects/podgroups/train")).json()
         [listed] = (await client.get("/v1/objects/podgroups")).json()["items"]

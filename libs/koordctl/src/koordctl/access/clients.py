@@ -4,9 +4,10 @@ An address comes from KOORD_MANAGER, KOORD_PROJECTOR or KOORD_SCHEDULER, else fr
 The client uses the standard library: importing httpx takes longer than most commands run.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -21,6 +22,8 @@ from koordctl.render.output import fail
 
 DEFAULT_VAR = "var"
 NOT_FOUND: Final = 404
+LEADER_SECONDS: Final = 2.0
+"""Time in which an instance must say whether it leads."""
 
 
 def var_directory() -> Path:
@@ -61,13 +64,30 @@ def running_stack(var: Path) -> Stack | None:
 
 
 def find_service(name: str) -> str | None:
-    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack. None: there is neither."""
+    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack. None: there is neither.
+
+    Of several addresses in KOORD_<NAME>, separated by commas, the one of the leader is returned.
+    """
     given = os.environ.get(f"KOORD_{name.upper()}")
     if given:
-        return given.rstrip("/")
+        return _leader_of([url.strip().rstrip("/") for url in given.split(",")])
     stack = running_stack(live_directory())
     status = stack.find(name) if stack is not None else None
     return status.urls.get("http") if status is not None else None
+
+
+def _leader_of(urls: Sequence[str]) -> str:
+    """Return the address whose instance leads, else the first one that answers, else the first one."""
+    if len(urls) == 1:
+        return urls[0]
+    alive: list[str] = []
+    for url in urls:
+        with contextlib.suppress(OSError, HTTPException, ValueError):
+            reply = ask(f"{url}/v1/leader", timeout=LEADER_SECONDS)
+            if reply.is_success and reply.json()["leads"]:
+                return url
+            alive.append(url)
+    return [*alive, *urls][0]
 
 
 def service_url(name: str) -> str:

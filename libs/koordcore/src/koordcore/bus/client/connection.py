@@ -393,7 +393,13 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
 def _tls_context(files: TlsClientFiles | None) -> ssl.SSLContext | None:
     if files is None:
         return None
+    # nats-py upgrades to TLS in a way that makes asyncio warn of each end of a connection.
+    logging.getLogger("asyncio").addFilter(_is_no_end_of_tls)
     context = ssl.create_default_context(cafile=str(files.ca))
     if files.certificate is not None:
         context.load_cert_chain(files.certificate, files.key)
     return context
+
+
+def _is_no_end_of_tls(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("returning true from eof_received()")

@@ -5,6 +5,7 @@ POST /v1/delete                     the same documents, or {"kind", "namespace",
 GET  /v1/objects/{kind}             objects as mirrored; ?namespace=
 GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
 GET  /v1/state                      position and hash of the fold
+GET  /v1/leader                     whether this instance leads, and the name of the leader
 
 Without an API server, custom resources include the status that was computed for them.
 
@@ -21,6 +22,7 @@ from typing import Any, cast
 import msgspec
 from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.events.objects.custom import custom_ref
+from koordcore.ports.leadership import Leadership
 from koordcore.protocol.crd import ResourceVersion, accepted_kinds
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
@@ -57,9 +59,10 @@ class ManagerApi:
         standalone: Whether there is no API server, so that computed status is shown here.
     """
 
-    def __init__(self, view: ManagerView, intake: Intake, *, standalone: bool) -> None:
+    def __init__(self, view: ManagerView, intake: Intake, leadership: Leadership, *, standalone: bool) -> None:
         self._view = view
         self._intake = intake
+        self._leadership = leadership
         self._standalone = standalone
 
     def routes(self) -> list[Route]:
@@ -70,6 +73,7 @@ class ManagerApi:
             Route("/v1/objects/{kind}", self.list_objects, methods=["GET"]),
             Route("/v1/objects/{kind}/{name:path}", self.get_object, methods=["GET"]),
             Route("/v1/state", self.state, methods=["GET"]),
+            Route("/v1/leader", self.leader, methods=["GET"]),
         ]
 
     async def apply(self, request: Request) -> Response:
@@ -138,6 +142,11 @@ class ManagerApi:
         """Handle `GET /v1/state`: return the position and the canonical hash of the fold."""
         del request
         return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
+
+    async def leader(self, request: Request) -> Response:
+        """Handle `GET /v1/leader`: only the leader stores documents, so a client with several addresses asks here."""
+        del request
+        return _json({"leads": self._leadership.term is not None, "leader": self._leadership.holder})
 
     def _shown_custom(self, resource: ResourceVersion, document: dict[str, Any]) -> dict[str, Any]:
         return with_published_status(self._view, resource.plural, document) if self._standalone else document

@@ -41,7 +41,12 @@ class Database:
             max_overflow=pool_size,
             pool_timeout=5,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": 5, "options": f"-c statement_timeout={milliseconds} -c jit=off"},
+            connect_args={
+                "connect_timeout": 5,
+                "options": f"-c statement_timeout={milliseconds} -c jit=off",
+                # A database with the encoding SQL_ASCII would otherwise return bytes instead of text.
+                "client_encoding": "utf8",
+            },
         )
 
     @asynccontextmanager

@@ -1,0 +1,138 @@
+"""docker-compose.yml on a real dockerd: images, stand-ins for images that cannot be pulled, and the running system.
+
+The base image is made with debootstrap and imported under the name of the image that the Dockerfile names.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from koordcore.embedded.binaries import nats_server_binary
+from support.until import until_blocking
+
+ROOT: Final = Path(__file__).parents[2]
+STAND_INS: Final = ROOT / "tests" / "compose" / "stand_ins"
+BASE: Final = "python:3.11-slim-bookworm"
+IMAGE: Final = "koordstream:test"
+MIRROR: Final = "http://deb.debian.org/debian"
+NEEDED: Final = ("dockerd", "docker", "docker-compose", "debootstrap")
+PACKAGES: Final = "python3,python3-pip,python3-venv,python3-dev,ca-certificates"
+CORE: Final = ("manager-1", "manager-2", "scheduler-1", "scheduler-2", "projector", "agent", "objects")
+"""Services of the file without those whose images cannot be pulled or stood in for here."""
+
+
+def missing_programs() -> str:
+    """The programs that are not installed, as a reason to skip; "" if none is missing."""
+    absent = [name for name in NEEDED if shutil.which(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed (apt-get install docker.io docker-compose debootstrap)"
+    return "" if os.geteuid() == 0 else "dockerd and debootstrap need root"
+
+
+def run(*words: str, cwd: Path = ROOT, stdin: bytes | None = None, check: bool = True) -> str:
+    """Run a program and return its output; its words are in the error if it fails."""
+    done = subprocess.run(words, cwd=cwd, input=stdin, capture_output=True, check=False)
+    output = done.stdout.decode(errors="replace")
+    if check and done.returncode:
+        raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{output}\n{done.stderr.decode()}")
+    return output
+
+
+def docker(*words: str, check: bool = True) -> str:
+    """Run `docker`."""
+    return run("docker", *words, check=check).strip()
+
+
+def start_dockerd(folder: Path) -> subprocess.Popen[bytes] | None:
+    """Start dockerd unless one runs; return its process if it was started here."""
+    if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "dockerd.log").open("wb") as log:
+        daemon = subprocess.Popen(["dockerd", "--data-root", str(folder / "data")], stdout=log, stderr=log)
+    until_blocking(
+        lambda: subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0, "dockerd answers"
+    )
+    return daemon
+
+
+def ensure_images(folder: Path) -> None:
+    """Build the image and the stand-ins; what exists from an earlier run is used again."""
+    if not docker("images", "--quiet", BASE):
+        root = folder / "base"
+        shutil.rmtree(root, ignore_errors=True)
+        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root), MIRROR)
+        (root / "usr/local/bin/python3").symlink_to("/usr/bin/python3.11")
+        bundle = Path("/etc/ssl/certs/ca-certificates.crt")
+        shutil.copy(bundle, root / bundle.relative_to("/"))
+        archive = run_bytes("tar", "-C", str(root), "-c", ".")
+        changes = ("-c", f"ENV SSL_CERT_FILE={bundle}", "-c", 'CMD ["python3"]')
+        run("docker", "import", *changes, "-", BASE, stdin=archive)
+        shutil.rmtree(root)
+    shutil.copytree(STAND_INS, folder / "stand_ins", dirs_exist_ok=True)
+    shutil.copy(nats_server_binary(), folder / "stand_ins" / "nats-server")
+    for name in ("nats", "postgres"):
+        run(
+            *("docker", "build", "--network", "host", "--quiet", "--tag", f"koord-stand-in-{name}"),
+            *("--file", f"{name}.Dockerfile", "."),
+            cwd=folder / "stand_ins",
+        )
+    run("make", "image", f"IMAGE={IMAGE}", "IMAGE_FLAGS=--network host")
+
+
+def run_bytes(*words: str) -> bytes:
+    """Run a program and return its output as bytes."""
+    return subprocess.run(words, capture_output=True, check=True).stdout
+
+
+class Compose:
+    """The compose project of a test."""
+
+    def __init__(self, project: str, port: int) -> None:
+        self._words = ("docker-compose", "--project-name", project)
+        self._env = {
+            **os.environ,
+            "KOORD_IMAGE": IMAGE,
+            "NATS_IMAGE": "koord-stand-in-nats",
+            "POSTGRES_IMAGE": "koord-stand-in-postgres",
+            "KOORD_DASHBOARD_PORT": str(port),
+        }
+
+    def __call__(self, *words: str, check: bool = True) -> str:
+        """Run docker-compose with the images of the test."""
+        done = subprocess.run([*self._words, *words], cwd=ROOT, env=self._env, capture_output=True, check=False)
+        output = done.stdout.decode(errors="replace")
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{output}\n{done.stderr.decode()}")
+        return output
+
+    def koord(self, *words: str, check: bool = True) -> str:
+        """Run a `koord` command as the compose file offers it."""
+        return self("run", "--rm", "-T", "koord", *words, check=check)
+
+    def container(self, service: str) -> str:
+        """The id of the container of a service, running or not."""
+        return self("ps", "--all", "--quiet", service).split()[0]
+
+    def state(self, service: str) -> dict[str, Any]:
+        """What dockerd knows about a container: its status, health and exit code."""
+        found: list[dict[str, Any]] = json.loads(docker("inspect", self.container(service)))
+        return found[0]["State"]
+
+    def is_healthy(self, service: str) -> bool:
+        """Whether the health check of a service passes, or a service that ends has ended well."""
+        state = self.state(service)
+        if service == "objects":
+            return state["Status"] == "exited" and state["ExitCode"] == 0
+        return state.get("Health", {}).get("Status") == "healthy"
+
+    def wait_healthy(self) -> float:
+        """Wait until all core services are healthy; return the seconds that it took."""
+        began = time.monotonic()
+        for service in CORE:
+            until_blocking(lambda service=service: self.is_healthy(service), f"{service} is healthy", seconds=180)
+        return time.monotonic() - began
