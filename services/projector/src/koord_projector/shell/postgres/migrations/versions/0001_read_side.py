@@ -37,9 +37,10 @@ STATEMENTS: Final = (
         epoch bigint NOT NULL,
         based_on bigint NOT NULL,
         traceparent text NOT NULL,
-        body text STORAGE EXTERNAL NOT NULL
+        body text NOT NULL
     )
     """,
+    "ALTER TABLE events ALTER COLUMN body SET STORAGE EXTERNAL",  # in CREATE TABLE only since Postgres 16
     "CREATE INDEX events_of_aggregate ON events (kind, id, seq)",
     "CREATE INDEX events_by_time ON events (left(occurred_at, 27), seq)",
     """
@@ -47,10 +48,11 @@ STATEMENTS: Final = (
         kind text COLLATE "C" NOT NULL,
         id text COLLATE "C" NOT NULL,
         seq bigint NOT NULL,
-        state text STORAGE EXTERNAL NOT NULL,
+        state text NOT NULL,
         PRIMARY KEY (kind, id)
     ) WITH (fillfactor = 70)
     """,
+    "ALTER TABLE aggregates ALTER COLUMN state SET STORAGE EXTERNAL",  # in CREATE TABLE only since Postgres 16
     """
     CREATE TABLE pods (
         uid text NOT NULL,
@@ -132,10 +134,11 @@ STATEMENTS: Final = (
         be_memory_used bigint NOT NULL,
         system_cpu_used bigint NOT NULL,
         interval_seconds bigint NOT NULL,
-        body bytea STORAGE EXTERNAL NOT NULL,
+        body bytea NOT NULL,
         PRIMARY KEY (token, reported_at)
     )
     """,
+    "ALTER TABLE observations ALTER COLUMN body SET STORAGE EXTERNAL",  # in CREATE TABLE only since Postgres 16
     "CREATE INDEX observations_by_time ON observations (reported_at)",
     """
     CREATE TABLE verdicts (
