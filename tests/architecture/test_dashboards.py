@@ -1,0 +1,96 @@
+"""Every metric of the dashboards and alerts exists in a service, with the labels by which it is grouped."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DASHBOARDS = sorted((ROOT / "deploy" / "dashboards").glob("*.json"))
+ALERTS = ROOT / "deploy" / "alerts" / "koordstream.yml"
+METRIC = re.compile(r"\b(?:koord|koordlet|koordinator|scheduler|slo)_[a-z0-9_]+\b")
+SUFFIX = re.compile(r"_(total|bucket|sum|count)$")
+SCRAPED = {"service", "instance", "le"}
+"""Labels that Prometheus adds, or that every histogram has."""
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """(where, expression) of every dashboard and alert."""
+    for file in DASHBOARDS:
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield f"{file.name}: {panel['title']}", target["expr"]
+    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+
+
+def is_defined(name: str, sources: str) -> bool:
+    """Whether the code names a metric: whole, or in two parts as in f"scheduler_{name}"."""
+    whole = SUFFIX.sub("", name)
+    for candidate in (name, whole, whole.split("_", 1)[1]):
+        if f'"{candidate}"' in sources:
+            return True
+        for cut in (found.start() for found in re.finditer("_", candidate)):
+            if f"{candidate[:cut]}_{{" in sources and f'"{candidate[cut + 1 :]}"' in sources:
+                return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    """All code in which metrics are defined."""
+    files = [*ROOT.glob("libs/*/src/**/*.py"), *ROOT.glob("services/*/src/**/*.py")]
+    return "\n".join(file.read_text() for file in files)
+
+
+def test_every_metric_of_dashboards_and_alerts_exists(sources: str) -> None:
+    unknown = {
+        (where, name)
+        for where, expression in expressions()
+        for name in METRIC.findall(expression)
+        if not is_defined(name, sources)
+    }
+    assert not unknown
+
+
+def test_every_label_by_which_a_metric_is_grouped_exists(sources: str) -> None:
+    unknown = {
+        (where, label)
+        for where, expression in expressions()
+        for labels in re.findall(r"by \(([^)]*)\)", expression)
+        for label in labels.replace(" ", "").split(",")
+        if label not in SCRAPED and f'"{label}"' not in sources
+    }
+    assert not unknown
+
+
+def test_every_alert_has_a_section_in_the_runbook() -> None:
+    text = (ROOT / "docs" / "runbook.md").read_text()
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 ]", "", title.lower()).replace(" ", "-") for title in titles}
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    wanted = {rule["alert"]: rule["annotations"]["runbook_url"].partition("#")[2] for rule in rules}
+    assert set(wanted.values()) == anchors
+
+
+def test_dashboards_have_their_own_ids_and_panels() -> None:
+    boards = [json.loads(file.read_text()) for file in DASHBOARDS]
+    assert len({board["uid"] for board in boards}) == len(boards)
+    for board in boards:
+        assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool not installed (apt-get install prometheus)")
+def test_prometheus_accepts_the_alerts_and_every_expression_of_a_dashboard(tmp_path: Path) -> None:
+    rules = [{"record": f"check:{number}", "expr": text} for number, (_, text) in enumerate(expressions())]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+    for each in (file, ALERTS):
+        done = subprocess.run(["promtool", "check", "rules", each], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
