@@ -8,6 +8,12 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.hooks import (
+    ContainerHookApplied,
+    ContainerHookFailed,
+    HookedValue,
+    HookRegistrationChanged,
+)
 from koordcore.events.agents.nodestate import (
     AgentStarted,
     AgentStopped,
@@ -147,7 +153,7 @@ class Action(NamedTuple):
 ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
-    "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology", "agent-devices",
+    "disturbed", "undisturbed", "agent-evicts", "knobs", "hooks", "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "device-fails", "gang", "gang-phase",
     "quota", "explanation", "topology", "gpu-workload", "reserve", "take", "reservation-wait", "reservation-end",
@@ -477,6 +483,23 @@ def _step(log: Recorder, action: Action) -> None:
         case "knobs":
             change = KnobChange(knob="kubepods/besteffort/cpu.cfs_quota_us", old="-1", new="200000", writes=3)
             log.write("nodestate", token, KnobsChanged(seconds=60.0, writes=3, changes=[change]))
+        case "hooks":
+            hooked = f"p{number}"
+            value = HookedValue(name="cpuset", plugin="CPUSetAllocator", new="2-3")
+            applied = ContainerHookApplied(uid=hooked, namespace="d", pod=hooked, mode="Reconciler", values=[value])
+            log.write("nodestate", token, applied)
+            failed = ContainerHookFailed(
+                uid=hooked,
+                namespace="d",
+                pod=hooked,
+                stage="s",
+                mode="NRI",
+                plugin="Resctrl",
+                policy="Ignore",
+                error="e",
+            )
+            log.write("nodestate", token, failed)
+            log.write("nodestate", token, HookRegistrationChanged(endpoint="/s", policy="Ignore", stages=["s"]))
         case "agent-topology":
             zone = TopologyZone(name="node-0", capacity={"cpu": 1000 * (variation + 1)})
             log.write("nodestate", token, NodeTopologyReported(policies=["None"], zones=[zone]))

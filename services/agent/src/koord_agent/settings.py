@@ -120,6 +120,27 @@ class AgentSettings(ServiceSettings):
     cpu_evict_cool_time_seconds: int = Field(20, ge=0, description="Rest after an eviction for CPU.")
     memory_evict_interval_seconds: int = Field(1, description="Interval of evictions for memory; 0 = off.")
     memory_evict_cool_time_seconds: int = Field(4, ge=0, description="Rest after an eviction for memory.")
+    runtime_hooks_network: Literal["unix"] = Field("unix", description="Network of the hook server.")
+    runtime_hooks_addr: Path = Field(
+        Path("/var/run/koordlet/koordlet.sock"),
+        description="Socket of the hook server. The server is off if its folder does not exist.",
+    )
+    runtime_hooks_host_endpoint: Path = Field(
+        Path("/var/run/koordlet/koordlet.sock"), description="Path of that socket for processes of the machine."
+    )
+    runtime_hooks_failure_policy: Literal["Ignore", "Fail"] = Field(
+        "Ignore", description="What the CRI proxy does with a call if the hook server fails."
+    )
+    runtime_hooks_plugin_failure_policy: Literal["Ignore", "Fail"] = Field(
+        "Ignore", description="Whether a plug-in that fails ends the call, or the other plug-ins run."
+    )
+    runtime_hooks_config_path: Path = Field(
+        Path("/etc/runtime/hookserver.d"), description="Folder in which hook servers register with the CRI proxy."
+    )
+    runtime_hooks_disable_stages: TextList = Field((), description="Stages that are not registered with the CRI proxy.")
+    hami_core_library_directory_path: Path = Field(
+        Path("/usr/local/vgpu/libvgpu.so"), description="HAMi-core library on the machine, for shared GPUs."
+    )
     disable_unset_cpu_quota: bool = Field(False, description="Leave the CPU quota of pods that own CPUs as it is.")
     qos_extension_plugins: TextList = Field(
         (), description="Switches of strategies of installed packages: A=true,B=false."

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import Event, StoredEvent, name_from_token
 from koordcore.events.management.admission import AdmissionDecided
@@ -52,6 +53,8 @@ class Step(StrEnum):
     RELEASED = "released"
     STARTED = "started"
     STOPPED = "stopped"
+    HOOKED = "hooked"
+    HOOK_FAILED = "hook-failed"
     DEVICE_UNHEALTHY = "device-unhealthy"
     DEVICE_HEALTHY = "device-healthy"
     EVICTION_REQUESTED = "eviction-requested"
@@ -79,6 +82,8 @@ STEPS: Final = {
     "PodReleased": Step.RELEASED,
     "PodsStarted": Step.STARTED,
     "PodsStopped": Step.STOPPED,
+    "ContainerHookApplied": Step.HOOKED,
+    "ContainerHookFailed": Step.HOOK_FAILED,
     "PodDeviceUnhealthy": Step.DEVICE_UNHEALTHY,
     "PodEvictionRequested": Step.EVICTION_REQUESTED,
     "PodEvicted": Step.EVICTED,
@@ -118,7 +123,7 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
     Args:
         uid: Uid of the pod.
         facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>` and of the pod's `nodestate.<node>`, in any
-            order. Starts and stops of other pods are left out.
+            order. Starts, stops and hooks of other pods are left out.
         explanations: Events of `explanations.pod.<uid>` and those of its admission, each in the order of its stream.
     """
     told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
@@ -149,6 +154,11 @@ def pod_sentence(event: Event) -> str | None:
             return f"from {event.node}: {event.reason}"
         case PodsStarted() | PodsStopped():
             return ""
+        case ContainerHookApplied():
+            changed = ", ".join(f"{value.name} {value.new}".rstrip() for value in event.values)
+            return f"{hook_place(event)}: {'; '.join(filter(None, (changed, event.reason)))}"
+        case ContainerHookFailed():
+            return f"{hook_place(event)}: {event.plugin} (policy {event.policy}): {event.error}"
         case PodNominated():
             cost = f", after {victims_text(event.victims)} left" if event.victims else ""
             return f"to {event.node} by {event.plugin}{cost}"
@@ -170,6 +180,12 @@ def pod_sentence(event: Event) -> str | None:
             return admission_sentence(event)
         case _:
             return None
+
+
+def hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:
+    """Return where a hook ran: `container main at PreCreateContainer (Proxy)`."""
+    of = f"container {event.container}" if event.container else "pod"
+    return f"{of} at {event.stage} ({event.mode})" if event.stage else f"{of} by the {event.mode.lower()}"
 
 
 def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
@@ -210,6 +226,8 @@ def _read(stored: StoredEvent) -> Event | None:
 
 
 def _is_of(uid: str, event: Event | None) -> bool:
+    if isinstance(event, (ContainerHookApplied, ContainerHookFailed)):
+        return event.uid == uid
     return not isinstance(event, (PodsStarted, PodsStopped)) or uid in event.pods
 
 

@@ -174,12 +174,26 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"interference on node {_name(id_)} ended: {body.get('signal')} of {body.get('pod_uid')}"
         case "KnobsChanged":
             return f"the agent of node {_name(id_)} wrote {_knobs(body)} {body.get('writes')} times"
+        case "ContainerHookApplied":
+            values: list[dict[str, Any]] = body.get("values") or []
+            changed = ", ".join(f"{value.get('name')} {value.get('new')}" for value in values)
+            return f"{_hooked(body)} got {changed or 'nothing'} from hooks"
+        case "ContainerHookFailed":
+            return f"{_hooked(body)}: hook {body.get('plugin')} failed: {body.get('error')}"
+        case "HookRegistrationChanged":
+            stages: list[str] = body.get("stages") or []
+            return f"the agent of node {_name(id_)} registered for the stages {', '.join(stages) or 'none'}"
         case "AgentStopped":
             return f"the agent of node {_name(id_)} stopped; its pods keep running"
         case "EventSkipped":
             return f"fold {id_} skips event {body.get('seq')}: {body.get('reason')}"
         case _:
             return f"{type_name} of {kind} {_name(id_)}"
+
+
+def _hooked(body: dict[str, Any]) -> str:
+    container = f"container {body.get('container')} of " if body.get("container") else ""
+    return f"{container}pod {body.get('namespace')}/{body.get('pod')}"
 
 
 def _offsets(offsets: dict[str, int] | None) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 import typer
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import (
@@ -56,7 +57,10 @@ AsOf = Annotated[
 ]
 
 
-_RUNS: Final = (PodsStarted.__name__, PodsStopped.__name__)
+_OF_AGENT: Final = tuple(
+    event.__name__ for event in (PodsStarted, PodsStopped, ContainerHookApplied, ContainerHookFailed)
+)
+"""Facts of an agent that belong to the stories of single pods."""
 """Facts of a node that concern its pods."""
 _NO_SPAN: Final = "0" * 16
 
@@ -236,7 +240,7 @@ async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodSt
         nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
         for token in nodes:
             of_node = await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
-            facts += (event for event in of_node if event.type in _RUNS)
+            facts += (event for event in of_node if event.type in _OF_AGENT)
         hardware = await _hardware_of(log, placed)
         admitted = await _admission_of(log, facts, is_last=by_name)
         if past is not None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from koordcore.events.agents.hooks import ContainerHookApplied, HookedValue
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.agents.observation import Usage
 from koordcore.events.envelope import StoredEvent
@@ -48,6 +49,7 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         victims: Victims of a nomination.
         annotations: Annotations of the allocation, as they are written with the binding.
         chosen: Amounts from a Reservation; CPUs, zones and devices of the allocation, with their places in the node.
+        hooked: Values that hooks of the agent changed, with the plug-in and the old value.
         steps: Steps of admission that changed the pod.
         rules: Rules of admission that denied the request.
         trace: Trace id.
@@ -65,6 +67,7 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     victims: list[Victim] = []
     annotations: dict[str, str] = {}
     chosen: list[str] = []
+    hooked: list[HookedValue] = []
     steps: list[str] = []
     rules: list[str] = []
     trace: str = ""
@@ -198,6 +201,8 @@ def _entry(
                     *(chosen_lines(event.allocation, of_node) if of_node is not None else ()),
                 ],
             )
+        case ContainerHookApplied():
+            return msgspec.structs.replace(entry, hooked=list(event.values))
         case PodUnschedulable():
             return msgspec.structs.replace(
                 entry, attempt=event.attempt, explanation=event.explanation, diagnosis=event.diagnosis

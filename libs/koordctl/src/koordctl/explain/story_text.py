@@ -110,6 +110,10 @@ def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
     yield Line(f"  {time_text(moment.at)}  {what:<18} {sentence}{attempt}{position}".rstrip(), style)
     yield from (Line(f"      {detail}") for detail in details)
     yield from (Line(f"      given {chosen}") for chosen in moment.chosen)
+    yield from (
+        Line(f"      {value.plugin}: {value.name} {value.old or '(unset)'} -> {value.new or '(empty)'}")
+        for value in moment.hooked
+    )
     yield from (Line(f"      writes {key}: {value}".rstrip()) for key, value in sorted(moment.annotations.items()))
     if len(same) > 1:
         until = f" (attempt {last.attempt})" if last.attempt else ""

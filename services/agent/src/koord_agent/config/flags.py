@@ -21,6 +21,8 @@ CONTAINER_PATHS: Final[Mapping[str, str]] = {
     "sys_fs_root": "/host-sys-fs",
     "var_run_root": "/host-var-run",
     "run_root": "/host-run",
+    "runtime_hooks_addr": "/host-var-run-koordlet/koordlet.sock",
+    "runtime_hooks_config_path": "/host-etc-hookserver/",
 }
 """Setting -> path at which the DaemonSet mounts it."""
 
@@ -48,7 +50,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "configmap-namespace": _NO_API,
     "report-interval": _DEPRECATED,
     "pod-resources-proxy-path": "the pod-resources proxy does not exist yet",
-    "hami-core-library-directory-path": "HAMi-core is not injected into containers yet",
+    "runtime-hooks-reconcile-interval": "values are compared when pods or rules change, and every 10 s",
     "enable-pprof": _NO_PROFILES,
     "pprof-addr": _NO_PROFILES,
     **dict.fromkeys(("v", "vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookRegistrationChanged
 from koordcore.events.agents.nodestate import (
     AgentStarted,
     AgentStopped,
@@ -73,7 +74,8 @@ def _agent_evicted(state: NodeAgentState | None, event: PodsEvictedByAgent, at: 
     return msgspec.structs.replace(base, seq=at.seq, evicting=evicting, evicted=base.evicted + len(event.pods))
 
 
-def _agent_seen(state: NodeAgentState | None, _: AgentStopped | KnobsChanged, at: StoredEvent) -> NodeAgentState:
+def _agent_seen(state: NodeAgentState | None, _: Event, at: StoredEvent) -> NodeAgentState:
+    """Only the position of the aggregate moves: the fact is for explanations."""
     return msgspec.structs.replace(state or NodeAgentState(seq=at.seq), seq=at.seq)
 
 
@@ -99,6 +101,9 @@ OF_AGENTS: Final[dict[type[Event], Evolve]] = {
     BeCpuSuppressed: _be_suppressed,
     BeCpuReleased: _be_released,
     KnobsChanged: _agent_seen,
+    ContainerHookApplied: _agent_seen,
+    ContainerHookFailed: _agent_seen,
+    HookRegistrationChanged: _agent_seen,
     PodsEvictedByAgent: _agent_evicted,
     InterferenceDetected: _interference_detected,
     InterferenceEnded: _interference_ended,

@@ -1,0 +1,175 @@
+"""Write the values of a pod before its sandbox starts: cgroup files, resctrl group, folder of a GPU monitor.
+
+The hooks have an executor of their own, so they do not wait for a cycle. Both executors get their values from the same
+functions. Source: runtime spec, 2.4, 3.5, 3.8.
+"""
+
+import errno
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from koordcore.service.telemetry.logging import logger
+
+from koord_agent.domain.hook_stages.call import HookCall, ResctrlMachine
+from koord_agent.domain.hook_stages.pipeline import StageResult
+from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hook_stages.values import HookValues
+from koord_agent.domain.hooks.group_identity import BVT
+from koord_agent.domain.hooks.pod_resctrl import GROUP_PREFIX
+from koord_agent.domain.kernel.cgroup_files import QUOTA
+from koord_agent.domain.kernel.counters import MalformedCounter
+from koord_agent.domain.kernel.resctrl_files import parse_schemata, resctrl_support
+from koord_agent.domain.plans.executor import WriteCache
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
+from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
+from koord_agent.shell.host.host import Host
+from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.node.node_settings import put
+from koord_agent.shell.store.audit_log import AuditSink
+
+AUDIT_REASON: Final = "RuntimeHook"
+_PLUGIN: Final = "RuntimeHooks"
+_FILES: Final = {
+    "bvt": BVT,
+    "cpu_shares": "cpu.shares",
+    "cfs_quota_us": QUOTA,
+    "memory_limit_bytes": "memory.limit_in_bytes",
+}
+"""Value of hooks -> file of the directory of a pod."""
+_log: Final = logger("agent.hooks")
+
+
+class LinuxPodFiles:
+    """Writes the values of pods on a real machine. Many threads may use it; one writes at a time."""
+
+    def __init__(self, host: Host, roots: HostRoots, *, audit: AuditSink, now_ms: Callable[[], int]) -> None:
+        """Write to a machine.
+
+        Args:
+            host: The machine. Nobody else uses this object.
+            roots: Where its file systems are.
+            audit: Receives every write.
+            now_ms: Returns the time in milliseconds.
+        """
+        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=WriteCache(0))
+        self._groups = PodGroups(roots.resctrl)
+        self._audit = audit
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+
+    def apply(self, call: HookCall, result: StageResult) -> None:
+        """See `PodFiles.apply`."""
+        values, directory = result.values, call.pod.cgroup_parent.strip("/")
+        if call.stage is Stage.PRE_REMOVE_POD_SANDBOX:
+            if values.resctrl_group is not None:
+                self._groups.remove(values.resctrl_group)
+            return
+        if values.resctrl_group is not None:
+            self._groups.create(values.resctrl_group, values.resctrl_schemata or "")
+        now_ms = self._now_ms()
+        wanted = {name: getattr(values, name) for name in _FILES}
+        plans = [
+            Plan(
+                plugin=_PLUGIN,
+                band=Band.ISOLATION,
+                file=CgroupFile(directory, _FILES[name]),
+                value=str(value),
+                created_ms=now_ms,
+                ttl_ms=1_000,
+                reason=AUDIT_REASON,
+            )
+            for name, value in wanted.items()
+            if value is not None
+        ]
+        with self._lock:
+            outcomes = self._executor.apply(plans, now_ms) if plans else ()
+        for outcome in outcomes:
+            self._tell(call, outcome)
+
+    def prepare(self, values: HookValues) -> None:
+        """See `PodFiles.prepare`."""
+        folder = Path(values.host_dir)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            folder.chmod(0o777)  # containers of any user write to it
+        except OSError as error:
+            _log.warning("hook_folder_not_created", folder=values.host_dir, reason=error.strerror)
+
+    def _tell(self, call: HookCall, outcome: Outcome) -> None:
+        if outcome.result in (Result.REFUSED, Result.FAILED, Result.HELD_BACK):
+            _log.warning("hook_not_written", file=outcome.file.key, value=outcome.value, reason=outcome.detail)
+        if outcome.result is not Result.WRITTEN:
+            return
+        before, after = (outcome.before or "").strip(), (outcome.after or outcome.value).strip()
+        event = AuditEvent(
+            type="pod",
+            namespace=call.pod.namespace,
+            name=call.pod.name,
+            reason=AUDIT_REASON,
+            message=f"update {outcome.file.key} from {before} to {after} at {call.stage}",
+            old_value=before,
+            new_value=after,
+            strategy=_PLUGIN,
+        )
+        self._audit(event, 1)
+
+
+class PodGroups:
+    """Resctrl groups of single pods."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep groups below the mount point of resctrl."""
+        self._root = root
+
+    def create(self, name: str, schemata: str) -> None:
+        """Create the group of a pod, if it does not exist, and write its schemata.
+
+        If the machine has no free group, the pod stays in the default group.
+
+        Args:
+            name: Name of the group.
+            schemata: Lines to write; "" sets no limit.
+        """
+        folder = self._root / name
+        try:
+            folder.mkdir(exist_ok=True)
+            for line in schemata.splitlines():
+                put(folder / "schemata", f"{line}\n")
+        except OSError as error:
+            reason = "the machine has no free group" if error.errno == errno.ENOSPC else error.strerror
+            _log.warning("resctrl_group_not_set", group=name, reason=reason)
+
+    def remove(self, name: str) -> None:
+        """Remove the group of a pod. No-op if it does not exist."""
+        try:
+            (self._root / name).rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.warning("resctrl_group_not_removed", group=name, reason=error.strerror)
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all groups of single pods; empty without resctrl."""
+        try:
+            return frozenset(entry.name for entry in self._root.iterdir() if entry.name.startswith(GROUP_PREFIX))
+        except OSError:
+            return frozenset()
+
+
+def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
+    """Return the caches of a machine whose resctrl is mounted; None if it is not, or if the CPU cannot limit them."""
+    support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
+    mask = read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask"))
+    if not support.control or mask is None:
+        return None
+    try:
+        root = parse_schemata(read_kernel_file(str(roots.resctrl / "schemata")) or "")
+    except MalformedCounter:
+        return None
+    return ResctrlMachine(cbm_mask=mask, cache_ids=tuple(sorted(root.l3)), vendor=support.vendor)

@@ -1,0 +1,132 @@
+"""Create the hook answers of this machine, their server, and their registration.
+
+Part of the composition root (`compose`).
+"""
+
+import asyncio
+import time
+
+from koordcore.events.agents.hooks import HookRegistrationChanged
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+
+from koord_agent.domain.gate_names import BE_CPU_MANAGER, HAMI_MONITOR
+from koord_agent.domain.hook_stages.call import HookOptions, HookRules
+from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, stages_of
+from koord_agent.domain.hook_stages.registration import registration
+from koord_agent.domain.hooks.group_identity import BVT
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.bus.fact_publisher import FactPublisher
+from koord_agent.shell.hooking.answering import HookAnswers
+from koord_agent.shell.hooking.device_files import LinuxDeviceFiles
+from koord_agent.shell.hooking.pod_files import LinuxPodFiles, resctrl_machine
+from koord_agent.shell.hooking.registering import write_registration
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.metrics.hook_metrics import HookMetrics
+from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.node_settings import NodeSettings
+from koord_agent.shell.store.audit_log import AuditSink
+from koord_agent.wiring.roots import host_roots
+
+PUBLISH_SECONDS = 1.0
+REGISTER_SECONDS = 10.0
+
+
+def hook_answers(shell: Shell[AgentSettings], agent: NodeAgent, audit: AuditSink) -> HookAnswers:
+    """Return what answers the calls of hooks on this machine, by a CRI proxy or by NRI."""
+    settings, gates, roots = shell.settings, shell.settings.feature_gates, host_roots(shell.settings)
+    host = LinuxHost(
+        monotonic_ns=time.monotonic_ns, roots=roots, layout=agent.host.layout, version=agent.host.cgroup_version
+    )
+    kernel = NodeSettings(roots, audit=audit, read_tasks=host.read)
+    resctrl = resctrl_machine(roots)
+    options = HookOptions(
+        unsets_quota=not settings.disable_unset_cpu_quota,
+        be_by_manager=gates.enabled(BE_CPU_MANAGER),
+        hami_library=str(settings.hami_core_library_directory_path),
+        is_gpu_monitored=gates.enabled(HAMI_MONITOR),
+    )
+    devices = LinuxDeviceFiles(roots.sys)
+
+    def machine() -> HookRules:
+        has_file = host.read(CgroupFile(host.layout.root, BVT)) is not None
+        return HookRules(
+            bvt_kernel=kernel.group_identity(has_file=has_file), options=options, devices=devices, resctrl=resctrl
+        )
+
+    return HookAnswers(
+        plugins=enabled_plugins(gates.enabled, has_resctrl=resctrl is not None),
+        policy=FailurePolicy(settings.runtime_hooks_plugin_failure_policy),
+        look=lambda: agent.last_look,
+        machine=machine,
+        files=LinuxPodFiles(host, roots, audit=audit, now_ms=lambda: int(shell.clock.unix() * 1000)),
+        observe=HookMetrics(shell.metrics.registry, agent.node).observe,
+    )
+
+
+def publish_hook_facts(
+    shell: Shell[AgentSettings], agent: NodeAgent, answers: HookAnswers, facts: FactPublisher
+) -> None:
+    """Publish the facts about hooks once per second. No call of a hook waits for it."""
+
+    def publish() -> None:
+        facts.publish(facts.facts(agent.node, answers.facts.take()))
+
+    async def run() -> None:
+        while True:
+            await asyncio.sleep(PUBLISH_SECONDS)
+            publish()
+
+    async def close() -> None:
+        publish()
+
+    shell.service.add(Component(name="hook-facts", run=run, close=close))
+
+
+def serve_hooks(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
+    """Serve the RuntimeHookService and register it with the CRI proxy of the machine.
+
+    The server is off if the folder of its socket does not exist. The registration is written as soon as the folder of
+    registrations exists, and written again if it vanishes.
+    """
+    settings, gates, log = shell.settings, shell.settings.feature_gates, shell.log
+    socket = settings.runtime_hooks_addr
+    if not socket.parent.is_dir():
+        log.info("hook_server_off", reason=f"the folder of the socket {socket} does not exist")
+        return
+    # grpc takes 11 MiB, so it is loaded only where the server runs
+    from koord_agent.shell.hooking.hook_server import HookServer
+
+    server = HookServer(socket, answers, runtime=settings.default_runtime_type)
+    has_resctrl = resctrl_machine(host_roots(settings)) is not None
+    stages = stages_of(enabled_plugins(gates.enabled, has_resctrl=has_resctrl))
+    policy = FailurePolicy(settings.runtime_hooks_failure_policy)
+    endpoint = str(settings.runtime_hooks_host_endpoint)
+    disabled = settings.runtime_hooks_disable_stages
+    text = registration(stages, endpoint=endpoint, policy=policy, disabled=disabled)
+    shell.health.add_readiness("hooks", lambda: None if server.is_serving else "the hook server does not serve yet")
+
+    async def start() -> None:
+        server.start()
+        log.info("hook_server", socket=str(socket), stages=sorted(stages))
+
+    async def stop() -> None:
+        await asyncio.to_thread(server.stop)
+
+    async def register() -> None:
+        problem = ""
+        while True:
+            try:
+                if write_registration(settings.runtime_hooks_config_path, text):
+                    told = sorted(stage.value for stage in stages if stage.value not in disabled)
+                    answers.facts.add([HookRegistrationChanged(endpoint=endpoint, policy=policy, stages=told)])
+                problem = ""
+            except OSError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("hooks_not_registered", reason=problem)
+            await asyncio.sleep(REGISTER_SECONDS)
+
+    shell.service.add(Component(name="hook-server", start=start, close=stop))
+    shell.service.add(Component(name="hook-registration", run=register))

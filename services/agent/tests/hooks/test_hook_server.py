@@ -1,0 +1,239 @@
+"""The hook server on a real socket: bytes as the reference writes them, the pod's files, failures, registration."""
+
+import json
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from koord_agent.domain.hook_stages.call import HookOptions, HookRules
+from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins
+from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hooks.cpuset import CpusetRule
+from koord_agent.domain.hooks.group_identity import BvtKernel, bvt_rule
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.domain.state.cpu_pools import SharedPool
+from koord_agent.shell.hooking.answering import HookAnswers
+from koord_agent.shell.hooking.hook_server import HookServer
+from koord_agent.shell.hooking.pod_files import LinuxPodFiles, PodGroups
+from koord_agent.shell.hooking.registering import write_registration
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.host.probe import HostRoots
+from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
+from koordcore.protocol import keys
+from support.agent.cri import message
+
+LAYOUT = CgroupLayout(Driver.CGROUPFS)
+POD = "kubepods/besteffort/podu1"
+QUARTER = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
+BATCH = json.dumps({"containers": {"main": {"requests": QUARTER, "limits": QUARTER}}})
+STRATEGY = {"beClass": {"cpuQOS": {"enable": True, "groupIdentity": -1}}}
+
+
+class Runs:
+    """The observed runs of plug-ins."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, bool]] = []
+
+    def observe(self, hook: str, stage: Stage, *, is_ok: bool, seconds: float) -> None:
+        assert seconds >= 0
+        self.seen.append((hook, stage, is_ok))
+
+
+class Agent:
+    """A hook server with a folder in place of the cgroup file system (version 1)."""
+
+    def __init__(self, folder: Path, policy: FailurePolicy) -> None:
+        self.cgroup, self.socket = folder / "cgroup", folder / "koordlet.sock"
+        self.audited: list[AuditEvent] = []
+        self.runs = Runs()
+        self.rules = HookRules(
+            bvt=bvt_rule(STRATEGY),
+            bvt_kernel=BvtKernel(has_file=True),
+            cpuset=CpusetRule(shared=(SharedPool(0, 0, "0-3"), SharedPool(1, 1, "4-7"))),
+            options=HookOptions(),
+        )
+        roots = HostRoots(cgroup=self.cgroup, sys=folder / "sys")
+        host = LinuxHost(monotonic_ns=time.monotonic_ns, roots=roots, layout=LAYOUT, version=1)
+        self.answers = HookAnswers(
+            plugins=enabled_plugins(lambda name: name in {"BatchResource", "CPUSetAllocator", "GroupIdentity"}),
+            policy=policy,
+            look=lambda: None,
+            machine=lambda: self.rules,
+            files=LinuxPodFiles(host, roots, audit=self.audit, now_ms=lambda: 1_000_000),
+            observe=self.runs.observe,
+        )
+        self.server = HookServer(self.socket, self.answers, runtime="containerd")
+
+    def audit(self, event: AuditEvent, verbosity: int) -> None:
+        assert verbosity == 1
+        self.audited.append(event)
+
+    def make_pod_directory(self) -> None:
+        for tree, name, text in (
+            ("cpu", "cpu.shares", "2"),
+            ("cpu", "cpu.cfs_quota_us", "-1"),
+            ("cpu", "cpu.bvt_warp_ns", "0"),
+            ("memory", "memory.limit_in_bytes", "9223372036854771712"),
+        ):
+            directory = self.cgroup / tree / POD
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_text(text)
+
+    def value(self, tree: str, name: str) -> str:
+        return (self.cgroup / tree / POD / name).read_text()
+
+    def call(self, rpc: str, request: bytes) -> bytes:
+        with grpc.insecure_channel(f"unix://{self.socket}", options=[("grpc.enable_http_proxy", 0)]) as channel:
+            unary: Any = channel.unary_unary
+            return unary(f"/runtime.v1alpha1.RuntimeHookService/{rpc}")(request, timeout=30, wait_for_ready=True)
+
+
+@pytest.fixture(params=[FailurePolicy.IGNORE])
+def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Agent]:
+    served = Agent(tmp_path, request.param)
+    served.server.start()
+    yield served
+    served.server.stop()
+
+
+def entry(key: str, value: str) -> bytes:
+    return message((1, key), (2, value))
+
+
+def container_request(label: str, *annotations: tuple[str, str], name: str = "main") -> bytes:
+    """ContainerResourceHookRequest by the field numbers of the specification."""
+    return message(
+        (1, message((1, "p"), (2, "u1"), (3, "d"))),
+        (2, message((1, name), (3, "c1"))),
+        (3, entry("of", "container")),
+        (4, message((1, 100_000), (3, 2), (5, 1000))),
+        *((6, entry(key, value)) for key, value in annotations),
+        (7, entry(keys.QOS_CLASS, label)),
+        (8, f"/{POD}"),
+        (9, entry("PATH", "/bin")),
+    )
+
+
+def test_answer_echoes_the_request_and_has_the_computed_values_byte_by_byte(agent: Agent) -> None:
+    answered = agent.call("PreCreateContainerHook", container_request("BE", (keys.EXTENDED_RESOURCE_SPEC, BATCH)))
+    resources = message((1, 100_000), (2, 25_000), (3, 256), (4, 64 << 20), (5, 1000))
+    assert answered == message(
+        (1, entry("of", "container")), (2, resources), (3, f"/{POD}"), (4, entry("PATH", "/bin"))
+    )
+
+
+def test_container_of_a_pod_that_owns_cpus_gets_them_without_a_quota(agent: Agent) -> None:
+    request = container_request("LSR", (keys.RESOURCE_STATUS, '{"cpuset":"2-3"}'))
+    resources = message((1, 100_000), (2, (1 << 64) - 1), (3, 2), (5, 1000), (6, "2-3"))
+    assert message((2, resources)) in agent.call("PreCreateContainerHook", request)
+    told = [fact for fact in agent.answers.facts.take() if isinstance(fact, ContainerHookApplied)]
+    values = {value.name: (value.plugin, value.old, value.new) for value in told[0].values}
+    assert values == {
+        "cfs_quota_us": ("CPUSetAllocator", "", "-1"),
+        "cpuset": ("CPUSetAllocator", "", "2-3"),
+    }
+    assert (told[0].pod, told[0].container, told[0].stage, told[0].mode) == (
+        "p",
+        "main",
+        "PreCreateContainer",
+        "Proxy",
+    )
+
+
+def test_stage_without_hooks_answers_with_an_echo(agent: Agent) -> None:
+    answered = agent.call("PostStartContainerHook", container_request("LS"))
+    resources = message((1, 100_000), (3, 2), (5, 1000))
+    assert answered == message(
+        (1, entry("of", "container")), (2, resources), (3, f"/{POD}"), (4, entry("PATH", "/bin"))
+    )
+    assert agent.answers.facts.take() == []
+
+
+def pod_request(cgroup_parent: str = f"/{POD}") -> bytes:
+    return message(
+        (1, message((1, "p"), (2, "u1"), (3, "d"))),
+        (3, entry(keys.QOS_CLASS, "BE")),
+        (4, entry(keys.EXTENDED_RESOURCE_SPEC, BATCH)),
+        (5, cgroup_parent),
+    )
+
+
+def test_pod_gets_its_values_before_its_sandbox_starts(agent: Agent) -> None:
+    agent.make_pod_directory()
+    answered = agent.call("PreRunPodSandboxHook", pod_request())
+    assert agent.value("cpu", "cpu.shares") == "256"
+    assert agent.value("cpu", "cpu.cfs_quota_us") == "25000"
+    assert agent.value("cpu", "cpu.bvt_warp_ns") == "-1"
+    assert agent.value("memory", "memory.limit_in_bytes") == str(64 << 20)
+    assert message((3, f"/{POD}")) in answered
+    assert {event.name for event in agent.audited} == {"p"}
+    assert len(agent.audited) == 4
+    assert {hook for hook, _, _ in agent.runs.seen} == {"BatchResource", "CPUSetAllocator", "GroupIdentity"}
+
+
+def test_pod_whose_directory_is_missing_or_foreign_is_answered_and_nothing_is_written(agent: Agent) -> None:
+    agent.call("PreRunPodSandboxHook", pod_request())
+    foreign = agent.cgroup / "cpu" / "system.slice"
+    foreign.mkdir(parents=True)
+    (foreign / "cpu.shares").write_text("1024")
+    for directory in ("/system.slice", "/kubepods/../system.slice", "../../system.slice", ""):
+        agent.call("PreRunPodSandboxHook", pod_request(directory))
+    assert (foreign / "cpu.shares").read_text() == "1024"
+    assert agent.audited == []
+    assert not (agent.cgroup / "cpu" / POD).exists()
+
+
+def test_failed_plugin_is_told_and_the_call_succeeds_under_ignore(agent: Agent) -> None:
+    agent.call("PreCreateContainerHook", container_request("LS", (keys.RESOURCE_STATUS, "{")))
+    (failed,) = agent.answers.facts.take()
+    assert isinstance(failed, ContainerHookFailed)
+    assert (failed.plugin, failed.policy, failed.stage) == ("CPUSetAllocator", "Ignore", "PreCreateContainer")
+
+
+@pytest.mark.parametrize("agent", [FailurePolicy.FAIL], indirect=True)
+def test_failed_plugin_is_the_status_of_the_call_under_fail(agent: Agent) -> None:
+    with pytest.raises(grpc.RpcError) as raised:
+        agent.call("PreCreateContainerHook", container_request("LS", (keys.RESOURCE_STATUS, "{")))
+    error: Any = raised.value
+    assert error.code() is grpc.StatusCode.UNKNOWN
+    assert error.details().startswith("CPUSetAllocator: ")
+
+
+def test_only_owner_and_group_may_use_the_socket_and_a_stale_one_is_replaced(agent: Agent, tmp_path: Path) -> None:
+    assert stat.S_IMODE(agent.socket.stat().st_mode) == 0o660
+    agent.server.stop()
+    second = Agent(tmp_path, FailurePolicy.IGNORE)
+    agent.socket.unlink(missing_ok=True)
+    agent.socket.write_text("stale")
+    second.server.start()
+    assert second.call("PreCreateContainerHook", container_request("LS"))
+    second.server.stop()
+
+
+def test_registration_is_written_once_and_again_when_it_changed(tmp_path: Path) -> None:
+    assert write_registration(tmp_path, "{}")
+    assert not write_registration(tmp_path, "{}")
+    (tmp_path / "koordlet.json").write_text("{")
+    assert write_registration(tmp_path, "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["koordlet.json"]
+    with pytest.raises(OSError, match="No such file"):
+        write_registration(tmp_path / "missing", "{}")
+
+
+def test_resctrl_group_of_a_pod_is_created_with_its_schemata_and_removed(tmp_path: Path) -> None:
+    groups = PodGroups(tmp_path)
+    groups.create("koordlet-u1", "")
+    (tmp_path / "koordlet-u1" / "schemata").write_text("")
+    groups.create("koordlet-u1", "L3:0=3f;\n")
+    assert (tmp_path / "koordlet-u1" / "schemata").read_text() == "L3:0=3f;\n"
+    assert groups.names() == {"koordlet-u1"}
+    (tmp_path / "koordlet-u1" / "schemata").unlink()
+    groups.remove("koordlet-u1")
+    groups.remove("koordlet-u1")
+    assert groups.names() == frozenset()
