@@ -1,0 +1,1 @@
+"""The objects DrainNode and DrainNodeGroup, and the keys around them."""

@@ -1,0 +1,167 @@
+"""DrainNode and DrainNodeGroup: empty one node, or nodes of a group, without a gap in capacity.
+
+Source:
+    descheduler spec, 11.1
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from koordcore.protocol.kube_struct import KubeStruct
+from koordcore.protocol.objects import LabelSelector, ObjectMeta
+from koordcore.values import codec
+from koordcore.values.duration import NANOS_PER_SECOND, parse_duration
+from koordcore.values.invalid import InvalidInput
+
+PREFIX: Final = "drain.descheduler.koordinator.sh/"
+DRAIN_NODE: Final = f"{PREFIX}drain-node"
+"""Key of the taint of a node that is drained, with the DrainNode as value; label of its reservations and jobs."""
+NODE_NAME: Final = f"{PREFIX}node-name"
+POD_NAMESPACE: Final = f"{PREFIX}pod-namespace"
+POD_NAME: Final = f"{PREFIX}pod-name"
+NODE_PLANNING: Final = f"{PREFIX}node-planning"
+"""Label of a node that a DrainNode works on, with the DrainNode as value."""
+NODE_GROUP: Final = f"{PREFIX}node-group"
+"""Label of a node that belongs to a DrainNodeGroup, with the group as value."""
+ABORT: Final = f"{PREFIX}abort"
+CLEAN_TAINT: Final = f"{PREFIX}clean-taint"
+PAUSED_AFTER_CONFIRMED: Final = f"{PREFIX}paused-after-confirmed"
+MIGRATION_POLICY: Final = f"{PREFIX}migration-policy"
+
+DEFAULT_WAIT: Final = "1h"
+
+
+class CordonMode(StrEnum):
+    """How a node is closed for new pods: with a taint, or only with labels."""
+
+    TAINT = "Taint"
+    LABEL = "Label"
+
+
+class MigrationMode(StrEnum):
+    """Whether pods get time to leave by themselves before they are migrated."""
+
+    WAIT_FIRST = "WaitFirst"
+    MIGRATE_DIRECTLY = "MigrateDirectly"
+
+
+class ConfirmState(StrEnum):
+    """What the user says about the plan of a drain."""
+
+    WAIT_FOR_CONFIRM = "WaitForConfirm"
+    CONFIRMED = "Confirmed"
+    REJECTED = "Rejected"
+    ABORTED = "Aborted"
+
+
+class CordonPolicy(KubeStruct):
+    """How nodes are closed: `mode`, and the labels that mode Label sets."""
+
+    mode: CordonMode = CordonMode.TAINT
+    labels: dict[str, str] = {}
+
+
+class MigrationPolicy(KubeStruct):
+    """When pods are migrated: at once, or after `wait_duration` (a Go duration)."""
+
+    mode: MigrationMode = MigrationMode.WAIT_FIRST
+    wait_duration: str = DEFAULT_WAIT
+
+    def wait_seconds(self) -> float:
+        """Return the seconds that a pod gets to leave by itself.
+
+        Raises:
+            InvalidInput: The duration is invalid.
+        """
+        if self.mode is MigrationMode.MIGRATE_DIRECTLY:
+            return 0.0
+        return parse_duration(self.wait_duration) / NANOS_PER_SECOND
+
+
+class DrainNodeSpec(KubeStruct):
+    """What a DrainNode asks for.
+
+    Attributes:
+        node_name: The node to empty.
+        ttl: Go duration after which the drain is aborted; "" for never.
+        cordon_policy: How the node is closed.
+        migration_policy: When its pods are migrated.
+        confirm_state: Whether the user agrees to the plan.
+    """
+
+    node_name: str = ""
+    ttl: str = ""
+    cordon_policy: CordonPolicy = msgspec.field(default_factory=CordonPolicy)
+    migration_policy: MigrationPolicy = msgspec.field(default_factory=MigrationPolicy)
+    confirm_state: ConfirmState = ConfirmState.WAIT_FOR_CONFIRM
+
+
+class DrainNode(KubeStruct):
+    """The drain of one node. Its status is written from the progress of the drain."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: DrainNodeSpec = msgspec.field(default_factory=DrainNodeSpec)
+
+
+class ExecutionPolicy(KubeStruct):
+    """How many drains of a group are confirmed: the first `partition` (None for all), none while `paused`."""
+
+    partition: int | None = None
+    paused: bool = False
+
+
+class TerminationPolicy(KubeStruct):
+    """When a group plans no further node.
+
+    Attributes:
+        max_node_count: Largest number of nodes to empty; 0 for no limit.
+        percentage_of_resource_reserved: Share of the group's cpu and memory that must stay free; 0 for none.
+    """
+
+    max_node_count: int = 0
+    percentage_of_resource_reserved: int = 0
+
+
+class DrainNodeGroupSpec(KubeStruct):
+    """What a DrainNodeGroup asks for: its nodes, and how they are closed, planned and drained."""
+
+    node_selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
+    ttl: str = ""
+    cordon_node_policy: CordonPolicy = msgspec.field(default_factory=CordonPolicy)
+    execution_policy: ExecutionPolicy = msgspec.field(default_factory=ExecutionPolicy)
+    termination_policy: TerminationPolicy = msgspec.field(default_factory=TerminationPolicy)
+
+
+class DrainNodeGroup(KubeStruct):
+    """Drain as many nodes of a group as its policies allow, one plan at a time."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: DrainNodeGroupSpec = msgspec.field(default_factory=DrainNodeGroupSpec)
+
+
+def ttl_seconds(ttl: str) -> float | None:
+    """Return a time to live in seconds; None if it is "" or 0, which means never.
+
+    Raises:
+        InvalidInput: The duration is invalid.
+    """
+    return parse_duration(ttl) / NANOS_PER_SECOND or None if ttl else None
+
+
+def pod_policy(annotations: dict[str, str], default: MigrationPolicy) -> MigrationPolicy:
+    """Return the migration policy of a pod: that of its annotation if it is valid, else the one of the drain.
+
+    Source:
+        descheduler spec, 11.2 (5)
+    """
+    text = annotations.get(MIGRATION_POLICY)
+    if text is None:
+        return default
+    try:
+        policy = codec.decode(text, MigrationPolicy)
+        policy.wait_seconds()
+    except (codec.DecodeError, InvalidInput):
+        return default
+    return policy

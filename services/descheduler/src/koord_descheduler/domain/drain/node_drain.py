@@ -1,0 +1,295 @@
+"""Decide the next steps of the drain of one node.
+
+`look` is called on every change and every few seconds. It returns the progress and the effects; the next look sees
+their results. The effects have fixed names, so that a repeated look cannot create anything twice.
+
+Source:
+    descheduler spec, 11.2, 11.3
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from koordcore.protocol.drains.documents import (
+    ABORT,
+    CLEAN_TAINT,
+    PAUSED_AFTER_CONFIRMED,
+    ConfirmState,
+    DrainNode,
+    pod_policy,
+    ttl_seconds,
+)
+from koordcore.protocol.reservations.status import AVAILABLE, FINAL_PHASES, SUCCEEDED, ReservationStatus
+from koordcore.values.timestamps import unix_seconds
+
+from koord_descheduler.domain.drain.progress import (
+    DECIDED,
+    FINAL,
+    Condition,
+    Cordon,
+    CreateJob,
+    CreateReservation,
+    DeleteJob,
+    DeleteReservation,
+    DrainEffect,
+    DrainPhase,
+    DrainProgress,
+    PodPhase,
+    PodProgress,
+    Uncordon,
+)
+from koord_descheduler.domain.view.pods import PodView
+
+LOOK_INTERVAL: Final = 3.0
+"""Seconds after which a drain is looked at without a change."""
+GARBAGE_DELAY: Final = 300.0
+"""Seconds after its time to live at which a finished drain is deleted."""
+_UID_PART: Final = 8
+_FINISHED_JOB: Final = frozenset({"Succeeded", "Failed", "Aborted"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainView:
+    """What one look at a drain sees.
+
+    Attributes:
+        drain: The DrainNode.
+        now: Unix seconds.
+        node_exists: Whether its node exists.
+        pods: All pods on the node, in input order.
+        is_first: Whether no other drain of the node runs.
+        reservations: Name -> status of the Reservations that exist.
+        jobs: Name -> phase of the migration jobs that exist; "" means Pending.
+        refusals: Returns why a pod must not be migrated: the base filter and the expected replicas; empty if it may be.
+        scheduler_names: Schedulers that know Reservations.
+    """
+
+    drain: DrainNode
+    now: float
+    node_exists: bool
+    pods: Sequence[PodView]
+    is_first: bool = True
+    reservations: Mapping[str, ReservationStatus] = field(default_factory=dict[str, ReservationStatus])
+    jobs: Mapping[str, str] = field(default_factory=dict[str, str])
+    refusals: Callable[[PodView], tuple[str, ...]]
+    scheduler_names: frozenset[str]
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the creation of the drain."""
+        return self.now - unix_seconds(self.drain.metadata.creation_timestamp or "")
+
+    def has_flag(self, annotation: str) -> bool:
+        """Return whether the user set an annotation of the drain to "true"."""
+        return self.drain.metadata.annotations.get(annotation) == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStep:
+    """The outcome of a look: the new progress, and the effects in order."""
+
+    progress: DrainProgress
+    effects: list[DrainEffect] = field(default_factory=list[DrainEffect])
+
+
+def part_name(drain: str, pod: str) -> str:
+    """Return the name of the Reservation and of the job that a drain makes for the pod with this uid."""
+    return f"{drain}-{pod[:_UID_PART]}"
+
+
+def is_ignored(pod: PodView) -> bool:
+    """Return whether a drain leaves a pod alone: a mirror, static, daemon or finished one."""
+    return pod.is_mirror or pod.is_static or pod.is_daemon or pod.is_finished
+
+
+def is_garbage(view: DrainView, progress: DrainProgress) -> bool:
+    """Return whether a finished drain is to be deleted. Without a time to live it stays.
+
+    Source:
+        descheduler spec, 11.2 (8)
+    """
+    ttl = ttl_seconds(view.drain.spec.ttl)
+    is_finished = progress.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED)
+    return is_finished and ttl is not None and view.age >= ttl + GARBAGE_DELAY
+
+
+def look(view: DrainView, progress: DrainProgress) -> DrainStep:
+    """Return the next steps of a drain.
+
+    Args:
+        view: What the look sees.
+        progress: How far the drain is.
+
+    Source:
+        descheduler spec, 11.2
+    """
+    if progress.phase is DrainPhase.ABORTED:
+        return DrainStep(progress)
+    if progress.phase is DrainPhase.COMPLETE:
+        unexpected = any(not is_ignored(pod) and pod.uid not in progress.pods for pod in view.pods)
+        conditions = progress.conditions - {Condition.UNEXPECTED_POD}
+        if unexpected:
+            conditions |= {Condition.UNEXPECTED_POD}
+        return DrainStep(replace(progress, conditions=conditions))
+    reason = _abort_reason(view)
+    if reason:
+        return DrainStep(replace(progress, phase=DrainPhase.ABORTED, message=reason), _taken_back(view, progress))
+    effects: list[DrainEffect] = []
+    if progress.phase is DrainPhase.PENDING:
+        if not view.is_first:
+            return DrainStep(replace(progress, message="another drain of the node is running"))
+        effects.append(Cordon())
+    pods = _tracked(view, progress)
+    present = {pod.uid: pod for pod in view.pods if not pod.is_finished}
+    for uid, each in pods.items():
+        pods[uid] = _advanced(each, present.get(uid), view, effects)
+    progress = DrainProgress(
+        phase=DrainPhase.RUNNING, pods=pods, conditions=_conditions(view, pods, progress.conditions)
+    )
+    if not _is_complete(view, pods):
+        return DrainStep(progress, effects)
+    unused = [DeleteReservation(name) for name in _unused_reservations(view, pods)]
+    effects += [effect for effect in unused if effect not in effects]
+    if view.has_flag(CLEAN_TAINT):
+        effects.append(Uncordon())
+    return DrainStep(replace(progress, phase=DrainPhase.COMPLETE), effects)
+
+
+def _abort_reason(view: DrainView) -> str:
+    """Return why a drain ends without success; "" if it goes on."""
+    state, ttl = view.drain.spec.confirm_state, ttl_seconds(view.drain.spec.ttl)
+    if state in (ConfirmState.REJECTED, ConfirmState.ABORTED):
+        return f"confirmState is {state}"
+    if view.has_flag(ABORT):
+        return "aborted by annotation"
+    if ttl is not None and view.age >= ttl:
+        return "the time to live is over"
+    if not view.node_exists:
+        return "the node does not exist"
+    return "the object was deleted" if view.drain.metadata.deletion_timestamp is not None else ""
+
+
+def _taken_back(view: DrainView, progress: DrainProgress) -> list[DrainEffect]:
+    """Return the effects that take an unfinished drain back. Finished migrations stay."""
+    names = [part_name(view.drain.metadata.name, uid) for uid in progress.pods]
+    jobs: list[DrainEffect] = [
+        DeleteJob(name) for name in names if name in view.jobs and view.jobs[name] not in _FINISHED_JOB
+    ]
+    reservations = [DeleteReservation(name) for name in _unused_reservations(view, progress.pods)]
+    is_cordoned = progress.phase is not DrainPhase.PENDING and view.node_exists
+    return [*jobs, *reservations, *([Uncordon()] if is_cordoned else [])]
+
+
+def _unused_reservations(view: DrainView, pods: Mapping[str, PodProgress]) -> list[str]:
+    """Return the names of the drain's Reservations that no pod has used up."""
+    names = [part_name(view.drain.metadata.name, uid) for uid in pods]
+    return [name for name in names if name in view.reservations and view.reservations[name].phase != SUCCEEDED]
+
+
+def _tracked(view: DrainView, progress: DrainProgress) -> dict[str, PodProgress]:
+    """Return the tracked pods, with those that are seen for the first time."""
+    pods = dict(progress.pods)
+    is_confirmed = view.drain.spec.confirm_state is ConfirmState.CONFIRMED
+    for pod in view.pods:
+        if pod.uid not in pods and not is_ignored(pod):
+            pods[pod.uid] = PodProgress(
+                uid=pod.uid,
+                namespace=pod.namespace,
+                name=pod.name,
+                since=view.now,
+                after_confirmed=is_confirmed and progress.phase is DrainPhase.RUNNING,
+            )
+    return pods
+
+
+def _advanced(each: PodProgress, pod: PodView | None, view: DrainView, effects: list[DrainEffect]) -> PodProgress:
+    """Return a tracked pod after all steps that it can take now.
+
+    Args:
+        each: The pod as tracked.
+        pod: The pod itself; None if it is gone.
+        view: What the look sees.
+        effects: Gets the effects of the steps.
+    """
+    name = part_name(view.drain.metadata.name, each.uid)
+    reservation = view.reservations.get(name)
+    if each.phase in FINAL:
+        return each
+    if each.phase is PodPhase.MIGRATING:
+        return _migrated(each, pod, view.jobs.get(name))
+    if pod is None:
+        if reservation is not None and reservation.phase != SUCCEEDED:
+            effects.append(DeleteReservation(name))
+        return replace(each, phase=PodPhase.SUCCEED)
+    if each.phase in (PodPhase.WAITING, PodPhase.UNMIGRATABLE):
+        each = replace(each, phase=_readiness(each, pod, view))
+    if each.phase in (PodPhase.AVAILABLE, PodPhase.UNAVAILABLE) and reservation is None:
+        each = replace(each, phase=PodPhase.READY, target="")
+    if each.phase is PodPhase.READY:
+        if reservation is None:
+            effects.append(CreateReservation(name, each.uid))
+        elif reservation.phase == AVAILABLE:
+            each = replace(each, phase=PodPhase.AVAILABLE, target=reservation.node)
+        elif reservation.phase in FINAL_PHASES:
+            each = replace(each, phase=PodPhase.UNAVAILABLE)
+    if each.phase is PodPhase.AVAILABLE and reservation is not None:
+        if reservation.phase != AVAILABLE or reservation.owners:
+            return replace(each, phase=PodPhase.UNAVAILABLE)
+        if view.drain.spec.confirm_state is ConfirmState.CONFIRMED:
+            if name not in view.jobs:
+                effects.append(CreateJob(name, each.uid, paused=view.has_flag(PAUSED_AFTER_CONFIRMED)))
+            return replace(each, phase=PodPhase.MIGRATING)
+    return each
+
+
+def _readiness(each: PodProgress, pod: PodView, view: DrainView) -> PodPhase:
+    """Return whether a place can be reserved for a pod now."""
+    if pod.scheduler_name not in view.scheduler_names or view.refusals(pod):
+        return PodPhase.UNMIGRATABLE
+    policy = pod_policy(pod.annotations, view.drain.spec.migration_policy)
+    return PodPhase.READY if view.now - each.since >= policy.wait_seconds() else PodPhase.WAITING
+
+
+def _migrated(each: PodProgress, pod: PodView | None, job: str | None) -> PodProgress:
+    """Return a pod in migration after a look at its job; None means that the job is gone."""
+    if job == "Succeeded":
+        return replace(each, phase=PodPhase.SUCCEED)
+    if job is None or job in _FINISHED_JOB:
+        return replace(each, phase=PodPhase.SUCCEED if pod is None else PodPhase.FAILED)
+    return each
+
+
+def _conditions(view: DrainView, pods: Mapping[str, PodProgress], before: frozenset[Condition]) -> frozenset[Condition]:
+    """Return the types of the conditions that are true. OnceAvailable stays true."""
+    phases = {each.phase for each in pods.values()}
+    found = {
+        condition
+        for condition, phase in (
+            (Condition.UNMIGRATABLE_POD, PodPhase.UNMIGRATABLE),
+            (Condition.UNAVAILABLE_RESERVATION, PodPhase.UNAVAILABLE),
+            (Condition.FAILED_JOB, PodPhase.FAILED),
+        )
+        if phase in phases
+    }
+    own = {part_name(view.drain.metadata.name, uid) for uid in pods}
+    node = view.drain.spec.node_name
+    if any(
+        name not in own and each.phase == AVAILABLE and each.node == node for name, each in view.reservations.items()
+    ):
+        found.add(Condition.UNEXPECTED_RESERVATION)
+    if Condition.ONCE_AVAILABLE in before or phases <= {PodPhase.AVAILABLE, PodPhase.MIGRATING, PodPhase.SUCCEED}:
+        found.add(Condition.ONCE_AVAILABLE)
+    return frozenset(found)
+
+
+def _is_complete(view: DrainView, pods: Mapping[str, PodProgress]) -> bool:
+    """Return whether nothing is left to wait for.
+
+    Source:
+        descheduler spec, 11.2 (7)
+    """
+    phases = {each.phase for each in pods.values()}
+    if phases <= {PodPhase.SUCCEED}:
+        return True
+    return view.drain.spec.confirm_state is ConfirmState.CONFIRMED and phases <= DECIDED

@@ -1,0 +1,116 @@
+"""A drain under any interleaving of events: what it may do, and what it leaves behind."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koord_descheduler.domain.drain.node_drain import DrainView, look, part_name
+from koord_descheduler.domain.drain.progress import (
+    CreateJob,
+    CreateReservation,
+    DeleteJob,
+    DeleteReservation,
+    DrainPhase,
+    DrainProgress,
+)
+from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koordcore.protocol.drains.documents import ConfirmState, DrainNode, DrainNodeSpec, MigrationMode, MigrationPolicy
+from koordcore.protocol.objects import ObjectMeta
+from koordcore.protocol.reservations.status import ReservationStatus
+
+UIDS = ("aaaaaaaa", "bbbbbbbb")
+EVENTS = st.one_of(
+    st.tuples(st.just("pod gone"), st.sampled_from(UIDS)),
+    st.tuples(
+        st.sampled_from(["Available", "Failed", "Succeeded", "reservation gone"]),
+        st.sampled_from(UIDS),
+    ),
+    st.tuples(st.sampled_from(["job Succeeded", "job Failed", "job gone"]), st.sampled_from(UIDS)),
+    st.tuples(st.sampled_from([*ConfirmState]), st.just("")),
+)
+
+
+@dataclass(slots=True)
+class World:
+    """The objects around a drain."""
+
+    pods: dict[str, PodView]
+    state: ConfirmState = ConfirmState.WAIT_FOR_CONFIRM
+    reservations: dict[str, ReservationStatus] = field(default_factory=dict[str, ReservationStatus])
+    jobs: dict[str, str] = field(default_factory=dict[str, str])
+
+    def view(self) -> DrainView:
+        spec = DrainNodeSpec(
+            node_name="n",
+            confirm_state=self.state,
+            migration_policy=MigrationPolicy(mode=MigrationMode.MIGRATE_DIRECTLY),
+        )
+        return DrainView(
+            drain=DrainNode(metadata=ObjectMeta(name="d"), spec=spec),
+            now=0.0,
+            node_exists=True,
+            pods=list(self.pods.values()),
+            reservations=self.reservations,
+            jobs=self.jobs,
+            refusals=lambda _: (),
+            scheduler_names=frozenset({"koord-scheduler"}),
+        )
+
+    def happen(self, what: str, uid: str) -> None:
+        name = part_name("d", uid)
+        if what == "pod gone":
+            self.pods.pop(uid, None)
+        elif what == "reservation gone":
+            self.reservations.pop(name, None)
+        elif what == "job gone":
+            self.jobs.pop(name, None)
+        elif what.startswith("job "):
+            if name in self.jobs:
+                self.jobs[name] = what.removeprefix("job ")
+        elif what in [*ConfirmState]:
+            self.state = ConfirmState(what)
+        elif name in self.reservations:
+            self.reservations[name] = ReservationStatus(phase=what, node="m")
+
+    def settle(self, progress: DrainProgress) -> DrainProgress:
+        """Look until nothing changes, and check each effect against the objects at its time."""
+        for _ in range(10):
+            step = look(self.view(), progress)
+            for effect in step.effects:
+                if isinstance(effect, CreateReservation):
+                    assert effect.name not in self.reservations
+                    self.reservations[effect.name] = ReservationStatus()
+                elif isinstance(effect, CreateJob):
+                    assert self.state is ConfirmState.CONFIRMED
+                    assert self.reservations[effect.name].phase == "Available"
+                    assert effect.pod in self.pods
+                    self.jobs[effect.name] = ""
+                elif isinstance(effect, DeleteReservation):
+                    assert self.reservations.pop(effect.name).phase != "Succeeded"
+                elif isinstance(effect, DeleteJob):
+                    del self.jobs[effect.name]
+            if not step.effects and step.progress == progress:
+                return progress
+            progress = step.progress
+        raise AssertionError("the drain does not settle")
+
+
+def pod(uid: str) -> PodView:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}
+    metadata = {"name": uid, "namespace": "default", "uid": uid, "ownerReferences": [owner]}
+    return pod_view_from_json({"metadata": metadata, "spec": {"schedulerName": "koord-scheduler", "nodeName": "n"}})
+
+
+@given(events=st.lists(EVENTS, max_size=12))
+@settings(deadline=None)
+def test_a_finished_drain_leaves_nothing_behind(events: list[tuple[str, str]]) -> None:
+    world = World(pods={uid: pod(uid) for uid in UIDS})
+    progress = world.settle(DrainProgress())
+    for what, uid in events:
+        if progress.phase is not DrainPhase.RUNNING:
+            break
+        world.happen(what, uid)
+        progress = world.settle(progress)
+    if progress.phase is not DrainPhase.RUNNING:
+        assert {each.phase for each in world.reservations.values()} <= {"Succeeded"}
+        assert "" not in world.jobs.values()
