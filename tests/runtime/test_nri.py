@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from koord_agent.domain.nri.adjusting import BindMount, ContainerValues, DeviceNode
+from koord_agent.domain.hook_stages.values import HookValues
+from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
 from koord_agent.shell.nri.plugin import NriSettings
 from support.agent.cri import Containers, containerd, message, missing_program
 from support.agent.nri import RecordingHooks, running_plugin
@@ -29,14 +30,14 @@ def test_a_container_starts_with_the_values_environment_mounts_and_devices_of_th
     hooks = RecordingHooks()
     shared = tmp_path / "shared"
     shared.mkdir()
-    hooks.values = ContainerValues(
+    hooks.values = HookValues(
         cpuset="0",
         cfs_quota_us=50_000,
         cpu_shares=300,
         memory_limit_bytes=64 << 20,
         envs={"GPU": "7"},
         mounts=(BindMount(destination="/shared", source=str(shared), options=("rbind", "rw")),),
-        devices=(DeviceNode(path="/dev/koord-null", type="c", major=1, minor=3, file_mode=0o666),),
+        devices=(CharDevice(path="/dev/koord-null", major=1, minor=3),),
     )
     with containerd(tmp_path, programs=TOOLS) as containers, running_plugin(settings(tmp_path), hooks) as plugin:
         until_blocking(lambda: plugin.is_connected, "the plugin is connected")
@@ -48,33 +49,33 @@ def test_a_container_starts_with_the_values_environment_mounts_and_devices_of_th
         assert knob("cpu", identity, "cpu.cfs_quota_us") == "50000"
         assert knob("cpuset", identity, "cpuset.cpus") == "0"
         assert knob("memory", identity, "memory.limit_in_bytes") == str(64 << 20)
-        hooks.values = ContainerValues(cpu_shares=400, cfs_quota_us=-1)
+        hooks.values = HookValues(cpu_shares=400, cfs_quota_us=-1)
         update(containers, identity, shares=350)
         assert knob("cpu", identity, "cpu.shares") == "400"
         assert knob("cpu", identity, "cpu.cfs_quota_us") == "-1"
         containers.remove_pods()
-        wanted = ["run_pod_sandbox", "create_container", "update_container", "remove_pod_sandbox"]
-        until_blocking(lambda: hooks.called() == wanted, "the sandbox is removed")
-        (_, pod, _), (_, _, created), (_, _, updated), _ = hooks.calls
-        assert (pod.name, pod.namespace, pod.cgroup_parent) == ("web", "default", PARENT)
-        assert created is not None
-        assert updated is not None
-        assert (created.name, created.envs["PATH"]) == ("main", "/bin")
-        assert (updated.id, updated.cpu_shares) == (identity, 350)
+        stages = ["PreRunPodSandbox", "PreCreateContainer", "PreUpdateContainerResources", "PreRemoveRunPodSandbox"]
+        until_blocking(lambda: hooks.called() == stages, "the sandbox is removed")
+        sandbox, created, updated, _ = hooks.calls
+        assert (sandbox.pod.name, sandbox.pod.namespace, sandbox.pod.cgroup_parent) == ("web", "default", PARENT)
+        assert created.container is not None
+        assert updated.container is not None
+        assert (created.container.name, created.container.before.envs["PATH"]) == ("main", "/bin")
+        assert (updated.container.id, updated.container.before.cpu_shares) == (f"containerd://{identity}", 350)
 
 
 def test_a_required_hook_that_fails_fails_the_container(tmp_path: Path) -> None:
     hooks = RecordingHooks()
     with containerd(tmp_path, programs=TOOLS) as containers, running_plugin(settings(tmp_path), hooks) as plugin:
         until_blocking(lambda: plugin.is_connected, "the plugin is connected")
-        hooks.error = "BatchResource: refused"
-        with pytest.raises(Exception, match="BatchResource: refused"):
+        hooks.error = "refused"
+        with pytest.raises(Exception, match="Hook: refused"):
             containers.run_pod("web", PARENT, SHOW)
 
 
 def test_containers_start_unchanged_without_the_plugin_and_changed_after_its_return(tmp_path: Path) -> None:
     hooks = RecordingHooks()
-    hooks.values = ContainerValues(cpu_shares=300)
+    hooks.values = HookValues(cpu_shares=300)
     sleep = ("/bin/sleep", "1000")
     with containerd(tmp_path, programs=TOOLS) as containers:
         with running_plugin(settings(tmp_path), hooks) as plugin:

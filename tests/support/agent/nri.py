@@ -10,9 +10,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from koord_agent.domain.nri.adjusting import ContainerValues
-from koord_agent.domain.nri.objects import NriContainer, NriPod
-from koord_agent.shell.nri.plugin import NriHookFailed, NriPlugin, NriSettings
+from koord_agent.domain.hook_stages.call import HookCall
+from koord_agent.domain.hook_stages.pipeline import HookDone, StageResult
+from koord_agent.domain.hook_stages.values import NOTHING
+from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
 from support.agent.cri import message
 
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
@@ -23,35 +24,22 @@ class RecordingHooks:
     """Answers with given values; remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, NriPod, NriContainer | None]] = []
-        self.values = ContainerValues()
+        self.calls: list[HookCall] = []
+        self.values = NOTHING
         self.error = ""
 
-    def run_pod_sandbox(self, pod: NriPod) -> None:
-        self._record("run_pod_sandbox", pod, None)
-
-    def create_container(self, pod: NriPod, container: NriContainer) -> ContainerValues:
-        return self._record("create_container", pod, container)
-
-    def update_container(self, pod: NriPod, container: NriContainer) -> ContainerValues:
-        return self._record("update_container", pod, container)
-
-    def remove_pod_sandbox(self, pod: NriPod) -> None:
-        self._record("remove_pod_sandbox", pod, None)
+    def answer(self, call: HookCall) -> StageResult:
+        self.calls.append(call)
+        done = HookDone("Hook", self.values, self.error)
+        return StageResult(self.values, (done,), failed="Hook" if self.error else "")
 
     def called(self) -> list[str]:
-        return [name for name, _, _ in self.calls]
-
-    def _record(self, name: str, pod: NriPod, container: NriContainer | None) -> ContainerValues:
-        self.calls.append((name, pod, container))
-        if self.error:
-            raise NriHookFailed(self.error)
-        return self.values
+        return [call.stage.value for call in self.calls]
 
 
 @contextlib.contextmanager
-def running_plugin(settings: NriSettings, hooks: Any) -> Generator[NriPlugin]:
-    plugin = NriPlugin(settings, hooks)
+def running_plugin(settings: NriSettings, hooks: RecordingHooks) -> Generator[NriPlugin]:
+    plugin = NriPlugin(settings, hooks.answer)
     plugin.start()
     try:
         yield plugin

@@ -5,9 +5,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from koord_agent.domain.nri.adjusting import BindMount, ContainerValues, DeviceNode
-from koord_agent.domain.nri.objects import NriContainer, NriPod, envs_of
-from koord_agent.shell.nri.messages import nri_messages
+from koord_agent.domain.hook_stages.call import HookedContainer, HookedPod
+from koord_agent.domain.hook_stages.values import HookValues
+from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
+from koord_agent.shell.nri.messages import envs_of, nri_messages
 from koord_agent.shell.nri.plugin import NriSettings
 from support.agent.cri import message
 from support.agent.nri import NriRuntime, RecordingHooks, fields_of, running_plugin
@@ -37,15 +38,15 @@ def settings(tmp_path: Path) -> NriSettings:
 
 def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings: NriSettings) -> None:
     hooks = RecordingHooks()
-    hooks.values = ContainerValues(
+    hooks.values = HookValues(
         cpuset="0-3",
         cfs_quota_us=-1,
         cpu_shares=2,
         memory_limit_bytes=4096,
-        resctrl_closid="koordlet-uid-1",
+        resctrl_group="koordlet-uid-1",
         envs={"GPU": "7"},
-        mounts=(BindMount(destination="/in", source="/out", options=("rbind",)),),
-        devices=(DeviceNode(path="/dev/x", type="c", major=10, minor=58, file_mode=0o666),),
+        mounts=(BindMount(destination="/in", source="/out"),),
+        devices=(CharDevice(path="/dev/x", major=10, minor=58),),
     )
     with running_plugin(settings, hooks) as plugin:
         assert runtime.accept() == ("koordlet_nri", "00")
@@ -67,19 +68,16 @@ def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings:
     assert (device.path, device.major, device.minor, device.file_mode.value) == ("/dev/x", 10, 58, 0o666)
     (update,) = updated.update
     assert (update.container_id, update.linux.resources.cpu.quota.value) == ("c1", -1)
-    assert hooks.called() == ["create_container", "update_container", "run_pod_sandbox"]
-    _, pod, container = hooks.calls[0]
-    assert pod == NriPod(
-        id="s1",
+    assert hooks.called() == ["PreCreateContainer", "PreUpdateContainerResources", "PreRunPodSandbox"]
+    assert hooks.calls[0].pod == HookedPod(
         name="web",
         uid="uid-1",
         namespace="default",
         labels={"koordinator.sh/qosClass": "LSR"},
         cgroup_parent="/kubepods/poduid-1",
     )
-    assert container == NriContainer(
-        id="c1", name="main", envs={"A": "1"}, cpu_shares=1024, cpu_quota=100_000, memory_limit_bytes=99
-    )
+    before = HookValues(envs={"A": "1"}, cpu_shares=1024, cfs_quota_us=100_000, memory_limit_bytes=99)
+    assert hooks.calls[0].container == HookedContainer(name="main", id="containerd://c1", before=before)
 
 
 def test_nothing_computed_is_an_empty_answer(runtime: NriRuntime, settings: NriSettings) -> None:
@@ -97,7 +95,7 @@ def test_the_runtime_chooses_the_events(runtime: NriRuntime, settings: NriSettin
         assert runtime.start_up("events: ['runpodsandbox, RemovePodSandbox']", more=True) == 5
         runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
         runtime.call("StateChange", message((1, 3), (2, POD)))
-        assert hooks.called() == ["remove_pod_sandbox"]
+        assert hooks.called() == ["PreRemoveRunPodSandbox"]
         for config in ("events: [Foo]", "events: 5", "- a", "{"):
             with pytest.raises(RuntimeError, match=r"^3: Configure: "):
                 runtime.call("Configure", message((1, config)))
@@ -105,11 +103,11 @@ def test_the_runtime_chooses_the_events(runtime: NriRuntime, settings: NriSettin
 
 def test_the_error_of_a_required_hook_goes_to_the_runtime(runtime: NriRuntime, settings: NriSettings) -> None:
     hooks = RecordingHooks()
-    hooks.error = "BatchResource: refused"
+    hooks.error = "refused"
     with running_plugin(settings, hooks):
         runtime.accept()
         runtime.start_up()
-        with pytest.raises(RuntimeError, match="2: BatchResource: refused"):
+        with pytest.raises(RuntimeError, match="2: Hook: refused"):
             runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
 
 

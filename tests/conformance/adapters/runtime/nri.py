@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.nri.adjusting import (
-    BindMount,
-    ContainerValues,
-    DeviceNode,
-    container_adjustment,
-    container_updates,
-)
+from koord_agent.domain.hook_stages.values import HookValues
+from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
+from koord_agent.domain.nri.adjusting import container_adjustment, container_updates
 from koord_agent.domain.nri.events import event_mask
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -33,15 +29,15 @@ def nri_adjust(given: Given) -> Given:
             raise AssertionError(f"unknown op {op}")
 
 
-def _values(given: Given | None) -> ContainerValues:
+def _values(given: Given | None) -> HookValues:
     given = given or {}
-    return ContainerValues(
+    return HookValues(
         cpuset=given.get("cpuset"),
         cfs_quota_us=given.get("cfs_quota_us"),
         cpu_shares=given.get("cpu_shares"),
         memory_limit_bytes=given.get("memory_limit_bytes"),
-        resctrl_closid=given.get("resctrl_closid"),
+        resctrl_group=given.get("resctrl_closid"),
         envs=given.get("envs") or {},
         mounts=codec.convert(given.get("mounts") or [], tuple[BindMount, ...]),
-        devices=codec.convert(given.get("devices") or [], tuple[DeviceNode, ...]),
+        devices=codec.convert(given.get("devices") or [], tuple[CharDevice, ...]),
     )

@@ -47,15 +47,12 @@ class BindMount:
     Attributes:
         source: Path on the machine.
         destination: Path in the container.
+        options: Mount options.
     """
 
     source: str
     destination: str
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """Mount options."""
-        return ("rbind",)
+    options: tuple[str, ...] = ("rbind",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,72 +4,12 @@ Source: runtime spec, 7.1.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindMount:
-    """A mount that is added to a container.
-
-    Attributes:
-        destination: Path in the container.
-        source: Path on the node.
-        type: Type of the file system, or `bind`.
-        options: Mount options.
-    """
-
-    destination: str
-    source: str
-    type: str = "bind"
-    options: tuple[str, ...] = ()
+from koord_agent.domain.hook_stages.values import HookValues
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceNode:
-    """A device that is added to a container.
-
-    Attributes:
-        path: Path of the device, on the node and in the container.
-        type: `c` for a character device, `b` for a block device.
-        major: Major number.
-        minor: Minor number.
-        file_mode: Permission bits.
-    """
-
-    path: str
-    type: str
-    major: int
-    minor: int
-    file_mode: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerValues:
-    """Values that hooks computed for a container. None and empty mean that a value was not computed.
-
-    Attributes:
-        cpuset: CPU list. An empty list is not sent.
-        cfs_quota_us: CFS quota in microseconds; -1 means no limit.
-        cpu_shares: Relative weight for CPU time.
-        memory_limit_bytes: Memory limit in bytes; -1 means no limit.
-        resctrl_closid: Name of the resctrl group.
-        envs: Environment variables that are added or replaced.
-        mounts: Mounts that are added.
-        devices: Devices that are added.
-    """
-
-    cpuset: str | None = None
-    cfs_quota_us: int | None = None
-    cpu_shares: int | None = None
-    memory_limit_bytes: int | None = None
-    resctrl_closid: str | None = None
-    envs: Mapping[str, str] = field(default_factory=dict[str, str])
-    mounts: tuple[BindMount, ...] = ()
-    devices: tuple[DeviceNode, ...] = ()
-
-
-def container_adjustment(values: ContainerValues) -> dict[str, Any]:
+def container_adjustment(values: HookValues) -> dict[str, Any]:
     """Return the fields of a ContainerAdjustment message: only what was computed.
 
     Optional wrappers are plain values.
@@ -77,7 +17,7 @@ def container_adjustment(values: ContainerValues) -> dict[str, Any]:
     devices = [
         {
             "path": device.path,
-            "type": device.type,
+            "type": "c",
             "major": device.major,
             "minor": device.minor,
             "file_mode": device.file_mode,
@@ -87,7 +27,7 @@ def container_adjustment(values: ContainerValues) -> dict[str, Any]:
     mounts = [
         {
             "destination": mount.destination,
-            "type": mount.type,
+            "type": "bind",
             "source": mount.source,
             "options": list(mount.options),
         }
@@ -98,7 +38,7 @@ def container_adjustment(values: ContainerValues) -> dict[str, Any]:
     return _present({"env": envs, "mounts": mounts, "linux": linux})
 
 
-def container_updates(container_id: str, values: ContainerValues) -> list[dict[str, Any]]:
+def container_updates(container_id: str, values: HookValues) -> list[dict[str, Any]]:
     """Return the fields of the ContainerUpdate messages for a container: one with its resources, or none.
 
     Args:
@@ -109,12 +49,12 @@ def container_updates(container_id: str, values: ContainerValues) -> list[dict[s
     return [{"container_id": container_id, "linux": {"resources": resources}}] if resources else []
 
 
-def _resources(values: ContainerValues) -> dict[str, Any]:
+def _resources(values: HookValues) -> dict[str, Any]:
     cpu = {"shares": values.cpu_shares, "quota": values.cfs_quota_us, "cpus": values.cpuset or None}
     resources = {
         "cpu": {key: value for key, value in cpu.items() if value is not None},
         "memory": {} if values.memory_limit_bytes is None else {"limit": values.memory_limit_bytes},
-        "rdt_class": values.resctrl_closid,
+        "rdt_class": values.resctrl_group,
     }
     return _present(resources)
 

@@ -3,13 +3,15 @@
 Source: runtime spec, appendix B.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final, cast
 
 from koordcore.runtime_api.protobuf import Fields, message_classes
 
-from koord_agent.domain.nri.objects import NriContainer, NriPod, envs_of
+from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod
+from koord_agent.domain.hook_stages.stages import Mode, Stage
+from koord_agent.domain.hook_stages.values import HookValues
 
 # Messages are classes that are made at run time, so they have no static type.
 Message = Any
@@ -102,37 +104,48 @@ def nri_messages() -> Mapping[str, Any]:
     return message_classes(PACKAGE, _MESSAGES)
 
 
-def pod_of(message: Message) -> NriPod:
-    """Return the pod of a `PodSandbox` message."""
-    return NriPod(
-        id=message.id,
-        name=message.name,
-        uid=message.uid,
-        namespace=message.namespace,
-        labels=dict(message.labels),
-        annotations=dict(message.annotations),
-        cgroup_parent=message.linux.cgroup_parent,
-    )
-
-
-def container_of(message: Message, resources: Message) -> NriContainer:
-    """Return the container of a `Container` message.
+def call_of(stage: Stage, pod: Message, container: Message | None, resources: Message, *, runtime: str) -> HookCall:
+    """Return the hook call of an event.
 
     Args:
-        message: The container.
-        resources: Its `LinuxResources`: those that it has, or those that an update asks for.
+        stage: Stage of the event.
+        pod: `PodSandbox` message.
+        container: `Container` message; None for an event of a pod.
+        resources: `LinuxResources` of the container: those that it has, or those that an update asks for. None for an
+            event of a pod.
+        runtime: Container runtime of the machine, such as `containerd`.
     """
-    return NriContainer(
-        id=message.id,
-        name=message.name,
-        labels=dict(message.labels),
-        annotations=dict(message.annotations),
-        envs=envs_of(message.env),
-        cpu_shares=resources.cpu.shares.value if resources.cpu.HasField("shares") else None,
-        cpu_quota=resources.cpu.quota.value if resources.cpu.HasField("quota") else None,
-        memory_limit_bytes=resources.memory.limit.value if resources.memory.HasField("limit") else None,
-        cpuset=resources.cpu.cpus,
+    hooked = HookedPod(
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+        cgroup_parent=pod.linux.cgroup_parent,
     )
+    found = None
+    if container is not None:
+        found = HookedContainer(
+            name=container.name, id=f"{runtime}://{container.id}", before=_before(resources, container.env)
+        )
+    return HookCall(mode=Mode.NRI, stage=stage, pod=hooked, container=found)
+
+
+def _before(resources: Message, envs: Iterable[str]) -> HookValues:
+    cpu, memory = resources.cpu, resources.memory
+    return HookValues(
+        cpu_shares=cpu.shares.value if cpu.HasField("shares") else None,
+        cfs_quota_us=cpu.quota.value if cpu.HasField("quota") else None,
+        memory_limit_bytes=memory.limit.value if memory.HasField("limit") else None,
+        cpuset=cpu.cpus or None,
+        envs=envs_of(envs),
+    )
+
+
+def envs_of(lines: Iterable[str]) -> dict[str, str]:
+    """Return the environment variables in lines `K=V`. A line with an empty name or value is left out."""
+    pairs = (line.partition("=") for line in lines)
+    return {key: value for key, _, value in pairs if key and value}
 
 
 def write_fields(message: Message, fields: Mapping[str, Any]) -> None:

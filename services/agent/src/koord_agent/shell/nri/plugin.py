@@ -11,10 +11,10 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import yaml
@@ -23,10 +23,13 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.nri.adjusting import ContainerValues, container_adjustment, container_updates
+from koord_agent.domain.hook_stages.call import HookCall
+from koord_agent.domain.hook_stages.pipeline import StageResult
+from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hook_stages.values import HookValues
+from koord_agent.domain.nri.adjusting import container_adjustment, container_updates
 from koord_agent.domain.nri.events import DEFAULT_EVENTS, NriEvent, event_mask
-from koord_agent.domain.nri.objects import NriContainer, NriPod
-from koord_agent.shell.nri.messages import PACKAGE, Message, container_of, nri_messages, pod_of, write_fields
+from koord_agent.shell.nri.messages import PACKAGE, Message, call_of, nri_messages, write_fields
 from koord_agent.shell.nri.ttrpc import (
     INVALID_ARGUMENT,
     PLUGIN_CONNECTION,
@@ -51,30 +54,15 @@ JITTER: Final = 0.1
 _CHUNK: Final = 64 * 1024
 _REGISTRATION: Final = 1
 """Stream id of the only call that the plugin makes."""
+_POD_STAGES: Final[Mapping[int, Stage]] = {
+    NriEvent.RUN_POD_SANDBOX: Stage.PRE_RUN_POD_SANDBOX,
+    NriEvent.REMOVE_POD_SANDBOX: Stage.PRE_REMOVE_POD_SANDBOX,
+}
 _log: Final = logger("agent.nri")
 
 
-class NriHooks(Protocol):
-    """The agent's hooks as the plugin calls them, in its own thread.
-
-    A method raises only if the failure policy of hooks is `Fail`; then the runtime gets the error.
-    """
-
-    def run_pod_sandbox(self, pod: NriPod) -> None:
-        """Run the hooks before a pod sandbox starts. They write the files of the pod themselves."""
-        ...
-
-    def create_container(self, pod: NriPod, container: NriContainer) -> ContainerValues:
-        """Run the hooks before a container is created, and return what they computed."""
-        ...
-
-    def update_container(self, pod: NriPod, container: NriContainer) -> ContainerValues:
-        """Run the hooks before the resources of a container change, and return what they computed."""
-        ...
-
-    def remove_pod_sandbox(self, pod: NriPod) -> None:
-        """Run the hooks before a pod sandbox is removed."""
-        ...
+AnswerHook = Callable[[HookCall], StageResult]
+"""Runs the hooks of a call, in the thread of the plugin. The hooks write the files of pods themselves."""
 
 
 class _Configuration(msgspec.Struct):
@@ -87,8 +75,8 @@ class _Configuration(msgspec.Struct):
     events: list[str] | None = None
 
 
-class NriHookFailed(Exception):
-    """Raised by hooks whose error is for the runtime. The message gives the reason."""
+class _HookFailed(Exception):
+    """Raised if a hook failed under the failure policy `Fail`. The message is for the runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +87,7 @@ class NriSettings:
         socket: Socket of the runtime.
         name: Name under which the plugin registers.
         index: Two digits that order the plugins of a node.
+        runtime: Container runtime in the ids of containers.
         connect_seconds: Longest time until the runtime has configured the plugin. A connection that lived longer
             resets the back-off.
         backoff_seconds: First delay before another attempt to connect.
@@ -110,6 +99,7 @@ class NriSettings:
     socket: Path
     name: str = "koordlet_nri"
     index: str = "00"
+    runtime: str = "containerd"
     connect_seconds: float = 6.0
     backoff_seconds: float = 1.0
     backoff_factor: float = 2.0
@@ -122,12 +112,12 @@ class NriPlugin:
 
     Args:
         settings: Settings of the plugin.
-        hooks: The hooks of the agent.
+        answer: Runs the hooks of the agent.
     """
 
-    def __init__(self, settings: NriSettings, hooks: NriHooks) -> None:
+    def __init__(self, settings: NriSettings, answer: AnswerHook) -> None:
         self._settings = settings
-        self._hooks = hooks
+        self._answer_hook = answer
         self._stopping = threading.Event()
         self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name="nri", daemon=True)
@@ -226,7 +216,7 @@ class NriPlugin:
             answer = handle(nri_messages()[kind].FromString(payload))
         except (DecodeError, InvalidInput) as error:
             return encode_response(b"", code=INVALID_ARGUMENT, message=f"{method}: {error}")
-        except NriHookFailed as error:
+        except _HookFailed as error:
             return encode_response(b"", code=UNKNOWN, message=str(error))
         return encode_response(answer.SerializeToString())
 
@@ -257,27 +247,33 @@ class NriPlugin:
     def _create_container(self, request: Message) -> Message:
         response = nri_messages()["CreateContainerResponse"]()
         if self._mask & NriEvent.CREATE_CONTAINER.mask:
-            container = container_of(request.container, request.container.linux.resources)
-            values = self._hooks.create_container(pod_of(request.pod), container)
+            container = request.container
+            values = self._run_hooks(Stage.PRE_CREATE_CONTAINER, request.pod, container, container.linux.resources)
             write_fields(response.adjust, container_adjustment(values))
         return response
 
     def _update_container(self, request: Message) -> Message:
         response = nri_messages()["UpdateContainerResponse"]()
         if self._mask & NriEvent.UPDATE_CONTAINER.mask:
-            container = container_of(request.container, request.linux_resources)
-            values = self._hooks.update_container(pod_of(request.pod), container)
+            container = request.container
+            values = self._run_hooks(Stage.PRE_UPDATE_CONTAINER, request.pod, container, request.linux_resources)
             for update in container_updates(container.id, values):
                 write_fields(response.update.add(), update)
         return response
 
     def _state_change(self, event: Message) -> Message:
-        if 0 < event.event <= len(NriEvent) and self._mask & NriEvent(event.event).mask:
-            if event.event == NriEvent.RUN_POD_SANDBOX:
-                self._hooks.run_pod_sandbox(pod_of(event.pod))
-            elif event.event == NriEvent.REMOVE_POD_SANDBOX:
-                self._hooks.remove_pod_sandbox(pod_of(event.pod))
+        stage = _POD_STAGES.get(event.event)
+        if stage is not None and self._mask & NriEvent(event.event).mask:
+            self._run_hooks(stage, event.pod)
         return nri_messages()["Empty"]()
+
+    def _run_hooks(
+        self, stage: Stage, pod: Message, container: Message = None, resources: Message = None
+    ) -> HookValues:
+        result = self._answer_hook(call_of(stage, pod, container, resources, runtime=self._settings.runtime))
+        if result.failed:
+            raise _HookFailed(result.error)
+        return result.values
 
 
 def _configured_events(config: str) -> Sequence[str] | None:
