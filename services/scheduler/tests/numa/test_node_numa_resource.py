@@ -139,6 +139,19 @@ def test_a_preemptor_of_four_cores_evicts_the_fewest_pods_that_give_them() -> No
     assert len(parse_cpuset(allocation_of(scheduler, "high").cpuset)) == 8
 
 
+def test_one_large_victim_of_one_zone_is_preferred_to_several_small_ones_of_another() -> None:
+    log = SmallLog()
+    add_numa_node(log, "a")
+    scheduler = Scheduler(log)
+    for uid, cpus in (("large", 8), *((f"small{index}", 2) for index in range(4))):
+        log.add_pod(lsr_pod(uid, cpus, priority=9100, policy="SingleNUMANode"))
+        scheduler.run()
+    log.add_pod(lsr_pod("high", 8, priority=9900, policy="SingleNUMANode", required="FullPCPUs"))
+    scheduler.run(now=60.0)
+    evicted = [stored.ref.id for stored in log.events if stored.ref.kind == "eviction"]
+    assert evicted == ["large"], "it gives the four cores alone"
+
+
 def test_a_pod_that_another_scheduler_bound_keeps_its_cores() -> None:
     log = SmallLog()
     add_numa_node(log, "a")

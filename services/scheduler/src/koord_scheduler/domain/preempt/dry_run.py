@@ -3,6 +3,10 @@
 If only amounts can refuse the pod, which is the usual case, sums decide. Otherwise the pods are removed from the
 columns and put back, and every plugin is asked; nothing else sees this. Both find the same victims (tested).
 
+Pods are put back by importance. If pods hold CPUs, zones or devices, this may leave victims in several zones although
+fewer victims in one zone would do. So the pods of each place are also tried as the last to be put back, and the set of
+victims that costs least is taken.
+
 Source:
     scheduler-core spec, 6 (3), 10.8
 """
@@ -18,6 +22,8 @@ from koord_scheduler.domain.framework.post_filter import PodVictim, VictimRules
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
+from koord_scheduler.domain.preempt.places import places_of, weight_of
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -55,6 +61,8 @@ class DryRuns:
             gone = self._gone_by_sums(row, by_importance, rivals)
         else:
             gone = self._gone_by_trial(row, by_importance, rivals)
+            if len(gone) > 1:
+                gone = self._cheapest(row, by_importance, rivals, gone)
         violating = self._violating(gone)
         return tuple(
             PodVictim(self._state.pods[each.uid], each.uid in violating, node) for each in sorted(gone, key=_importance)
@@ -101,6 +109,27 @@ class DryRuns:
                     self._put_back(row, pod_info, gone)
                 for rival in rivals:
                     self._occupancy.give(row, rival)
+
+    def _cheapest(
+        self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo], gone: list[PodInfo]
+    ) -> list[PodInfo]:
+        """Return the victims that cost least among `gone` and those of orders that empty one place of the hardware."""
+        cluster = self._state.cluster
+        places = {each.uid: places_of(cluster, row, each.allocation) for each in by_importance}
+        violating = self._violating(by_importance)
+        sets = {"": gone}
+        for place in sorted({place for each in places.values() for place in each}):
+            order = sorted(
+                by_importance,
+                key=lambda each: (place in places[each.uid], each.uid not in violating, _lightest(each)),
+            )
+            sets["/".join(place)] = self._gone_by_trial(row, order, rivals)
+        chosen = pick_candidate({name: self._cost(victims) for name, victims in sets.items()})
+        return gone if chosen is None else sets[chosen]
+
+    def _cost(self, victims: Sequence[PodInfo]) -> Candidate:
+        costs = [VictimCost(each.priority, started_at(each.pod, each.since)) for each in victims]
+        return Candidate(costs, len(self._violating(sorted(victims, key=_importance))))
 
     def _could_fit(self, row: int, possible: Sequence[PodInfo]) -> bool:
         """Return whether the node has enough if all possible victims leave.
@@ -164,6 +193,12 @@ class DryRuns:
 def _importance(pod_info: PodInfo) -> tuple[int, float, str]:
     """Return the sort key by importance: higher priority first, then earlier start."""
     return (-pod_info.priority, started_at(pod_info.pod, pod_info.since), pod_info.uid)
+
+
+def _lightest(pod_info: PodInfo) -> tuple[int, int, float, str]:
+    """Return the sort key that puts back pods with little hardware first among those of equal priority."""
+    priority, started, uid = _importance(pod_info)
+    return (priority, weight_of(pod_info.allocation), started, uid)
 
 
 def started_at(pod: Pod | None, since: float) -> float:
