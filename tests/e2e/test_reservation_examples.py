@@ -121,10 +121,6 @@ def test_the_reservation_without_a_pod_expires_after_three_seconds(stack: Stack)
     assert stack.owners("expiry") == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the scheduler does not prefer the CPUs and devices of a Reservation yet (scheduler-fine-grained spec, 3.9)",
-)
 @pytest.mark.parametrize(
     ("name", "pod", "key"),
     [

@@ -11,6 +11,7 @@ from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
 from koord_scheduler.domain.device.learned_pods import gpu_models, requests_of
+from koord_scheduler.domain.device.node_scores import device_scores
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.facts.cluster import Cluster
@@ -209,7 +210,7 @@ def test_the_plugin_weighs_both_scores_and_scores_every_pod() -> None:
         found = world.plugin.score(info.pod_class, world.cluster.nodes, world.rows)
         assert found is not None
         assert ROW_SCORE not in world.plugin.extension_points, "these scores need arrays"
-        own = np.zeros(len(NODES)) if asked is None else world.plugin.states.scores(asked, world.rows)
+        own = np.zeros(len(NODES)) if asked is None else device_scores(world.plugin.states, asked, world.rows)
         expected = (own + 3 * scores.node_scores(wanted.milli_cpu, asked, world.rows)) // 4
         assert found.tolist() == expected.tolist()
         world.place(scores, number, wanted)

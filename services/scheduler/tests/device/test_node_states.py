@@ -104,10 +104,10 @@ def test_the_columns_answer_as_the_exact_procedure_does(seed: int) -> None:
             found = _exhaustive(world, row, asked)
             assert int(codes[row]) == single(row), (number, row)
             if isinstance(found, Refusal):
-                assert world.states.reason(int(codes[row])) == found.reason, (number, row)
+                assert world.states.codes_of.reason(int(codes[row])) == found.reason, (number, row)
                 assert bool(int(codes[row]) & 1) is not found.is_resolvable
             else:
-                assert codes[row] == 0, (number, row, world.states.reason(int(codes[row])))
+                assert codes[row] == 0, (number, row, world.states.codes_of.reason(int(codes[row])))
                 fits.append((row, found))
         _scores_agree(world, info, rows)
         if fits:

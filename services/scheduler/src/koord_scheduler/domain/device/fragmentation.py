@@ -13,6 +13,7 @@ from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEM
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.columns import NAMES, UNLIMITED
+from koord_scheduler.domain.device.node_scores import device_scores
 from koord_scheduler.domain.device.node_states import NodeStates
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
@@ -61,7 +62,7 @@ class FragmentationScores:
             asked: What the pod requests of devices; None: nothing.
             rows: Positions of the nodes, shape (K,).
         """
-        strategy = np.zeros(len(rows), np.int64) if asked is None else self._states.scores(asked, rows)
+        strategy = np.zeros(len(rows), np.int64) if asked is None else device_scores(self._states, asked, rows)
         return (strategy + self._weight * self.node_scores(milli_cpu, asked, rows)) // (1 + self._weight)
 
     def node_scores(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:

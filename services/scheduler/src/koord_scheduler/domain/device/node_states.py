@@ -6,7 +6,8 @@ runs once for each distinct state of devices, not once for each node.
 Source: scheduler-fine-grained spec, 2.3, 2.5, 6.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -17,11 +18,12 @@ from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.device.allocator import INSUFFICIENT_GPUS, NodeDevices, Terms, allocate
-from koord_scheduler.domain.device.columns import NAMES, OnNode, TypeColumns, node_scores, score_function
+from koord_scheduler.domain.device.columns import NAMES, OnNode, TypeColumns
 from koord_scheduler.domain.device.inventories import Inventories
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
+from koord_scheduler.domain.device.picking import NOT_RESERVED, Reserved, reserved_of
 from koord_scheduler.domain.device.pod_devices import PodDevices
-from koord_scheduler.domain.device.refusal import Refusal, insufficient
+from koord_scheduler.domain.device.refusal import Refusal, RefusalCodes, insufficient
 from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring
 from koord_scheduler.domain.device.templates import GpuTemplates
 from koord_scheduler.domain.device.usage import DeviceUse
@@ -29,6 +31,7 @@ from koord_scheduler.domain.device.usage import DeviceUse
 FITS: Final = 0
 _MOST_KEPT: Final = 65_536
 """Answers of the exact procedure that are kept, and states of devices that are told apart."""
+_NOT_LENT: Final = (-1, NOT_RESERVED)
 _TYPES: Final = tuple(NAMES)
 NO_DEVICE_OBJECT: Final = Refusal("node(s) missing Device object", is_resolvable=False)
 _NO_GPUS: Final = Refusal(INSUFFICIENT_GPUS, is_resolvable=True)
@@ -38,9 +41,8 @@ ISOLATION_MISSING: Final = "isolation provider not found on the node"
 class NodeStates:
     """The devices of all nodes with their free amounts, and the filter and score of DeviceShare over them.
 
-    Codes: 0 means that the node has room; otherwise 2 * (index of a reason + 1), plus 1 if evicting pods cannot help.
-
     Attributes:
+        codes_of: Filter codes and their reasons; 0 means that the node has room.
         columns: Device type -> free amounts on all nodes.
         has_devices: bool (N,): the node has a Device object.
         has_tree: bool (N,): its GPUs have a topology tree.
@@ -57,6 +59,7 @@ class NodeStates:
         self._nodes = nodes
         self._inventories = inventories
         self.scoring = scoring
+        self.codes_of = RefusalCodes()
         self._unsupported = unsupported
         self._templates = templates or GpuTemplates()
         self._uses: dict[int, DeviceUse] = {}
@@ -75,8 +78,7 @@ class NodeStates:
         self._state_of: dict[int, int] = {}
         self._answers: dict[tuple[PodDevices, frozenset[int] | None, int], int] = {}
         self._given: dict[object, tuple[AllocatedDevice, ...] | Refusal] = {}
-        self._reasons: list[str] = []
-        self._code_of: dict[Refusal, int] = {}
+        self._lent = _NOT_LENT
         inventories.followers.append(self.inventory_changed)
 
     # --- what is followed --------------------------------------------------------------------------------------------
@@ -108,19 +110,55 @@ class NodeStates:
             self._refresh(row)
         self._nodes.judge_anew()
 
-    def take(self, row: int, uid: str, devices: tuple[AllocatedDevice, ...]) -> None:
-        """Count the devices that a pod holds on the node at position `row`."""
-        use = self._use(row)
-        use.take(uid, devices)
-        self._moved(row, use, devices)
+    def take(self, row: int, uid: str, devices: tuple[AllocatedDevice, ...], reservation: str = "") -> None:
+        """Count the devices that a pod holds on the node at position `row`.
 
-    def give(self, row: int, uid: str) -> None:
+        Args:
+            row: Position of the node.
+            uid: Uid of the pod.
+            devices: The devices.
+            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none.
+        """
+        self._count(row, self._use(row), self._use(row).rests.came(uid, reservation, devices))
+
+    def give(self, row: int, uid: str, reservation: str = "") -> None:
         """Undo `take` of the pod. No-op for a pod that holds nothing on the node."""
         use = self._uses.get(row)
         if use is not None:
-            self._moved(row, use, use.give(uid))
+            self._count(row, use, {uid: (), **use.rests.left(uid, reservation)})
             if not use.holders and row not in self._devices:
                 del self._uses[row]
+
+    def _count(self, row: int, use: DeviceUse, holdings: Mapping[str, tuple[AllocatedDevice, ...]]) -> None:
+        """Let each of these holders count with these devices, in place of its present ones."""
+        for uid, devices in holdings.items():
+            self._moved(row, use, use.give(uid))
+            use.take(uid, devices)
+            self._moved(row, use, devices)
+
+    @contextmanager
+    def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
+        """Let what a Reservation has left of devices count as free inside this context, for one of its owners.
+
+        Args:
+            row: Position of the node.
+            uid: Uid of the Reservation.
+            limits: Resources of which the owner must take nothing from the node.
+        """
+        use = self._use(row)
+        devices = use.give(uid)
+        self._moved(row, use, devices)
+        self._lent = (row, reserved_of(devices, limits))
+        try:
+            yield
+        finally:
+            self._lent = _NOT_LENT
+            use.take(uid, devices)
+            self._moved(row, use, devices)
+
+    def reserved_on(self, row: int) -> Reserved:
+        """Return what the Reservation that is lent on the node at position `row` changes; nothing if none is."""
+        return self._lent[1] if self._lent[0] == row else NOT_RESERVED
 
     def devices_of(self, row: int) -> NodeDevices | None:
         """Return the devices of the node at position `row` and their use; None if it has no Device object."""
@@ -190,13 +228,13 @@ class NodeStates:
         """
         codes = np.zeros(len(rows), np.int64)
         if pod.error:
-            codes[:] = self._code(Refusal(pod.error, is_resolvable=False))
+            codes[:] = self.codes_of.code(Refusal(pod.error, is_resolvable=False))
             return codes
         open_ = self.has_devices[rows].copy()
 
         def refuse(which: BoolArray, refusal: Refusal) -> None:
             if which.any():
-                codes[which] = self._code(refusal)
+                codes[which] = self.codes_of.code(refusal)
                 open_[which] = False
 
         if pod.needs_device:
@@ -205,7 +243,7 @@ class NodeStates:
         if gpu is not None and gpu.is_shared:
             if self._unsupported:
                 for place in row_list(np.flatnonzero(open_ & self._refuses_shares[rows])):
-                    codes[place] = self._code(self._unsupported_on(int(rows[place])))
+                    codes[place] = self.codes_of.code(self._unsupported_on(int(rows[place])))
                     open_[place] = False
             if pod.isolation_provider:
                 column = self._nodes.label(keys.GPU_ISOLATION_PROVIDER)
@@ -249,15 +287,15 @@ class NodeStates:
             if single is not None and single[0][row].most(single[1]) >= single[2]:
                 return FITS
             if row not in self._devices:
-                return self._code(NO_DEVICE_OBJECT) if pod.needs_device else FITS
+                return self.codes_of.code(NO_DEVICE_OBJECT) if pod.needs_device else FITS
             for on_node, refusal in types:
                 if not on_node[row].cards:
-                    return self._code(refusal)
+                    return self.codes_of.code(refusal)
             if not is_simple or (is_whole and self._honors[row]):
                 return self._exact(pod, None, row)
             for has_room, refusal, is_tree in rooms:
                 if not has_room(row):
-                    return self._code(_NO_GPUS if is_tree and self.has_tree[row] else refusal)
+                    return self.codes_of.code(_NO_GPUS if is_tree and self.has_tree[row] else refusal)
             return FITS
 
         return code
@@ -276,15 +314,6 @@ class NodeStates:
         """Return the filter code of the node at position `row`."""
         return int(self.codes(pod, np.array([row], np.intp))[0])
 
-    def reason(self, code: int) -> str:
-        """Return the phrase for users that a filter code other than 0 stands for."""
-        return self._reasons[(code >> 1) - 1]
-
-    @staticmethod
-    def never(codes: IntArray) -> BoolArray:
-        """Return for each code whether the node stays refused whatever pods leave it, bool (K,)."""
-        return (codes & 1).astype(np.bool_)
-
     def refused_within(self, pod: PodDevices, row: int, zones: frozenset[int] | None) -> str | None:
         """Return why the node cannot give the pod devices on these NUMA nodes; None if it can.
 
@@ -296,7 +325,7 @@ class NodeStates:
         if row not in self._devices:
             return NO_DEVICE_OBJECT.reason if pod.needs_device else None
         code = self._exact(pod, zones, row)
-        return self.reason(code) if code else None
+        return self.codes_of.reason(code) if code else None
 
     def _uses_tree(self, pod: PodDevices, type_: str) -> bool:
         return type_ == GPU_TYPE and not (pod.requests[type_].is_shared and pod.requests[type_].count > 1)
@@ -304,24 +333,24 @@ class NodeStates:
     def _exact(self, pod: PodDevices, zones: frozenset[int] | None, row: int) -> int:
         """Return the code that the exact procedure gives, kept for all nodes in the same state."""
         key = (pod, zones, self.state_of(row))
-        code = self._answers.get(key)
+        terms = Terms(zones=zones, scoring=self.scoring, reserved=self.reserved_on(row))
+        code = self._answers.get(key) if terms.reserved is NOT_RESERVED else None
         if code is None:
             if len(self._answers) >= _MOST_KEPT:
                 self._answers.clear()
-            found = allocate(self._devices[row], pod, Terms(zones=zones, scoring=self.scoring))
-            code = self._answers[key] = self._code(found) if isinstance(found, Refusal) else FITS
+            found = allocate(self._devices[row], pod, terms)
+            code = self.codes_of.code(found) if isinstance(found, Refusal) else FITS
+            if terms.reserved is NOT_RESERVED:
+                self._answers[key] = code
         return code
 
     def allocate(self, pod: PodDevices, row: int, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-        """Return what the function `allocate` chooses on the node.
+        """Return what the function `allocate` chooses on the node. It is cached for all nodes in the same state.
 
-        The result is cached for all nodes in the same state.
-
-        If `terms` has scores of single cards, nothing is cached, because these scores depend on the node's CPU as
-        well.
+        With a Reservation, or with scores of single cards, which depend on the node's CPU as well, nothing is cached.
         """
         node = self._devices[row]
-        if terms.card_scores:
+        if terms.card_scores or terms.reserved is not NOT_RESERVED:
             return allocate(node, pod, terms)
         key = (pod, terms.zones, self.state_of(row), terms.is_reserving)
         found = self._given.get(key)
@@ -357,33 +386,3 @@ class NodeStates:
         labels = self._labels[row]
         vendor, model = labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, "")
         return Refusal(f'model "{model}" of vendor "{vendor}" does not support GPU Share', is_resolvable=False)
-
-    def _code(self, refusal: Refusal) -> int:
-        code = self._code_of.get(refusal)
-        if code is None:
-            self._reasons.append(refusal.reason)
-            code = self._code_of[refusal] = 2 * len(self._reasons) + (not refusal.is_resolvable)
-        return code
-
-    # --- scores ------------------------------------------------------------------------------------------------------
-
-    def scores(self, pod: PodDevices, rows: Rows) -> IntArray:
-        """Return a score for each node, int64 (K,) within 0..100; 0 without a Device object.
-
-        Args:
-            pod: What the pod requests of devices.
-            rows: Positions of the nodes, shape (K,).
-        """
-        found = node_scores(self._requested(pod), self._total(pod), self.scoring, rows)
-        return np.where(self.has_devices[rows], found, 0)
-
-    def row_score(self, pod: PodDevices) -> Callable[[int], int]:
-        """Return a function from a node's position to its score, which works without arrays."""
-        return score_function(self._requested(pod), self._total(pod), self.scoring)
-
-    def _requested(self, pod: PodDevices) -> list[TypeColumns]:
-        return [self.columns[type_] for type_ in pod.requests]
-
-    @staticmethod
-    def _total(pod: PodDevices) -> dict[str, int]:
-        return {name: amount for request in pod.requests.values() for name, amount in request.total.items()}

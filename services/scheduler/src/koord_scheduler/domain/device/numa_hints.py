@@ -10,6 +10,7 @@ from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate
+from koord_scheduler.domain.device.picking import NOT_RESERVED, Reserved
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.scores import DeviceScoring
@@ -21,7 +22,9 @@ _MOST_NUMA_NODES: Final = 8
 """More NUMA nodes have too many subsets; only the whole node is tried there."""
 
 
-def device_hints(node: NodeDevices, pod: PodDevices, scoring: DeviceScoring) -> Hints | Refusal:
+def device_hints(
+    node: NodeDevices, pod: PodDevices, scoring: DeviceScoring, reserved: Reserved = NOT_RESERVED
+) -> Hints | Refusal:
     """Return device type -> hints, each a set of NUMA nodes on which the pod's devices of this type can be allocated.
 
     If no set of NUMA nodes suits, the result is the refusal of the node. A node whose devices have no topology gives
@@ -30,7 +33,7 @@ def device_hints(node: NodeDevices, pod: PodDevices, scoring: DeviceScoring) -> 
     numa_nodes = node.inventory.numa_nodes
     if not numa_nodes:
         return NO_HINTS
-    whole = allocate(node, pod, Terms(zones=frozenset(numa_nodes), scoring=scoring))
+    whole = allocate(node, pod, Terms(zones=frozenset(numa_nodes), scoring=scoring, reserved=reserved))
     if isinstance(whole, Refusal):
         return whole
     gpus = _gpus(whole)
@@ -41,7 +44,7 @@ def device_hints(node: NodeDevices, pod: PodDevices, scoring: DeviceScoring) -> 
         for subset in combinations(numa_nodes, size):
             found = whole
             if size < len(numa_nodes):
-                given = allocate(node, pod, Terms(zones=frozenset(subset), scoring=scoring))
+                given = allocate(node, pod, Terms(zones=frozenset(subset), scoring=scoring, reserved=reserved))
                 if isinstance(given, Refusal):
                     continue
                 found = given

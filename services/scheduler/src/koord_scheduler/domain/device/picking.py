@@ -12,7 +12,7 @@ from koordcore.protocol.hardware.device_requests import GPU_TYPE, filled
 from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE
 from koordcore.protocol.resource_names import GPU_MEMORY
 from koordcore.protocol.selectors import Selector
-from koordcore.values.allocation import VirtualFunction
+from koordcore.values.allocation import AllocatedDevice, VirtualFunction
 
 from koord_scheduler.domain.device.inventory import Card, Inventory
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -33,16 +33,33 @@ class Reserved:
 
     Attributes:
         preferred: Device type -> minor numbers that are taken first.
-        required: The only minor numbers that may be used, with the free amounts of their devices; None: no restriction.
+        required: Device type -> the only minor numbers that may be used, with the free amounts of their devices; types
+            without an entry are not restricted.
         preemptible: Amounts that count as free, by type, minor number and resource.
     """
 
     preferred: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
-    required: MinorAmounts | None = None
+    required: MinorAmounts = field(default_factory=dict[str, Mapping[int, Mapping[str, int]]])
     preemptible: MinorAmounts = field(default_factory=dict[str, Mapping[int, Mapping[str, int]]])
 
 
 NOT_RESERVED = Reserved()
+
+
+def reserved_of(devices: Sequence[AllocatedDevice], limits: frozenset[str]) -> Reserved:
+    """Return what a Reservation with these devices left changes for its owners: they take these devices first.
+
+    Args:
+        devices: Its devices with the amounts that no owner holds.
+        limits: Resources of which an owner must take nothing from other devices.
+    """
+    preferred: dict[str, frozenset[int]] = {}
+    required: dict[str, dict[int, Mapping[str, int]]] = {}
+    for device in devices:
+        preferred[device.type] = preferred.get(device.type, frozenset()) | {device.minor}
+        if not limits.isdisjoint(device.amounts):
+            required.setdefault(device.type, {})[device.minor] = device.amounts
+    return Reserved(preferred=preferred, required=required)
 
 
 class Candidates(NamedTuple):
@@ -89,7 +106,7 @@ def candidates_of(
     """
     cards = inventory.cards.get(type_, ())
     selector = pod.hint(type_).selector
-    required = None if reserved.required is None else reserved.required.get(type_, {})
+    required = reserved.required.get(type_)
     preemptible = reserved.preemptible.get(type_, {})
     if zones is not None or selector is not None or required is not None:
         visible = [card for card in cards if _is_visible(card, zones, selector, required)]

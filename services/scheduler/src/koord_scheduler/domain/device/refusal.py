@@ -2,6 +2,10 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray
+
 
 class Refusal(NamedTuple):
     """Why a node cannot give devices to a pod.
@@ -18,3 +22,28 @@ class Refusal(NamedTuple):
 def insufficient(type_: str, *, is_resolvable: bool = True) -> Refusal:
     """Return the refusal of a node that has too few devices of a type."""
     return Refusal(f"Insufficient {type_} devices", is_resolvable)
+
+
+class RefusalCodes:
+    """Filter codes of refusals: 2 * (index of the refusal + 1), plus 1 if evicting pods cannot help."""
+
+    def __init__(self) -> None:
+        self._reasons: list[str] = []
+        self._codes: dict[Refusal, int] = {}
+
+    def code(self, refusal: Refusal) -> int:
+        """Return the code of a refusal."""
+        code = self._codes.get(refusal)
+        if code is None:
+            self._reasons.append(refusal.reason)
+            code = self._codes[refusal] = 2 * len(self._reasons) + (not refusal.is_resolvable)
+        return code
+
+    def reason(self, code: int) -> str:
+        """Return the phrase for users that a filter code other than 0 stands for."""
+        return self._reasons[(code >> 1) - 1]
+
+    @staticmethod
+    def never(codes: IntArray) -> BoolArray:
+        """Return for each code whether the node stays refused whatever pods leave it, bool (K,)."""
+        return (codes & 1).astype(np.bool_)

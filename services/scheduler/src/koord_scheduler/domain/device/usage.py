@@ -5,11 +5,42 @@ Allocations of several schedulers may overlap. Then the sums exceed the capacity
 Source: scheduler-fine-grained spec, 2.1, 2.8, 6.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.inventory import Card
+from koord_scheduler.domain.reservation.rests import Rests
+
+
+def without(
+    devices: tuple[AllocatedDevice, ...], owners: Iterable[tuple[AllocatedDevice, ...]]
+) -> tuple[AllocatedDevice, ...]:
+    """Return what a Reservation has left of its devices: the same devices with smaller amounts, which may be 0.
+
+    Args:
+        devices: What it holds.
+        owners: What its owners hold, of these devices or of others.
+    """
+    taken: dict[tuple[str, int], tuple[dict[str, int], set[str]]] = {}
+    for owner in owners:
+        for device in owner:
+            amounts, functions = taken.setdefault((device.type, device.minor), ({}, set()))
+            for name, amount in device.amounts.items():
+                amounts[name] = amounts.get(name, 0) + amount
+            functions.update(each.bus_id for each in device.virtual_functions)
+    left: list[AllocatedDevice] = []
+    for device in devices:
+        found = taken.get((device.type, device.minor))
+        if found is None:
+            left.append(device)
+            continue
+        amounts, functions = found
+        rest = {name: max(0, amount - amounts.get(name, 0)) for name, amount in device.amounts.items()}
+        free = tuple(each for each in device.virtual_functions if each.bus_id not in functions)
+        left.append(msgspec.structs.replace(device, amounts=rest, virtual_functions=free))
+    return tuple(left)
 
 
 class DeviceUse:
@@ -18,15 +49,17 @@ class DeviceUse:
     Attributes:
         amounts: Device type -> minor number -> resource name -> amount, all above 0. An unused device has no entry.
         functions: Device type -> minor number -> bus id of a virtual function -> number of pods that hold it.
-        holders: Uid -> the devices that the pod holds.
+        holders: Uid -> the devices that the pod holds; for a Reservation, what it has left of its devices.
+        rests: What Reservations on the node have left.
     """
 
-    __slots__ = ("amounts", "functions", "holders")
+    __slots__ = ("amounts", "functions", "holders", "rests")
 
     def __init__(self) -> None:
         self.amounts: dict[str, dict[int, dict[str, int]]] = {}
         self.functions: dict[str, dict[int, dict[str, int]]] = {}
         self.holders: dict[str, tuple[AllocatedDevice, ...]] = {}
+        self.rests: Rests[tuple[AllocatedDevice, ...]] = Rests(without)
 
     def take(self, uid: str, devices: Sequence[AllocatedDevice]) -> None:
         """Count the devices that a pod holds. The pod must not be counted yet."""

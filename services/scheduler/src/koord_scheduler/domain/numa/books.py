@@ -8,6 +8,8 @@ A fact may come before the node or the object that it needs; it counts as soon a
 Source: scheduler-fine-grained spec, 1.8 (6) and 6.
 """
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, cast
 
 from koordcore.protocol import keys
@@ -16,9 +18,11 @@ from koordcore.protocol.objects import Node
 from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.numa.accumulator import ExclusivePolicy
 from koord_scheduler.domain.numa.columns import NumaColumns
 from koord_scheduler.domain.numa.hardware import hardware_of
-from koord_scheduler.domain.numa.node_book import NodeBook, taken_of
+from koord_scheduler.domain.numa.node_book import NodeBook, Taken, taken_of
+from koord_scheduler.domain.numa.zones import Share
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 
@@ -35,7 +39,7 @@ class Allocator(Protocol):
         """
         ...
 
-    def may_refuse(self, pod: PodClass) -> bool:
+    def may_refuse(self, pod_class: PodClass) -> bool:
         """Return whether the filter may refuse pods of this class because of what other pods hold of CPUs and zones."""
         ...
 
@@ -138,17 +142,51 @@ class NumaBooks:
         if allocation is None or not (allocation.cpuset or allocation.zones):
             return
         self.gave(row, pod_info)
-        book, taken = self.book(row), taken_of(allocation)
-        before = book.free
-        book.take(pod_info.uid, taken)
-        self.columns.moved(row, book, taken, before, 1)
+        used = allocation.reservation
+        holdings = self.book(row).rests.came(pod_info.uid, "" if used is None else used.uid, taken_of(allocation))
+        self._count(row, holdings)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """Stop counting a pod: the exact inverse of `took`."""
         book = self._books.get(row)
         if book is None or pod_info.uid not in book.pods:
             return
+        self._give(row, book, pod_info.uid)
+        used = pod_info.allocation.reservation
+        self._count(row, book.rests.left(pod_info.uid, "" if used is None else used.uid))
+
+    def _count(self, row: int, holdings: Mapping[str, Taken]) -> None:
+        """Let each of these holders count with this holding, in place of its present one."""
+        book = self.book(row)
+        for uid, taken in holdings.items():
+            self._give(row, book, uid)
+            before = book.free
+            book.take(uid, taken)
+            self.columns.moved(row, book, taken, before, 1)
+
+    def _give(self, row: int, book: NodeBook, uid: str) -> None:
         before = book.free
-        taken = book.give(pod_info.uid)
+        taken = book.give(uid)
         if taken is not None:
             self.columns.moved(row, book, taken, before, -1)
+
+    @contextmanager
+    def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
+        """Let what a Reservation has left count as free inside this context, for one of its owners.
+
+        Args:
+            row: Position of the node.
+            uid: Uid of the Reservation.
+            limits: Resources of which the owner must take nothing from the node.
+        """
+        book = self.book(row)
+        taken = book.pods.get(uid)
+        self._give(row, book, uid)
+        rest = Taken(0, ExclusivePolicy.NONE, {}) if taken is None else taken
+        book.share = Share(rest.cpus, rest.zones, limits)
+        try:
+            yield
+        finally:
+            book.share = None
+            if taken is not None:
+                self._count(row, {uid: taken})

@@ -5,7 +5,7 @@ Every change is undone exactly: once all pods are gone, a book equals a new one.
 Source: scheduler-fine-grained spec, 1.8 (6) and 6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from koordcore.values.allocation import Allocation
@@ -15,7 +15,8 @@ from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
 from koord_scheduler.domain.numa.accumulator import NOT_USED, CpuUse, ExclusivePolicy
 from koord_scheduler.domain.numa.cpu_layout import CpuMask, cpus_in, known_mask
 from koord_scheduler.domain.numa.hardware import MOST_ZONES, UNKNOWN, NodeHardware
-from koord_scheduler.domain.numa.zones import NodeZones
+from koord_scheduler.domain.numa.zones import NodeZones, Share, with_share
+from koord_scheduler.domain.reservation.rests import Rests
 from koord_scheduler.domain.topology_hints.merging import ZoneStatus
 
 MOST_ALLOCATED = "MostAllocated"
@@ -34,6 +35,24 @@ class Taken(NamedTuple):
     cpus: CpuMask
     exclusive: ExclusivePolicy
     zones: Mapping[int, Mapping[str, int]]
+
+
+def without(taken: Taken, owners: Iterable[Taken]) -> Taken:
+    """Return what a Reservation has left of its CPUs and zone amounts.
+
+    Args:
+        taken: What it holds.
+        owners: What its owners hold, of these CPUs and zones or of others.
+    """
+    cpus, zones = taken.cpus, {zone: dict(amounts) for zone, amounts in taken.zones.items()}
+    for owner in owners:
+        cpus &= ~owner.cpus
+        for zone, amounts in owner.zones.items():
+            left = zones.get(zone, {})
+            for name in left.keys() & amounts.keys():
+                left[name] = max(0, left[name] - amounts[name])
+    rest = {zone: {name: amount for name, amount in amounts.items() if amount} for zone, amounts in zones.items()}
+    return Taken(cpus, taken.exclusive, {zone: amounts for zone, amounts in rest.items() if amounts})
 
 
 def taken_of(allocation: Allocation) -> Taken:
@@ -56,18 +75,22 @@ class NodeBook:
 
     Attributes:
         hardware: CPUs, zones and policies of the node.
-        pods: Uid -> what the pod holds.
+        pods: Uid -> what the pod holds; for a Reservation, what it has left.
         bound: CPUs that are bound to pods.
         allocated: Zone -> amounts that pods hold; without zeros.
+        rests: What Reservations on the node have left.
+        share: What the Reservation has left whose owner is being examined; None if no Reservation is lent.
     """
 
-    __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods")
+    __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods", "rests", "share")
 
     def __init__(self) -> None:
         self.hardware: NodeHardware = UNKNOWN
         self.pods: dict[str, Taken] = {}
         self.bound: CpuMask = 0
         self.allocated: dict[int, Amounts] = {}
+        self.rests: Rests[Taken] = Rests(without)
+        self.share: Share | None = None
         self._counts: dict[int, int] = {}
         self._exclusive: dict[str, Taken] = {}
 
@@ -133,7 +156,7 @@ class NodeBook:
                 free CPUs first.
         """
         hardware = self.hardware
-        return NodeZones(
+        node = NodeZones(
             layout=hardware.layout,
             allocatable=hardware.zones,
             allocated=self.allocated,
@@ -143,6 +166,7 @@ class NodeBook:
             ratio=hardware.ratio,
             most_allocated=hardware.strategy == MOST_ALLOCATED if hardware.strategy else most_allocated,
         )
+        return node if self.share is None else with_share(node, self.share)
 
     def exclusive_cpus(self) -> tuple[tuple[ExclusivePolicy, CpuMask], ...]:
         """Return (exclusive policy, CPUs of the pods with this policy), for the policies that pods on the node have."""

@@ -4,7 +4,7 @@ Source: scheduler-fine-grained spec, 1.6 (1, 2) and 1.8 (1 to 5); vectors schedu
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from koordcore.protocol.amplification import amplify
@@ -37,6 +37,7 @@ class NodeZones:
         use: Exclusive policies and reference counts of bound CPUs.
         ratio: Amplification ratio of CPU.
         most_allocated: Whether cores, zones and sockets with the fewest free CPUs are used first.
+        preferred: Free CPUs that are taken before all others.
     """
 
     layout: CpuLayout | None
@@ -47,6 +48,7 @@ class NodeZones:
     use: CpuUse = NOT_USED
     ratio: float = 1.0
     most_allocated: bool = False
+    preferred: CpuMask = 0
     _kept: dict[object, int] = field(default_factory=dict[object, int], repr=False, compare=False)
 
     @property
@@ -97,6 +99,53 @@ class NodeZones:
         if self.layout is None or zone not in self.layout.zones:
             return 0
         return (self.layout.zones[zone].cpus & cpus).bit_count()
+
+
+class Share(NamedTuple):
+    """What a Reservation has left for its owners of the CPUs and zone amounts of its node.
+
+    Attributes:
+        cpus: Its CPUs that no owner holds.
+        zones: Zone -> amounts that no owner holds.
+        limits: Resources of which an owner must take nothing from the node; empty unless the policy is Restricted.
+    """
+
+    cpus: CpuMask
+    zones: Mapping[int, Mapping[str, int]]
+    limits: frozenset[str]
+
+
+def with_share(node: NodeZones, share: Share) -> NodeZones:
+    """Return the node as an owner of a Reservation sees it. What the Reservation has left counts as free already.
+
+    Its CPUs are preferred. Resources that it limits are limited to what it has left: CPUs to its CPUs, amounts of zones
+    to its amounts, if it holds amounts of zones.
+
+    Source: scheduler-fine-grained spec, 3.9.
+    """
+    if not share.limits:
+        return replace(node, preferred=share.cpus, _kept={})
+    free = node.free & share.cpus if CPU in share.limits else node.free
+    bound, allocatable, allocated = node.bound, node.allocatable, node.allocated
+    if share.zones:
+        limited: dict[int, Amounts] = {}
+        for zone, amounts in node.allocatable.items():
+            rest = share.zones.get(zone, {})
+            limited[zone] = {
+                name: min(node.available(zone, name), _weighed(name, rest.get(name, 0), share, node.ratio))
+                if name in share.limits
+                else node.available(zone, name)
+                for name in amounts
+            }
+        allocatable, allocated, bound = limited, {}, 0
+    return replace(
+        node, free=free, bound=bound, preferred=share.cpus, allocatable=allocatable, allocated=allocated, _kept={}
+    )
+
+
+def _weighed(resource: str, amount: int, share: Share, ratio: float) -> int:
+    """Return how much of a zone an amount counts that a Reservation has left; its bound CPUs are amplified."""
+    return amplify(amount, ratio) if resource == CPU and share.cpus and ratio > 1 else amount
 
 
 class Allocated(NamedTuple):
@@ -218,11 +267,11 @@ def _bound_cpus(node: NodeZones, layout: CpuLayout, binding: Binding, split: Map
     shares = _cpu_shares(split)
     cpus = 0
     if not shares:
-        cpus = take_cpus(layout, candidates, _request(node, binding, binding.count), node.use) or 0
+        cpus = take_cpus(layout, candidates, _request(node, binding, binding.count), node.use, node.preferred) or 0
     for zone, share in shares.items():
         of_zone = candidates & layout.zones[zone].cpus if zone in layout.zones else 0
         count = min(of_zone.bit_count(), share)
-        cpus |= take_cpus(layout, of_zone, _request(node, binding, count), node.use) or 0
+        cpus |= take_cpus(layout, of_zone, _request(node, binding, count), node.use, node.preferred) or 0
     if cpus.bit_count() != binding.count:
         return NOT_ENOUGH_CPUS
     if binding.is_required:

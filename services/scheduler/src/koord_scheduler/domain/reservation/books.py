@@ -10,7 +10,8 @@ are the sum of its pods and of the unused rests of its Reservations, as in the l
 Source: scheduler-fine-grained spec, 3.5, 3.6, 6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -23,13 +24,17 @@ from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, OwnerUse
+from koord_scheduler.domain.reservation.lending import Lender
 from koord_scheduler.domain.reservation.life_cycle import limits_of
 from koord_scheduler.domain.reservation.matching import terms_of
+from koord_scheduler.domain.reservation.nomination import nominate
 from koord_scheduler.domain.reservation.owner_index import Group, OwnerIndex
 from koord_scheduler.domain.reservation.usable import Usable
 from koord_scheduler.domain.reservation.wishes import PodWish
 
 ASPECT: Final = "Reservation"
+NO_ROWS: Final[Mapping[int, object]] = {}
+"""The answer of `rows_of` for pods that no Reservation is for."""
 
 
 class ReservationBooks:
@@ -42,6 +47,7 @@ class ReservationBooks:
         skips_node: Whether the room of the node is not compared if one Reservation is matched (a feature gate).
         may_preempt: Whether pods are evicted to make room for Reservations (argument `enablePreemption`).
         due: Uids of Reservations about which something may have to be published.
+        lenders: Name -> plugin whose resources Reservations hold besides amounts. The plugins put themselves here.
     """
 
     def __init__(self, nodes: NodeColumns, *, omits_node_labels: bool = False, skips_node: bool = False) -> None:
@@ -49,6 +55,7 @@ class ReservationBooks:
         self.owners = OwnerIndex()
         self.version = 0
         self.due: dict[str, None] = {}
+        self.lenders: dict[str, Lender] = {}
         self.may_preempt = False
         self.skips_node = skips_node
         self._nodes = nodes
@@ -247,7 +254,11 @@ class ReservationBooks:
         found = self._usable.get(pod_class)
         if found is None:
             found = self._usable[pod_class] = Usable(
-                wish, pod_class, self._nodes, omits_node_labels=self._omits_node_labels
+                wish,
+                pod_class,
+                self._nodes,
+                tuple(self.lenders.values()),
+                omits_node_labels=self._omits_node_labels,
             )
             if found.wish.ignores:
                 self._ignoring.add(found)
@@ -260,6 +271,36 @@ class ReservationBooks:
             for uid in members:
                 found.told(self.entries[uid])
         return found
+
+    def rows_of(self, pod_class: PodClass) -> Mapping[int, object]:
+        """Return a mapping whose keys are the positions of nodes with a Reservation that pods of a class may use.
+
+        On these nodes the plugin Reservation decides about CPUs, zones and devices.
+        """
+        usable = self.usable(pod_class)
+        return NO_ROWS if usable is None or usable.wish.ignores else usable.by_row
+
+    def nominated(self, pod_class: PodClass, row: int) -> Entry | None:
+        """Return the Reservation that a pod of a class uses on the node at position `row`; None if it uses none."""
+        usable = self.usable(pod_class)
+        candidates = [] if usable is None else usable.fitting(row)
+        if usable is None or len(candidates) < 2:
+            return candidates[0] if candidates else None
+        best = nominate(usable.requests, [each.held() for each in candidates])
+        return next(each for each in candidates if each.held() is best)
+
+    @contextmanager
+    def nominated_lent(self, pod_class: PodClass, row: int) -> Generator[Entry | None]:
+        """Let the Reservation that a pod uses on a node count as free for the pod inside this context, and return it.
+
+        None: the pod uses none, and nothing changes.
+        """
+        entry, usable = self.nominated(pod_class, row), self.usable(pod_class)
+        if entry is None or usable is None:
+            yield None
+        else:
+            with usable.lent(row, entry):
+                yield entry
 
     # --- consequences ------------------------------------------------------------------------------------------------
 

@@ -134,6 +134,7 @@ def refusals(
     preemptible: Mapping[str, int] = _NOTHING,
     ignored: Callable[[str], bool] = lambda _: False,
     skips_node: bool = False,
+    more: Callable[[Held | None], Sequence[str]] = lambda _: (),
 ) -> list[str]:
     """Return why a pod fits on a node neither with one of the Reservations nor without them; empty if it fits.
 
@@ -146,6 +147,7 @@ def refusals(
         preemptible: What pods that are removed on trial give back to the node.
         ignored: Returns whether a resource is not compared.
         skips_node: Whether the free amounts of the node are not compared, if a single Reservation is matched.
+        more: Returns why other plugins refuse the pod with a Reservation, or without any (None).
     """
     wanted = {name: amount for name, amount in requests.items() if amount > 0 and not ignored(name)}
     short_on_node: set[str] = set()
@@ -162,7 +164,9 @@ def refusals(
         if held.terms.policy == RESTRICTED:
             reasons = short_in_reservation(held, wanted, tells_amounts=bool(only))
         if not short and not reasons:
-            return []
+            reasons = list(more(held))
+            if not reasons:
+                return []
         short_on_node.update(short)
         of_reservations += reasons
     by_node = [f"Insufficient {name} by node" for name in sorted(short_on_node)]
@@ -171,4 +175,4 @@ def refusals(
     if by_node:
         return by_node
     alone = lacking(room, wanted, _NOTHING, preemptible)
-    return [f"Insufficient {name} by node" for name in sorted(alone)]
+    return [f"Insufficient {name} by node" for name in sorted(alone)] or list(more(None))

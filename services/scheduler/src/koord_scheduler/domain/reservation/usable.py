@@ -3,17 +3,20 @@
 Source: scheduler-fine-grained spec, 3.5, 3.6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
+import numpy as np
 from koordcore.protocol import keys
 from koordcore.protocol.reservations.document import parse_exact_match, parse_reservation_affinity
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, NodeColumns
+from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, BoolArray, NodeColumns, Rows
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
-from koord_scheduler.domain.reservation.fit import RESTRICTED, Held, NodeRoom, fits_with
+from koord_scheduler.domain.reservation.fit import PREFIX, RESTRICTED, Held, NodeRoom, fits_with
+from koord_scheduler.domain.reservation.lending import Lender, all_lent, refused_by
 from koord_scheduler.domain.reservation.matching import Match, Wish, match
 from koord_scheduler.domain.reservation.wishes import PodWish
 
@@ -29,9 +32,18 @@ class Usable:
         by_row: Node position -> uid -> Reservation that the pods may use.
         restored: Node position -> resource column -> unused amount of these Reservations. Filters count it as free.
         results: Uid of an available Reservation -> whether the pods may use it, or which rule forbids it.
+        lenders: Plugins whose resources the pods request and Reservations may hold, such as CPUs and devices.
     """
 
-    def __init__(self, wish: PodWish, pod_class: PodClass, nodes: NodeColumns, *, omits_node_labels: bool) -> None:
+    def __init__(
+        self,
+        wish: PodWish,
+        pod_class: PodClass,
+        nodes: NodeColumns,
+        lenders: Sequence[Lender] = (),
+        *,
+        omits_node_labels: bool,
+    ) -> None:
         self.problem = ""
         self.wish = Wish(ignores=wish.ignores)
         try:
@@ -46,6 +58,8 @@ class Usable:
         self.restored: dict[int, dict[int, int]] = {}
         self.results: dict[str, Match] = {}
         self.requests = pod_class.requests
+        self.lenders = tuple(lender for lender in lenders if lender.may_refuse(pod_class))
+        self._pod_class = pod_class
         self._wanted = [(name, nodes.column(name), amount) for name, amount in self.requests.items() if amount > 0]
         self._rows: dict[str, int] = {}
         self._nodes = nodes
@@ -119,7 +133,7 @@ class Usable:
 
     def is_fitting(self, row: int) -> bool:
         """Return whether the pod fits into a Reservation of a node by a glance; if not, look at it in detail."""
-        return any(self._fits_plainly(row, entry) for entry in self.by_row[row].values())
+        return not self.lenders and any(self._fits_plainly(row, entry) for entry in self.by_row[row].values())
 
     def _fits_plainly(self, row: int, entry: Entry) -> bool:
         """Return whether the pod fits into a Reservation that nobody has taken from, where nothing but amounts decides.
@@ -161,4 +175,46 @@ class Usable:
                 and (self.has_affinity or any(requests.get(name, 0) > 0 for name in entry.allocatable))
                 and fits_with(room, entry.held(), requests)
             ]
+        if self.lenders:
+            plain = [entry for entry in plain if not self.refused_with(row, entry)]
         return plain if len(plain) < 2 else sorted(plain, key=lambda each: each.name)
+
+    # --- CPUs, zones and devices -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lent(self, row: int, entry: Entry) -> Generator[None]:
+        """Let what a Reservation has left count as free for the pods inside this context, on the node at `row`."""
+        is_limited = entry.terms is not None and entry.terms.policy == RESTRICTED
+        limits = entry.held().restricted_names() if is_limited else frozenset[str]()
+        unused = self._nodes.demand(entry.unused(), {})
+        with self._nodes.unrecorded(), all_lent(self.lenders, row, entry.uid, limits):
+            self._nodes.give(row, unused)
+            try:
+                yield
+            finally:
+                self._nodes.take(row, unused)
+
+    def refused_with(self, row: int, entry: Entry) -> tuple[str, ...]:
+        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses a Reservation there."""
+        if not self.lenders:
+            return ()
+        with self.lent(row, entry):
+            reasons = refused_by(self.lenders, self._pod_class, row)
+        return tuple([f"{PREFIX}{reason}" for reason in reasons])
+
+    def refused_alone(self, row: int) -> tuple[str, ...]:
+        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses no Reservation."""
+        return refused_by(self.lenders, self._pod_class, row)
+
+
+def among(rows: Rows, known: Mapping[int, object], capacity: int) -> BoolArray:
+    """Return which of the rows are keys of a mapping, bool (K,).
+
+    Args:
+        rows: Positions of nodes, shape (K,).
+        known: The mapping, by position.
+        capacity: Capacity of the node columns.
+    """
+    is_known = np.zeros(capacity, np.bool_)
+    is_known[np.fromiter(known.keys(), np.intp, len(known))] = True
+    return is_known[rows]

@@ -109,7 +109,8 @@ def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned 
     node = book.zones(most_allocated=strategy.most_allocated)
     affinity: Zones | None = None
     single: tuple[int, int] | None = None
-    if terms.policy is not TopologyPolicy.NONE:
+    is_limited = book.share is not None and bool(book.share.limits)
+    if terms.policy is not TopologyPolicy.NONE and not is_limited:
         single = best_single_zone(need, row, books, node, terms.binding, strategy)
     if single is not None:
         affinity = 1 << single[0]

@@ -10,7 +10,8 @@ Source: scheduler-fine-grained spec, 1.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import cast
+from contextlib import AbstractContextManager
+from typing import Final, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -52,7 +53,11 @@ from koord_scheduler.domain.plugins.numa.plans import Plans
 from koord_scheduler.domain.plugins.numa.scores import Scores
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.reservation.books import NO_ROWS
+from koord_scheduler.domain.reservation.usable import among
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+
+NOT_IN_SCOPE: Final = "pod has a nominated reservation but cannot be allocated within its NUMA scope"
 
 
 class NodeNUMAResource:
@@ -89,7 +94,9 @@ class NodeNUMAResource:
         self._scores = Scores(cluster.nodes, cluster.numa, strategy, self._zone_strategy, self._plans)
         self._providers: tuple[TopologyHintsPlugin, ...] = ()
         self._needs: WeakKeyDictionary[PodClass, Need] = WeakKeyDictionary()
+        self._reservations = cluster.reservations
         cluster.numa.allocator = self
+        cluster.reservations.lenders[self.name] = self
 
     def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
         """See `TopologyManagerPlugin.use_hints_of`."""
@@ -106,9 +113,9 @@ class NodeNUMAResource:
         """See `PodReader.read`."""
         return wish_of(pod, self._default_bind_policy)
 
-    def may_refuse(self, pod: PodClass) -> bool:
+    def may_refuse(self, pod_class: PodClass) -> bool:
         """See `Allocator.may_refuse`."""
-        need = self._need_of(pod)
+        need = self._need_of(pod_class)
         return need.is_asked or self._books.has_imposed
 
     def _need_of(self, pod: PodClass) -> Need:
@@ -142,11 +149,34 @@ class NodeNUMAResource:
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""
         need = self._need_of(pod)
-        return self._judge.codes(need, rows) if need.is_asked or self._books.has_imposed else None
+        if not need.is_asked and not self._books.has_imposed:
+            return None
+        codes, own = self._judge.codes(need, rows), self._reservations.rows_of(pod)
+        if own:
+            codes[among(rows, own, nodes.capacity)] = 0
+        return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowFilterPlugin.row_filter`."""
-        return self._judge.row_codes(self._need_of(pod))
+        code, own = self._judge.row_codes(self._need_of(pod)), self._reservations.rows_of(pod)
+        return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
+
+    # --- Reservations ------------------------------------------------------------------------------------------------
+
+    def lent(self, row: int, uid: str, limits: frozenset[str]) -> AbstractContextManager[None]:
+        """See `Lender.lent`."""
+        return self._books.lent(row, uid, limits)
+
+    def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
+        """See `Lender.refused`."""
+        need = self._need_of(pod_class)
+        code = self._judge.row_codes(need)(row)
+        if code:
+            return reasons_of(code, need.amounts, need.binding.policy, self._judge.exact_reasons)
+        planned = self._plans.plan(need, row)
+        return (planned,) if isinstance(planned, str) else ()
+
+    # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
@@ -186,9 +216,11 @@ class NodeNUMAResource:
         if row is None or pod.subject is None:
             return NOTHING
         need = self._need_of(pod.subject.pod_class)
-        planned = self._plans.plan(need, row)
+        with self._reservations.nominated_lent(pod.subject.pod_class, row) as reservation:
+            planned = self._plans.plan(need, row)
         if isinstance(planned, str):
-            return Rejection(plugin=self.name, message=f"node {node}: {planned}", resolvable=True)
+            message = planned if reservation is None else NOT_IN_SCOPE
+            return Rejection(plugin=self.name, message=f"node {node}: {message}", resolvable=True)
         self._affinities.put(pod.uid, planned.affinity)
         return allocation_of(planned)
 

@@ -48,7 +48,7 @@ class Plans:
         """
         book = self._books.book(row)
         kind = self._kind(row, book.hardware)
-        if kind < 0:
+        if kind < 0 or book.share is not None:
             return answer()
         providers = tuple([provider.state_of(row) for provider in need.providers])
         statuses = self._books.columns.statuses(row, book.hardware.zones) if need.is_exclusive else {}

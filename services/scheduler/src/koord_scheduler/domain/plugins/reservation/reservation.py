@@ -42,9 +42,8 @@ from koord_scheduler.domain.plugins.reservation.scores import normalized, raw_sc
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.reservation.books import ASPECT
-from koord_scheduler.domain.reservation.fit import refusals
-from koord_scheduler.domain.reservation.nomination import nominate
-from koord_scheduler.domain.reservation.usable import Usable
+from koord_scheduler.domain.reservation.fit import Held, refusals
+from koord_scheduler.domain.reservation.usable import Usable, among
 from koord_scheduler.domain.reservation.wishes import PodWish, pod_wish
 
 NO_MATCH: Final = "node(s) no reservations match reservation affinity"
@@ -126,7 +125,7 @@ class Reservation:
         codes = np.full(len(rows), int(usable.has_affinity), np.int64)
         if usable.by_row:
             known = usable.by_row
-            for index in row_list(np.flatnonzero(_among(rows, known, nodes.capacity))):
+            for index in row_list(np.flatnonzero(among(rows, known, nodes.capacity))):
                 codes[index] = self._code(usable, rows.item(index))
         return codes
 
@@ -154,8 +153,15 @@ class Reservation:
             only="" if affinity is None else affinity.name,
             ignored=self._ignores,
             skips_node=self._books.skips_node,
+            more=lambda held: self._refused(usable, row, held),
         )
         return self._code_for(tuple(dict.fromkeys(reasons)))
+
+    def _refused(self, usable: Usable, row: int, held: Held | None) -> tuple[str, ...]:
+        if held is None:
+            return usable.refused_alone(row)
+        entry = next(each for each in usable.by_row[row].values() if each.name == held.terms.name)
+        return usable.refused_with(row, entry)
 
     def _ignores(self, name: str) -> bool:
         args = self._args
@@ -166,7 +172,7 @@ class Reservation:
         if wish.node:
             row = self._nodes.row(wish.node)
             codes[rows != (-1 if row is None else row)] = self._codes[OTHER_NODE,]
-        for index in row_list(np.flatnonzero(_among(rows, self._books.rows_in_use(), self._nodes.capacity))):
+        for index in row_list(np.flatnonzero(among(rows, self._books.rows_in_use(), self._nodes.capacity))):
             codes[index] = codes[index] or self._code_of_reserve_pod(wish, rows.item(index))
         return codes
 
@@ -199,7 +205,7 @@ class Reservation:
         if usable is None or usable.wish.ignores or not usable.by_row:
             return None
         raw = np.zeros(len(rows), np.int64)
-        for index in row_list(np.flatnonzero(_among(rows, usable.by_row, nodes.capacity))):
+        for index in row_list(np.flatnonzero(among(rows, usable.by_row, nodes.capacity))):
             raw[index] = raw_score(usable, rows.item(index))
         return raw
 
@@ -222,15 +228,11 @@ class Reservation:
         usable = self._books.usable(pod.subject.pod_class)
         if usable is None:
             return Allocation(reservation=ReservationUse(name=self._books.name_of(pod.uid), uid=pod.uid))
-        candidates = usable.fitting(row)
-        if not candidates:
+        entry = self._books.nominated(pod.subject.pod_class, row)
+        if entry is None:
             if usable.has_affinity:
                 return Rejection(plugin=self.name, message=f"node {node}: {NO_MATCH}", resolvable=True)
             return NOTHING
-        entry = candidates[0]
-        if len(candidates) > 1:
-            best = nominate(usable.requests, [each.held() for each in candidates])
-            entry = next(each for each in candidates if each.held() is best)
         left = entry.held().remained()
         amounts = {
             name: min(amount, left[name])
@@ -270,10 +272,3 @@ class Reservation:
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""
         return reservation_pages(self._nodes, self._books)
-
-
-def _among(rows: Rows, known: Mapping[int, object], capacity: int) -> BoolArray:
-    """Return which of the rows are known, shape (K,)."""
-    is_known = np.zeros(capacity, np.bool_)
-    is_known[np.fromiter(known.keys(), np.intp, len(known))] = True
-    return is_known[rows]

@@ -4,6 +4,8 @@ Source: scheduler-fine-grained spec, 2.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +26,7 @@ from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_seco
 from koord_scheduler.domain.device.explaining import describe_devices, shortage
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
 from koord_scheduler.domain.device.learned_pods import LearnedPods
+from koord_scheduler.domain.device.node_scores import device_row_score, device_scores
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -56,6 +59,8 @@ from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.reservation.books import NO_ROWS
+from koord_scheduler.domain.reservation.usable import among
 from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hints, Zones, ids_of
 
 
@@ -100,6 +105,8 @@ class DeviceShare:
         cluster.follow_config(listed.config_map_namespace, listed.config_map_name, self._read_templates)
         self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported, self._templates)
         cluster.accounting.allocations.append(self)
+        self._reservations = cluster.reservations
+        cluster.reservations.lenders[self.name] = self
         self._fragmentation = self._fragmentation_scores(args.gpu_fragmentation)
         self._learned = _learned_pods(args.gpu_fragmentation)
         if self._fragmentation is not None:
@@ -171,11 +178,13 @@ class DeviceShare:
         if pod_info.is_guest and not devices and pod_info.pod_class is not None:
             devices = self._would_give(row, pod_info.pod_class)
         if devices:
-            self.states.take(row, pod_info.uid, devices)
+            used = pod_info.allocation.reservation
+            self.states.take(row, pod_info.uid, devices, "" if used is None else used.uid)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """See `PodFollower.gave`."""
-        self.states.give(row, pod_info.uid)
+        used = pod_info.allocation.reservation
+        self.states.give(row, pod_info.uid, "" if used is None else used.uid)
 
     def _would_give(self, row: int, pod_class: PodClass) -> tuple[AllocatedDevice, ...]:
         asked, node = self._asked(pod_class), self.states.devices_of(row)
@@ -199,23 +208,48 @@ class DeviceShare:
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""
         asked = self._asked(pod)
-        return None if asked is None else self.states.codes(asked, rows)
+        if asked is None:
+            return None
+        codes, own = self.states.codes(asked, rows), self._reservations.rows_of(pod)
+        if own:
+            codes[among(rows, own, nodes.capacity)] = 0
+        return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowFilterPlugin.row_filter`."""
         asked = self._asked(pod)
-        return None if asked is None else self.states.code_function(asked)
+        if asked is None:
+            return None
+        code, own = self.states.code_function(asked), self._reservations.rows_of(pod)
+        return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
+
+    # --- Reservations ------------------------------------------------------------------------------------------------
+
+    def lent(self, row: int, uid: str, limits: frozenset[str]) -> AbstractContextManager[None]:
+        """See `Lender.lent`."""
+        return self.states.lent(row, uid, limits)
+
+    def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
+        """See `Lender.refused`."""
+        asked = self._asked(pod_class)
+        code = 0 if asked is None else self.states.code_on(asked, row)
+        if not code and asked is not None and self.states.reserved_on(row).required:
+            refusal = self.states.refused_within(asked, row, None)
+            return () if refusal is None else (refusal,)
+        return (self.states.codes_of.reason(code),) if code else ()
+
+    # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
-        return (self.states.reason(code),)
+        return (self.states.codes_of.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
         """See `FilterPlugin.unresolvable`."""
         asked = self._asked(pod)
         if asked is None:
             return np.zeros(len(rows), np.bool_)
-        return self.states.never(self.states.codes(asked, rows))
+        return self.states.codes_of.never(self.states.codes(asked, rows))
 
     def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
         """See `DetailedNodeFilter.details`: what each node lacks, in numbers."""
@@ -233,12 +267,12 @@ class DeviceShare:
         asked = self._asked(pod)
         if self._fragmentation is not None:
             return self._fragmentation.combined(pod.requests.get(CPU, 0), asked, rows)
-        return None if asked is None else self.states.scores(asked, rows)
+        return None if asked is None else device_scores(self.states, asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowScorePlugin.row_score`. Scores by fragmentation need arrays."""
         asked = self._asked(pod)
-        return None if asked is None else self.states.row_score(asked)
+        return None if asked is None else device_row_score(self.states, asked)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """See `ScorePlugin.normalize`: the best node has 100."""
@@ -262,8 +296,10 @@ class DeviceShare:
             card_scores=self._card_scores(pod, asked, row),
             is_reserving=True,
         )
-        assert row is not None, "the node has devices"
-        found = self.states.allocate(asked, row, terms)
+        assert row is not None and pod.subject is not None, "the node has devices"  # noqa: PT018
+        with self._reservations.nominated_lent(pod.subject.pod_class, row):
+            terms = replace(terms, reserved=self.states.reserved_on(row))
+            found = self.states.allocate(asked, row, terms)
         if isinstance(found, Refusal):
             if trusts_secondary(devices.inventory, asked):
                 self._inventories.not_well_planned.add(node)
@@ -313,7 +349,7 @@ class DeviceShare:
             return asked.error
         if node is None:
             return NO_DEVICE_OBJECT.reason if asked.needs_device else NO_HINTS
-        found = device_hints(node, asked, self.states.scoring)
+        found = device_hints(node, asked, self.states.scoring, self.states.reserved_on(row))
         return found.reason if isinstance(found, Refusal) else found
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:

@@ -1,0 +1,63 @@
+"""What the Reservations of one node have left of something that is not an amount of the node, such as CPUs and devices.
+
+An owner of a Reservation may hold the same CPUs or devices as the Reservation. They count once: with the owner.
+
+Source: scheduler-fine-grained spec, 3.9.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Rests(Generic[T]):
+    """The holdings of the Reservations of one node without what their owners hold of them.
+
+    Args:
+        minus: Returns the first argument without all holdings of the second one.
+    """
+
+    __slots__ = ("_held", "_minus", "_owners")
+
+    def __init__(self, minus: Callable[[T, Iterable[T]], T]) -> None:
+        self._minus = minus
+        self._held: dict[str, T] = {}
+        self._owners: dict[str, dict[str, T]] = {}
+
+    def came(self, uid: str, reservation: str, held: T) -> dict[str, T]:
+        """Add a holder. Return uid -> what counts from now on, for the holder and for the Reservation that it uses.
+
+        Args:
+            uid: Uid of the holder.
+            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none.
+            held: What it holds.
+        """
+        if not reservation:
+            return {uid: held}
+        if reservation == uid:
+            self._held[uid] = held
+            return {uid: self._rest(uid)}
+        self._owners.setdefault(reservation, {})[uid] = held
+        return {reservation: self._rest(reservation), uid: held} if reservation in self._held else {uid: held}
+
+    def left(self, uid: str, reservation: str) -> dict[str, T]:
+        """Remove a holder. Return uid -> what counts from now on, for the Reservation that it used; empty if none.
+
+        Args:
+            uid: Uid of the holder.
+            reservation: As for `came`.
+        """
+        if reservation == uid:
+            self._held.pop(uid, None)
+            return {}
+        owners = self._owners.get(reservation)
+        if owners is None or owners.pop(uid, None) is None:
+            return {}
+        if not owners:
+            del self._owners[reservation]
+        return {reservation: self._rest(reservation)} if reservation in self._held else {}
+
+    def _rest(self, uid: str) -> T:
+        owners = self._owners.get(uid)
+        return self._minus(self._held[uid], owners.values()) if owners else self._held[uid]
