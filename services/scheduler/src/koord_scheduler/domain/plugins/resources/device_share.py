@@ -23,7 +23,7 @@ from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, Nod
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs, GpuFragmentation
 from koord_scheduler.domain.device import learned_pods
 from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_secondary
-from koord_scheduler.domain.device.explaining import describe_devices, shortage
+from koord_scheduler.domain.device.explaining import shortage
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
 from koord_scheduler.domain.device.learned_pods import LearnedPods
 from koord_scheduler.domain.device.node_scores import device_row_score, device_scores
@@ -56,6 +56,7 @@ from koord_scheduler.domain.framework.extension_points import (
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.plugins.resources.device_pages import device_pages
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
@@ -399,21 +400,8 @@ class DeviceShare:
     # --- pages -------------------------------------------------------------------------------------------------------
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """See `PagesPlugin.pages`.
-
-        Source: scheduler-fine-grained spec, 2.12.
-        """
-        return {"nodeDeviceSummaries": self._summaries, "nodeDeviceSummaries/{name}": self._summary}
-
-    def _summaries(self, _: Mapping[str, str]) -> object:
-        rows = {name: self._nodes.row(name) for name in sorted(self._nodes.node_names())}
-        found = {name: self.states.devices_of(row) for name, row in rows.items() if row is not None}
-        return {name: describe_devices(node) for name, node in found.items() if node is not None}
-
-    def _summary(self, asked: Mapping[str, str]) -> object:
-        row = self._nodes.row(asked["name"])
-        node = self.states.devices_of(row) if row is not None else None
-        return {} if node is None else describe_devices(node)
+        """See `PagesPlugin.pages`."""
+        return device_pages(self._nodes, self.states)
 
 
 def _learned_pods(args: GpuFragmentation) -> LearnedPods | None:
