@@ -11,6 +11,7 @@ from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE
 from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.config.args.fine_grained import GpuFragmentation
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.columns import NAMES, UNLIMITED
 from koord_scheduler.domain.device.node_scores import device_scores
@@ -18,7 +19,7 @@ from koord_scheduler.domain.device.node_states import NodeStates
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.fragmentation.nodes import GpuColumns
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod
+from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod
 from koord_scheduler.domain.fragmentation.scoring import NO_SCORE, GpuScoring, ScoringName, node_scores, scoring_of
 
 _PER_PERCENT = WHOLE_GPU // WHOLE
@@ -157,3 +158,20 @@ class FragmentationScores:
             capacity = np.maximum(self._states.columns[GPU_TYPE].memory[rows].max(axis=1), 1)
             percents = np.maximum(percents, memory * WHOLE // capacity)
         return np.minimum(percents * _PER_PERCENT, WHOLE_GPU)
+
+
+def fragmentation_scores(nodes: NodeColumns, states: NodeStates, args: GpuFragmentation) -> FragmentationScores | None:
+    """Return the scores that the arguments ask for; None if they are not enabled.
+
+    Args:
+        nodes: The nodes.
+        states: Their devices.
+        args: The arguments.
+    """
+    if not args.enabled:
+        return None
+    typical = [
+        TypicalPod(gpu_pod(each.milli_cpu, each.gpu_milli, each.num_gpu, each.gpu_models), each.frequency)
+        for each in args.typical_pods
+    ]
+    return FragmentationScores(nodes, states, typical, args.policy, args.weight)

@@ -22,6 +22,7 @@ from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koord_scheduler.domain.config.args.fine_grained import GpuFragmentation
 from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod, typical_pods
 
 KINDS: Final = frozenset({"podspec", "gpuworkload"})
@@ -159,3 +160,11 @@ def gpu_models(pod: Pod) -> str:
 
 def _seconds(occurred_at: str) -> float:
     return datetime.fromisoformat(occurred_at).timestamp()
+
+
+def learned_from(args: GpuFragmentation) -> LearnedPods | None:
+    """Return what learns typical pods; None if scores by fragmentation are off or the typical pods are configured."""
+    if not args.enabled or args.typical_pods:
+        return None
+    learning = args.learning
+    return LearnedPods(learning.window, learning.refresh_interval, learning.popularity_threshold_percent)

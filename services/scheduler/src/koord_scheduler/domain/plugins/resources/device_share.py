@@ -20,12 +20,12 @@ from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs, GpuFragmentation
+from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
 from koord_scheduler.domain.device import learned_pods
 from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_secondary
 from koord_scheduler.domain.device.explaining import shortage
-from koord_scheduler.domain.device.fragmentation import FragmentationScores
-from koord_scheduler.domain.device.learned_pods import LearnedPods
+from koord_scheduler.domain.device.fragmentation import fragmentation_scores
+from koord_scheduler.domain.device.learned_pods import learned_from
 from koord_scheduler.domain.device.node_scores import device_row_score, device_scores
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
@@ -34,7 +34,6 @@ from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.device.templates import NO_TEMPLATE, GpuTemplates
 from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.fragmentation.pods import TypicalPod, gpu_pod
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.extension_points import (
@@ -108,19 +107,10 @@ class DeviceShare:
         cluster.accounting.allocations.append(self)
         self._reservations = cluster.reservations
         cluster.reservations.lenders[self.name] = self
-        self._fragmentation = self._fragmentation_scores(args.gpu_fragmentation)
-        self._learned = _learned_pods(args.gpu_fragmentation)
+        self._fragmentation = fragmentation_scores(cluster.nodes, self.states, args.gpu_fragmentation)
+        self._learned = learned_from(args.gpu_fragmentation)
         if self._fragmentation is not None:
             self.extension_points = tuple(each for each in self.extension_points if each is not ROW_SCORE)
-
-    def _fragmentation_scores(self, args: GpuFragmentation) -> FragmentationScores | None:
-        if not args.enabled:
-            return None
-        typical = [
-            TypicalPod(gpu_pod(each.milli_cpu, each.gpu_milli, each.num_gpu, each.gpu_models), each.frequency)
-            for each in args.typical_pods
-        ]
-        return FragmentationScores(self._nodes, self.states, typical, args.policy, args.weight)
 
     # --- what is read of pods ----------------------------------------------------------------------------------------
 
@@ -402,10 +392,3 @@ class DeviceShare:
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""
         return device_pages(self._nodes, self.states)
-
-
-def _learned_pods(args: GpuFragmentation) -> LearnedPods | None:
-    if not args.enabled or args.typical_pods:
-        return None
-    learning = args.learning
-    return LearnedPods(learning.window, learning.refresh_interval, learning.popularity_threshold_percent)
