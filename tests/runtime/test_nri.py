@@ -1,15 +1,22 @@
 """The agent's NRI plugin in a real containerd 2: what hooks compute is in the container before it starts."""
 
+import asyncio
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+from koord_agent.compose import compose
 from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.nri.plugin import NriSettings
+from koordcore.protocol import keys
 from support.agent.cri import Containers, containerd, message, missing_program
 from support.agent.nri import RecordingHooks, running_plugin
+from support.running_service import running_service
 from support.runtime_tools import TOOLS, missing_tool
-from support.until import until_blocking
+from support.until import until, until_blocking
 
 LACKING = missing_program() or missing_tool()
 pytestmark = [
@@ -23,7 +30,7 @@ SHOW = ("/bin/sh", "-c", "echo $GPU > /shared/seen; echo > /dev/koord-null; echo
 
 
 def settings(folder: Path) -> NriSettings:
-    return NriSettings(socket=folder / "nri.sock", backoff_seconds=0.05)
+    return NriSettings(socket=folder / "nri" / "nri.sock", backoff_seconds=0.05)
 
 
 def test_a_container_starts_with_the_values_environment_mounts_and_devices_of_the_hooks(tmp_path: Path) -> None:
@@ -95,3 +102,36 @@ def knob(controller: str, container: str, file: str) -> str:
 
 def update(containers: Containers, identity: str, *, shares: int) -> None:
     containers.call("UpdateContainerResources", message((1, identity), (2, message((3, shares)))))
+
+
+async def test_the_agent_decides_as_an_nri_plugin(tmp_path: Path) -> None:
+    batch = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
+    of_batch = {keys.EXTENDED_RESOURCE_SPEC: json.dumps({"containers": {"main": {"requests": batch, "limits": batch}}})}
+    owned = {keys.RESOURCE_STATUS: json.dumps({"cpuset": "0"})}
+    sleep = ("/bin/sleep", "1000")
+    flags = AgentSettings.model_validate(
+        {
+            "host_mode": "linux",
+            "var_run_root": tmp_path,
+            "runtime_hooks_addr": tmp_path / "none" / "koordlet.sock",
+            "runtime_hooks_nri_backoff_duration": 0.05,
+            "nats_urls": ["nats://127.0.0.1:1"],
+        }
+    )
+    with containerd(tmp_path, programs=TOOLS) as containers:
+
+        async def run(name: str, qos: str, parent: str, annotations: dict[str, str]) -> str:
+            labels = {keys.QOS_CLASS: qos}
+            run_pod = partial(containers.run_pod, name, parent, sleep, labels=labels, annotations=annotations)
+            return await asyncio.to_thread(run_pod)
+
+        async with running_service(flags, compose):
+            log = tmp_path / "containerd.log"
+            await until(lambda: "connected and synchronized" in log.read_text(), "containerd knows the plugin")
+            crunch = await run("crunch", "BE", f"{PARENT}/besteffort", of_batch)
+            web = await run("web", "LSR", PARENT, owned)
+        assert knob("cpu", f"besteffort/{crunch}", "cpu.shares") == "512"
+        assert knob("cpu", f"besteffort/{crunch}", "cpu.cfs_quota_us") == "50000"
+        assert knob("memory", f"besteffort/{crunch}", "memory.limit_in_bytes") == str(64 << 20)
+        assert knob("cpuset", web, "cpuset.cpus") == "0"
+        assert knob("cpu", web, "cpu.cfs_quota_us") == "-1"

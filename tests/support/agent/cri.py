@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ NODE_NAMESPACE = 2
 NRI = """
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
-  socket_path = "{folder}/nri.sock"
+  socket_path = "{folder}/nri/nri.sock"
   plugin_path = "{folder}/nri-plugins"
   plugin_config_path = "{folder}/nri-config"
 """
@@ -105,11 +105,24 @@ class Containers:
         self._channel = channel
         self._sandboxes: list[str] = []
 
-    def run_pod(self, name: str, cgroup_parent: str, command: Sequence[str]) -> str:
+    def run_pod(
+        self,
+        name: str,
+        cgroup_parent: str,
+        command: Sequence[str],
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> str:
         """A pod of one container in the node's network; the container's id."""
         security = message((1, message((1, NODE_NAMESPACE))))
         linux = message((1, cgroup_parent), (2, security))
-        config = message((1, message((1, name), (2, name), (3, "default"))), (8, linux))
+        pairs = [
+            (number, message((1, key), (2, value)))
+            for number, found in ((6, labels), (7, annotations))
+            for key, value in (found or {}).items()
+        ]
+        config = message((1, message((1, name), (2, name), (3, "default"))), *pairs, (8, linux))
         sandbox = first_text(self.call("RunPodSandbox", message((1, config))))
         self._sandboxes.append(sandbox)
         context = message((2, message((3, message((1, NODE_NAMESPACE))))))

@@ -40,7 +40,7 @@ from koord_agent.shell.store.audit_log import no_audit
 from koord_agent.shell.store.desired_saver import DesiredSaver
 from koord_agent.shell.store.local_store import LocalStore
 from koord_agent.wiring.auditing import audit_log_of, audit_sink
-from koord_agent.wiring.hooks import hook_answers, publish_hook_facts, serve_hooks
+from koord_agent.wiring.hooks import answer_nri, hook_answers, publish_hook_facts, serve_hooks
 from koord_agent.wiring.machine import follow_machine
 from koord_agent.wiring.node_agents import linux_agent, simulated_agent
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
@@ -214,6 +214,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         answers = hook_answers(shell, agents[name], audit)
         publish_hook_facts(shell, agents[name], answers, facts)
         serve_hooks(shell, answers)
+        answer_nri(shell, answers)
     shell.service.add(Component(name="desired", run=states.run))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle

@@ -138,6 +138,28 @@ class AgentSettings(ServiceSettings):
         Path("/etc/runtime/hookserver.d"), description="Folder in which hook servers register with the CRI proxy."
     )
     runtime_hooks_disable_stages: TextList = Field((), description="Stages that are not registered with the CRI proxy.")
+    enable_nri_runtime_hook: bool = Field(
+        True,
+        description="Register as an NRI plugin of the container runtime, to change new containers.",
+    )
+    runtime_hooks_nri_socket_path: Path = Field(
+        Path("nri/nri.sock"), description="Socket of NRI; a relative path is below --var-run-root-dir."
+    )
+    runtime_hooks_nri_plugin_name: str = Field("koordlet_nri", description="Name of the NRI plugin.")
+    runtime_hooks_nri_plugin_index: str = Field(
+        "00", pattern=r"^[0-9]{2}$", description="Two digits that order the NRI plugins of a node."
+    )
+    runtime_hooks_nri_connect_timeout: Seconds = Field(
+        6.0,
+        gt=0,
+        description="Longest time until the runtime has registered the plugin. The runtime's own limit is 5 s.",
+    )
+    runtime_hooks_nri_backoff_duration: Seconds = Field(1.0, gt=0, description="First delay before NRI reconnects.")
+    runtime_hooks_nri_backoff_cap: Seconds = Field(
+        (2**62 - 1) / 1e9, gt=0, description="Longest delay before NRI reconnects."
+    )
+    runtime_hooks_nri_backoff_steps: int = Field(2**31 - 1, ge=0, description="Number of delays that grow.")
+    runtime_hooks_nri_backoff_factor: float = Field(2.0, ge=1, description="Factor from one delay to the next.")
     hami_core_library_directory_path: Path = Field(
         Path("/usr/local/vgpu/libvgpu.so"), description="HAMi-core library on the machine, for shared GPUs."
     )

@@ -26,6 +26,7 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.metrics.hook_metrics import HookMetrics
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.node_settings import NodeSettings
+from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
 from koord_agent.shell.store.audit_log import AuditSink
 from koord_agent.wiring.roots import host_roots
 
@@ -130,3 +131,33 @@ def serve_hooks(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
 
     shell.service.add(Component(name="hook-server", start=start, close=stop))
     shell.service.add(Component(name="hook-registration", run=register))
+
+
+def answer_nri(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
+    """Register as an NRI plugin of the container runtime, which then asks for every new container.
+
+    Without a runtime with NRI, the plugin tries again with back-off.
+    """
+    settings = shell.settings
+    if not settings.enable_nri_runtime_hook:
+        return
+    nri = NriSettings(
+        socket=settings.var_run_root / settings.runtime_hooks_nri_socket_path,
+        name=settings.runtime_hooks_nri_plugin_name,
+        index=settings.runtime_hooks_nri_plugin_index,
+        runtime=settings.default_runtime_type,
+        connect_seconds=settings.runtime_hooks_nri_connect_timeout,
+        backoff_seconds=settings.runtime_hooks_nri_backoff_duration,
+        backoff_cap_seconds=settings.runtime_hooks_nri_backoff_cap,
+        backoff_steps=settings.runtime_hooks_nri_backoff_steps,
+        backoff_factor=settings.runtime_hooks_nri_backoff_factor,
+    )
+    plugin = NriPlugin(nri, answers.answer)
+
+    async def start() -> None:
+        plugin.start()
+
+    async def stop() -> None:
+        await asyncio.to_thread(plugin.stop)
+
+    shell.service.add(Component(name="nri", start=start, close=stop))

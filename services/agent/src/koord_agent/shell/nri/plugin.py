@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 import yaml
-from google.protobuf.message import DecodeError
 from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -51,6 +50,7 @@ from koord_agent.shell.nri.ttrpc import (
 PLUGIN_SERVICE: Final = f"{PACKAGE}.Plugin"
 RUNTIME_SERVICE: Final = f"{PACKAGE}.Runtime"
 JITTER: Final = 0.1
+_LONGEST_WAIT: Final = threading.TIMEOUT_MAX
 _CHUNK: Final = 64 * 1024
 _REGISTRATION: Final = 1
 """Stream id of the only call that the plugin makes."""
@@ -153,7 +153,7 @@ class NriPlugin:
                 self.is_connected = False
             if time.monotonic() - began >= settings.connect_seconds:
                 delay, grown, trouble = settings.backoff_seconds, 0, ""
-            self._stopping.wait(delay * (1 + random.uniform(0, JITTER)))  # noqa: S311 - spreads load, not a secret
+            self._stopping.wait(min(_LONGEST_WAIT, delay * (1 + random.uniform(0, JITTER))))  # noqa: S311 - spreads load, not a secret
             if grown < settings.backoff_steps:
                 delay, grown = min(settings.backoff_cap_seconds, delay * settings.backoff_factor), grown + 1
 
@@ -208,6 +208,8 @@ class NriPlugin:
         return message._replace(kind=RESPONSE, body=self._call(request.service, request.method, request.payload))
 
     def _call(self, service: str, method: str, payload: bytes) -> bytes:
+        from google.protobuf.message import DecodeError  # loaded only on a node with NRI
+
         handler = self._handlers().get(method) if service == PLUGIN_SERVICE else None
         if handler is None:
             return encode_response(b"", code=UNIMPLEMENTED, message=f"{service}/{method} is not implemented")
