@@ -81,6 +81,10 @@ class KernelV2(LinuxHost):
                 self._derive(path.parent)
             case "memory.min" | "memory.low" | "memory.high" | "memory.max":
                 path.write_text("max\n" if text == "max" else f"{int(text) // PAGE * PAGE}\n")
+            case "cpu.weight":
+                if not 1 <= int(text) <= 10_000:
+                    raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+                path.write_text(f"{int(text)}\n")
             case other:
                 raise AssertionError(f"{other} is not a knob that is set here")
 

@@ -21,6 +21,7 @@ from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.hooks.cpu_normalization import scaled_quota_us
 from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US, UNLIMITED, milli_to_quota_us
 from koord_agent.domain.state.pods import AgentPod
 
@@ -249,7 +250,13 @@ def choose_step(
 
 
 def step_quota(
-    policy: BurstPolicy, step: QuotaStep, *, limit_milli: int, container_quota_us: int, pod_quota_us: int
+    policy: BurstPolicy,
+    step: QuotaStep,
+    *,
+    limit_milli: int,
+    container_quota_us: int,
+    pod_quota_us: int,
+    ratio: float = 1.0,
 ) -> QuotaChange:
     """Return the quotas after a step: at least the quota of the CPU limit, and at most `cfsQuotaBurstPercent` of it.
 
@@ -262,11 +269,12 @@ def step_quota(
         limit_milli: CPU limit of the container in milli-cores.
         container_quota_us: Present quota of the container; -1 = unlimited.
         pod_quota_us: Present quota of the pod; -1 = unlimited.
+        ratio: CPU normalization ratio of the node. Above 1, it lowers the quota of the limit.
 
     Source:
-        agent spec, 13.3, steps 3 and 4.
+        agent spec, 13.3, steps 3 and 4; runtime spec, 3.4.
     """
-    base = milli_to_quota_us(limit_milli)
+    base = scaled_quota_us(milli_to_quota_us(limit_milli), ratio)
     unchanged = QuotaChange(step=step, container_quota_us=container_quota_us, pod_quota_us=pod_quota_us)
     if container_quota_us == UNLIMITED:
         if step in (QuotaStep.REMAIN, QuotaStep.UP):

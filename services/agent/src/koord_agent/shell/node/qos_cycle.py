@@ -15,7 +15,13 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.extending.node_extensions import NodeExtensions
-from koord_agent.domain.gate_names import BE_CPU_MANAGER, CORE_SCHED, GROUP_IDENTITY
+from koord_agent.domain.gate_names import (
+    BATCH_RESOURCE,
+    BE_CPU_MANAGER,
+    CORE_SCHED,
+    CPU_NORMALIZATION,
+    GROUP_IDENTITY,
+)
 from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.plans.executor import CACHE_LIFE_MS, WriteCache
@@ -33,9 +39,11 @@ from koord_agent.domain.qos.strategies.cpu_suppress_strategy import CpuSuppressS
 from koord_agent.domain.qos.strategies.cpuset_strategy import CpusetStrategy
 from koord_agent.domain.qos.strategies.eviction_strategies import CpuEvictStrategy, MemoryEvictStrategy
 from koord_agent.domain.qos.strategies.memory_qos_strategy import MemoryQosStrategy
+from koord_agent.domain.qos.strategies.pod_resources_strategy import PodResourcesStrategy
 from koord_agent.domain.qos.strategy import CycleState, Strategy
 from koord_agent.domain.qos.strategy_runner import StrategyRunner
 from koord_agent.domain.qos.suppress.cpu_suppress import Decision, NodeView
+from koord_agent.domain.reporting.hook_repairs import HookRepairs
 from koord_agent.domain.reporting.suppression_summary import in_force
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.suppress_policy import SuppressPolicy
@@ -90,7 +98,7 @@ class QosCycle:
         self._readings = HostReadings(host, self._machine)
         self._detection = Detection()
         self._suppression = CpuSuppressStrategy(gates.enabled)
-        self._burst = CpuBurstStrategy(draw=protection.draw)
+        self._burst = CpuBurstStrategy(draw=protection.draw, normalizes=gates.enabled(CPU_NORMALIZATION))
         own: tuple[Strategy, ...] = (
             self._suppression,
             AntagonistCapsStrategy(self._detection.cpi.caps),
@@ -100,6 +108,9 @@ class QosCycle:
             BlockIoStrategy(),
             CpusetStrategy(unsets_quota=protection.unsets_quota, be_by_manager=gates.enabled(BE_CPU_MANAGER)),
         )
+        if host.roots is not None:  # a simulated pod has no limits that a container runtime would set
+            batch, normalization = gates.enabled(BATCH_RESOURCE), gates.enabled(CPU_NORMALIZATION)
+            own = (*own, PodResourcesStrategy(batch, normalization))
         evictions = (CpuEvictStrategy(gates.enabled), MemoryEvictStrategy(gates.enabled))
         self._runner = StrategyRunner(self._switch_group_identity)
         strategies = (*own, *extensions.strategies(), *evictions)
@@ -115,7 +126,9 @@ class QosCycle:
             host, trees=writable_trees(host.layout), cache=cache, observe=protection.observe_write
         )
         self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
-        self._record = QosRecord(host.layout, self._quota_file, protection.audit)
+        self._record = QosRecord(
+            host.layout, self._quota_file, protection.audit, repairs=HookRepairs() if host.roots is not None else None
+        )
         self._written: Mapping[CgroupFile, bool] = {}
         self._applications: tuple[HostApplication, ...] = ()
 
@@ -174,6 +187,7 @@ class QosCycle:
 
         # 4. record the writes
         self._record.writes(look, arbitration, outcomes)
+        repaired = self._record.repairs(look, arbitration, outcomes)
         changes = self._record.changes(
             look.now_ms, decision, view.capacity_milli, effects.suppress_causes, is_written=quota_us is not None
         )
@@ -186,7 +200,7 @@ class QosCycle:
         evicted = self._evictor.evict(look, proposed.evictions, end)
         self._record.evictions(evicted)
         return QosOutcome(
-            facts=(*contended, *changes, *evicted),
+            facts=(*contended, *repaired, *changes, *evicted),
             problems=tuple(problems),
             decision=decision,
             outcomes=outcomes,

@@ -7,6 +7,7 @@ Source: agent spec, 19.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from koordcore.events.agents.hooks import ContainerHookApplied
 from koordcore.events.agents.nodestate import AgentStopped, PodsEvictedByAgent
 from koordcore.events.envelope import Event
 from koordcore.protocol.qos import KubeQos
@@ -16,6 +17,7 @@ from koord_agent.domain.plans.arbiter import Arbitration
 from koord_agent.domain.plans.plan import CgroupFile, Plan
 from koord_agent.domain.qos.suppress.cpu_suppress import Decision
 from koord_agent.domain.reporting.audit_events import eviction_event, interference_event, lost_event, write_event
+from koord_agent.domain.reporting.hook_repairs import PLUGINS, HookRepairs, SetValue
 from koord_agent.domain.reporting.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.reporting.suppression_summary import SuppressionSummary
 from koord_agent.domain.state.node_look import NodeLook
@@ -29,14 +31,23 @@ REPORTS_PER_FACT = 12
 class QosRecord:
     """Records the QoS cycles of one node: audit events and facts. Only its `QosCycle` uses it."""
 
-    def __init__(self, layout: CgroupLayout, quota_file: CgroupFile, audit: AuditSink) -> None:
+    def __init__(
+        self,
+        layout: CgroupLayout,
+        quota_file: CgroupFile,
+        audit: AuditSink,
+        *,
+        repairs: HookRepairs | None = None,
+    ) -> None:
         """Start without records.
 
         Args:
             layout: Names of the cgroup directories.
             quota_file: Quota of the best-effort class. It has its own facts.
             audit: Receives the audit events.
+            repairs: Tells which values of hooks pods lacked. None: it is not told.
         """
+        self._repairs = repairs
         self._audit = audit
         self._suppression = SuppressionSummary()
         self._knobs = KnobSummary(silent=frozenset((quota_file,)))
@@ -55,6 +66,27 @@ class QosRecord:
             if event is not None:
                 self._audit(event, 1)
         return facts
+
+    def repairs(
+        self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]
+    ) -> tuple[ContainerHookApplied, ...]:
+        """Return facts about pods and containers that lacked values of hooks until this cycle.
+
+        Args:
+            look: Snapshot of the node.
+            arbitration: Winning plans.
+            outcomes: Result for each file.
+        """
+        if self._repairs is None:
+            return ()
+        values: list[SetValue] = []
+        for outcome in outcomes:
+            winner = arbitration.winners.get(outcome.file)
+            strategy = next((name for name in winner.plugins if name in PLUGINS), None) if winner is not None else None
+            if strategy is not None and outcome.result in (Result.WRITTEN, Result.UNCHANGED):
+                after = outcome.value if outcome.result is Result.WRITTEN else None
+                values.append(SetValue(outcome.file, strategy, (outcome.before or "").strip(), after))
+        return self._repairs.facts(look, values)
 
     def writes(self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]) -> None:
         """Write an audit event for every write, and for every plan that begins to lose against another one.

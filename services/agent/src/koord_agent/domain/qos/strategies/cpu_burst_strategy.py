@@ -24,6 +24,7 @@ from koord_agent.domain.hooks.cpu_burst import (
     pool_load,
     step_quota,
 )
+from koord_agent.domain.hooks.cpu_normalization import normalization_ratio, scaled_quota_us
 from koord_agent.domain.kernel.cgroup_files import QUOTA, milli_to_quota_us
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.metrics.metric_kinds import Kind
@@ -58,12 +59,14 @@ class CpuBurstStrategy:
 
     Attributes:
         draw: Returns a random number in 0..1 for the first tokens of a token bucket.
+        normalizes: Whether the gate CPUNormalization is on. Then quotas start from the normalized ones.
         scaled: File -> quota or burst buffer that was proposed last.
     """
 
     name = PLUGIN
     needs = Needs(gates=(CPU_BURST,), section="cpuBurstStrategy")
     draw: Callable[[], float]
+    normalizes: bool = False
     scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
     _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
     _resting: dict[str, BurstPolicy] = field(default_factory=dict[str, BurstPolicy])
@@ -112,6 +115,7 @@ class CpuBurstStrategy:
             return {}, False
         changed: dict[str, int] = {}
         complete = True
+        ratio = (normalization_ratio(look.annotations) if self.normalizes else None) or 1.0
         for target in targets:
             if not target.is_running or target.limit_milli <= 0:
                 continue
@@ -129,13 +133,14 @@ class CpuBurstStrategy:
                 limit_milli=target.limit_milli,
                 container_quota_us=quota,
                 pod_quota_us=-1 if own else pod_quota,
+                ratio=ratio,
             )
             if "container" in change.order:
                 changed[target.directory] = change.container_quota_us
             if "pod" in change.order:
                 pod_quota = changed[of_pod] = change.pod_quota_us
         if of_pod in changed:
-            changed[of_pod] = max(changed[of_pod], _least_us(targets))
+            changed[of_pod] = max(changed[of_pod], _least_us(targets, ratio))
         return changed, complete
 
     def _allows(self, target: _Target, policy: BurstPolicy, now_ms: int) -> bool:
@@ -200,9 +205,11 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
         )
 
 
-def _least_us(targets: Iterable[_Target]) -> int:
-    """Return the lowest quota of a pod: the sum of its containers' limits."""
-    return sum(milli_to_quota_us(target.limit_milli) for target in targets if target.limit_milli > 0)
+def _least_us(targets: Iterable[_Target], ratio: float) -> int:
+    """Return the lowest quota of a pod: the sum of its containers' limits, scaled by the normalization ratio."""
+    return sum(
+        scaled_quota_us(milli_to_quota_us(target.limit_milli), ratio) for target in targets if target.limit_milli > 0
+    )
 
 
 def _pool(look: NodeLook, policy: BurstPolicy) -> PoolState:

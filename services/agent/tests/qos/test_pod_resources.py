@@ -1,0 +1,112 @@
+"""Values that hooks missed: what the strategy proposes, how it ends, and what is told about it."""
+
+from typing import Any
+
+from koord_agent.domain.hooks.cpu_burst import QuotaStep, burst_policy, step_quota
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.strategies.pod_resources_strategy import RENEW_AFTER_MS, PodResourcesStrategy
+from koord_agent.domain.qos.strategy import CycleState
+from koord_agent.domain.reporting.hook_repairs import HookRepairs, SetValue
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.readings import HostReadings
+from koordcore.protocol import keys
+
+HOST = SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30)]).host("n")
+STATE = CycleState(readings=HostReadings(HOST, None))
+QUARTER = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
+RATIO = {keys.CPU_NORMALIZATION_RATIO: "1.25"}
+
+
+def pod(uid: str, label: str, resources: dict[str, dict[str, str]], **annotations: str) -> AgentPod:
+    labels = {"koordinator.sh/qosClass": label}
+    return agent_pod_from_json(
+        {
+            "metadata": {"uid": uid, "namespace": "d", "name": uid, "labels": labels, "annotations": annotations},
+            "spec": {"containers": [{"name": "main", "resources": resources}]},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [{"name": "main", "containerID": f"containerd://{uid}"}],
+            },
+        }
+    )
+
+
+BATCH = pod("be", "BE", {"requests": QUARTER, "limits": QUARTER})
+SERVICE = pod("ls", "LS", {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}})
+
+
+def look(*pods: AgentPod, now_ms: int = 0, annotations: dict[str, str] | None = None, **of_node: Any) -> NodeLook:
+    return NodeLook(
+        now_ms=now_ms,
+        node="n",
+        layout=CgroupLayout(Driver.CGROUPFS),
+        cgroup_version=1,
+        metrics=Metrics(store=SeriesStore(), now_ms=0, interval_ms=1_000),
+        pods=pods,
+        annotations=annotations or {},
+        **of_node,
+    )
+
+
+def proposed(strategy: PodResourcesStrategy, seen: NodeLook) -> dict[str, str]:
+    return {plan.file.key.removeprefix("kubepods/"): plan.value for plan in strategy.propose(seen, {}, STATE).plans}
+
+
+def test_best_effort_pod_gets_shares_quota_and_memory_of_its_batch_resources() -> None:
+    values = {"cpu.shares": "256", "cpu.cfs_quota_us": "25000", "memory.limit_in_bytes": str(64 << 20)}
+    expected = {f"besteffort/podbe{below}/{name}": value for below in ("", "/be") for name, value in values.items()}
+    assert proposed(PodResourcesStrategy(batch=True, normalization=False), look(BATCH, SERVICE)) == expected
+    assert proposed(PodResourcesStrategy(batch=False, normalization=True), look(BATCH, SERVICE)) == {}
+
+
+def test_quota_of_the_class_leaves_the_quotas_of_its_pods_unlimited() -> None:
+    slo = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
+    found = proposed(PodResourcesStrategy(batch=True, normalization=False), look(BATCH, slo=slo))
+    assert {value for key, value in found.items() if key.endswith("quota_us")} == {"-1"}
+
+
+def test_ratio_scales_quotas_and_its_removal_restores_them() -> None:
+    strategy = PodResourcesStrategy(batch=True, normalization=True)
+    of_service = "burstable/podls/ls/cpu.cfs_quota_us"
+    assert proposed(strategy, look(SERVICE, annotations=RATIO))[of_service] == "160000"
+    broken = look(SERVICE, now_ms=RENEW_AFTER_MS, annotations={keys.CPU_NORMALIZATION_RATIO: "x"})
+    assert proposed(strategy, broken)[of_service] == "160000", "an invalid ratio changes nothing"
+    assert proposed(strategy, look(SERVICE, now_ms=RENEW_AFTER_MS + 1))[of_service] == "200000"
+    assert proposed(strategy, look(SERVICE, now_ms=2 * RENEW_AFTER_MS + 1))[of_service] == "200000"
+    assert proposed(strategy, look(SERVICE, now_ms=3 * RENEW_AFTER_MS + 1)) == {}
+
+
+def test_plans_are_renewed_only_when_something_changed_or_after_ten_seconds() -> None:
+    strategy = PodResourcesStrategy(batch=True, normalization=True)
+    assert proposed(strategy, look(BATCH))
+    assert not proposed(strategy, look(BATCH, now_ms=RENEW_AFTER_MS - 1))
+    assert proposed(strategy, look(BATCH, now_ms=RENEW_AFTER_MS - 1, annotations=RATIO))
+    assert proposed(strategy, look(BATCH, now_ms=2 * RENEW_AFTER_MS, annotations=RATIO))
+
+
+def test_cpu_burst_starts_from_the_normalized_quota() -> None:
+    policy = burst_policy({"policy": "auto"})
+    change = step_quota(
+        policy, QuotaStep.RESET, limit_milli=2_000, container_quota_us=200_000, pod_quota_us=-1, ratio=1.25
+    )
+    assert change.container_quota_us == 160_000
+
+
+def test_value_that_a_container_lacked_at_first_sight_is_told_once() -> None:
+    repairs, seen = HookRepairs(), look(BATCH)
+    shares = CgroupFile("kubepods/besteffort/podbe/be", "cpu.shares")
+    quota = CgroupFile("kubepods/besteffort/podbe/be", "cpu.cfs_quota_us")
+    (told,) = repairs.facts(
+        seen, [SetValue(shares, "BatchResource", "2", "256"), SetValue(quota, "BatchResource", "25000", None)]
+    )
+    assert (told.uid, told.container, told.mode, told.stage) == ("be", "main", "Reconciler", "")
+    assert [(v.name, v.plugin, v.old, v.new) for v in told.values] == [("cpu.shares", "BatchResource", "2", "256")]
+    assert repairs.facts(seen, [SetValue(quota, "BatchResource", "25000", "-1")]) == (), "a rule changed later"
+    elsewhere = CgroupFile("kubepods/besteffort", "cpu.bvt_warp_ns")
+    assert repairs.facts(seen, [SetValue(elsewhere, "CPUQOS", "0", "-1")]) == (), "not a pod"
