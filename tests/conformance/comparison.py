@@ -60,12 +60,18 @@ def _object_differences(expect: dict[str, Json], actual: Json, rules: Rules, pat
 
 
 def _list_differences(expect: list[Json], actual: Json, rules: Rules, path: str, key: str) -> Iterator[str]:
+    if key in rules.mentions:
+        yield from (f"{path}: {part!r} is not mentioned in {actual!r}" for part in expect if part not in str(actual))
+        return
     if actual is None:
         actual = []
     if not isinstance(actual, list | tuple):
         yield f"{path}: expected a list, got {actual!r}"
         return
     got = list(cast("list[Json]", actual))
+    if key in rules.sublists:
+        yield from _sublist_differences(expect, got, rules, path, key)
+        return
     if len(got) != len(expect):
         yield f"{path}: expected {len(expect)} items {expect!r}, got {len(got)}: {got!r}"
         return
@@ -73,6 +79,17 @@ def _list_differences(expect: list[Json], actual: Json, rules: Rules, path: str,
         expect, got = sorted(expect, key=repr), sorted(got, key=repr)
     for index, (wanted, found) in enumerate(zip(expect, got, strict=True)):
         yield from differences(wanted, found, rules, f"{path}[{index}]", key)
+
+
+def _sublist_differences(expect: list[Json], got: list[Json], rules: Rules, path: str, key: str) -> Iterator[str]:
+    position = 0
+    for index, wanted in enumerate(expect):
+        while position < len(got) and next(differences(wanted, got[position], rules, path, key), None) is not None:
+            position += 1
+        if position == len(got):
+            yield f"{path}: expected item {index} {wanted!r} (after the items before it) in {got!r}"
+            return
+        position += 1
 
 
 def _resource_differences(expect: Mapping[str, Json], actual: Mapping[str, Json], path: str) -> Iterator[str]:

@@ -28,12 +28,16 @@ class Rules:
                     quantities or durations
     whole           objects that must have no further non-empty keys than expected
     sets            lists whose order means nothing
+    sublists        lists of which only the expected items must exist, in this relative order
+    mentions        lists of texts that must be parts of the answered text
     """
 
     resource_lists: frozenset[str] = frozenset()
     exact_text: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
     sets: frozenset[str] = frozenset()
+    sublists: frozenset[str] = frozenset()
+    mentions: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,8 @@ def adapter(
     exact_text: tuple[str, ...] = (),
     whole: tuple[str, ...] = (),
     sets: tuple[str, ...] = (),
+    sublists: tuple[str, ...] = (),
+    mentions: tuple[str, ...] = (),
 ) -> Callable[[AdapterFunction], AdapterFunction]:
     """Register the decorated function for `kind` ("protocol.quantity"); the keyword arguments are `Rules`."""
 
@@ -74,6 +80,8 @@ def adapter(
             exact_text=frozenset(exact_text),
             whole=frozenset(whole),
             sets=frozenset(sets),
+            sublists=frozenset(sublists),
+            mentions=frozenset(mentions),
         )
         REGISTRY.adapters[kind] = Adapter(function=function, rules=rules)
         return function

@@ -11,6 +11,8 @@ RULES = Rules(
     exact_text=frozenset({"text"}),
     whole=frozenset({"strategy"}),
     sets=frozenset({"names"}),
+    sublists=frozenset({"items"}),
+    mentions=frozenset({"said"}),
 )
 
 
@@ -25,6 +27,8 @@ RULES = Rules(
         ({"a": "1h"}, {"a": "60m0s"}),
         ({"resources": {"cpu": "1", "memory": "0"}}, {"resources": {"cpu": 1, "x": "0"}}),
         ({"names": ["b", "a"]}, {"names": ["a", "b"]}),
+        ({"items": [{"a": 1}, {"a": 3}]}, {"items": [{"a": 1, "b": 0}, {"a": 2}, {"a": 3}]}),
+        ({"said": ["x", "y"]}, {"said": "y, x"}),
         ({"strategy": {"a": 1}}, {"strategy": {"a": 1, "b": None}}),
         ({"error": True}, {"error": True, "refused": "x"}),
     ],
@@ -38,6 +42,9 @@ def test_agree(expect: Json, actual: Json) -> None:
     [
         ({"a": 1}, {}),
         ({"a": 1}, {"a": True}),
+        ({"items": [{"a": 3}, {"a": 1}]}, {"items": [{"a": 1}, {"a": 3}]}),
+        ({"items": [{"a": 1}, {"a": 1}]}, {"items": [{"a": 1}]}),
+        ({"said": ["x", "z"]}, {"said": "y, x"}),
         ({"a": False}, {}),
         ({"a": False}, {"a": 0}),
         ({"a": 0}, {"a": None}),

@@ -93,14 +93,19 @@ def within(low: int, high: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _seconds(value: object) -> float:
+def _signed_seconds(value: object) -> float:
     if isinstance(value, str):
-        value = parse_duration(value) / NANOS_PER_SECOND
-    elif not isinstance(value, float):
+        return parse_duration(value) / NANOS_PER_SECOND
+    if not isinstance(value, float):
         raise InvalidInput("a duration as text, such as 30s or 1h5m", value)
-    if value < 0:
-        raise InvalidInput("a duration of at least 0s", _duration_text(value))
     return value
+
+
+def _seconds(value: object) -> float:
+    seconds = _signed_seconds(value)
+    if seconds < 0:
+        raise InvalidInput("a duration of at least 0s", _duration_text(seconds))
+    return seconds
 
 
 def _duration_text(seconds: float) -> str:
@@ -139,6 +144,9 @@ Weight = Annotated[StrictInt, within(1, 100)]
 TenthScore = Annotated[StrictInt, within(0, 10)]
 Duration = Annotated[float, BeforeValidator(_seconds), PlainSerializer(_duration_text, return_type=str)]
 """Seconds, at least 0. In a document it is a Go duration as text; a bare number is refused as in Go."""
+
+SignedDuration = Annotated[float, BeforeValidator(_signed_seconds), PlainSerializer(_duration_text, return_type=str)]
+"""As `Duration`, but it may be negative. The range is checked later."""
 
 Amount = Annotated[
     Quantity, BeforeValidator(_quantity), PlainSerializer(lambda quantity: quantity.canonical(), return_type=str)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Final
 
-from koordcore.protocol.component_config.wire import Duration, Text, WireModel
+from koordcore.protocol.component_config.wire import Duration, SignedDuration, Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import PlainSerializer, StrictBool, StrictFloat, StrictInt
 
@@ -108,7 +108,7 @@ class MigrationControllerArgs(WireModel):
     skip_check_expected_replicas: StrictBool = False
     object_limiters: Mapping[Text, ObjectLimiter] = {WORKLOAD: ObjectLimiter(duration=300.0)}
     default_job_mode: Text = RESERVATION_FIRST
-    default_job_ttl: Duration = 300.0
+    default_job_ttl: SignedDuration = 300.0
     scheduler_names: tuple[Text, ...] = ("koord-scheduler",)
     evict_qps: StrictInt | StrictFloat | Text = "10"
     evict_burst: StrictInt = 1
@@ -151,6 +151,8 @@ def check(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
     yield from _one_of(args.eviction_policy, (EVICTION, DELETE, SOFT_EVICTION), "evictionPolicy")
     if not 0 < args.evictions_per_second < math.inf:
         yield InvalidInput("a number above 0", args.evict_qps, "evictQPS")
+    if args.default_job_ttl < 0:
+        yield InvalidInput("at least 0s", f"{args.default_job_ttl:g}s", "defaultJobTTL")
     if args.evict_burst <= 0:
         yield InvalidInput("above 0", args.evict_burst, "evictBurst")
 

@@ -26,9 +26,11 @@ class SharedState:
 
     Attributes:
         priority_classes: Name of a PriorityClass -> its value, at start.
+        interval: Seconds between two rounds; 0: there is only one.
     """
 
     priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
+    interval: float = 0.0
     _values: dict[type[Any], Any] = field(default_factory=dict[type[Any], Any])
 
     def of(self, kind: type[T]) -> T:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from koord_descheduler.domain.framework.registry import Registry, registry_of
-from koord_descheduler.domain.plugins.evictors import default_evictor
+from koord_descheduler.domain.plugins.evictors import default_evictor, migration_controller
 from koord_descheduler.domain.plugins.native import (
     custom_priority,
     fragmentation_aware,
@@ -27,6 +27,7 @@ from koord_descheduler.domain.plugins.upstream import (
 BUILT_IN: Final[Registry] = registry_of(
     [
         default_evictor.KIND,
+        migration_controller.KIND,
         low_node_load.KIND,
         custom_priority.KIND,
         fragmentation_aware.KIND,

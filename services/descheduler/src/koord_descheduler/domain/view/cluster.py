@@ -14,6 +14,7 @@ from koordcore.values.resources import Amounts
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.domain.view.workloads import WorkloadView
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class ClusterView:
         priority_classes: Name of a PriorityClass -> its value.
         metrics: Name of a node -> its latest usage report.
         migrating: Uids of the pods with a migration job in flight.
+        workloads: Uid of the controller of a pod -> its workload. Unknown and vanished workloads are absent.
 
     Source:
         descheduler spec, 1.2
@@ -59,6 +61,7 @@ class ClusterView:
     priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
     metrics: Mapping[str, NodeMetric] = field(default_factory=dict[str, NodeMetric])
     migrating: Set[str] = frozenset()
+    workloads: Mapping[str, WorkloadView] = field(default_factory=dict[str, WorkloadView])
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:
@@ -135,6 +138,25 @@ class ClusterView:
         if known is None:
             pods = self.unfinished_on(node)
             known = self._occupancies[node] = Occupancy(total_requests(pods), len(pods))
+        return known
+
+    @cached_property
+    def _unavailable(self) -> dict[WorkloadView, frozenset[str]]:
+        return {}
+
+    def unavailable(self, workload: WorkloadView) -> frozenset[str]:
+        """Return the uids of the pods of a workload that are finished, terminating or not ready.
+
+        The result is computed once per view.
+        """
+        known = self._unavailable.get(workload)
+        if known is None:
+            known = self._unavailable[workload] = frozenset(
+                pod.uid
+                for owner in workload.owners
+                for pod in self.pods_of_owner(owner)
+                if not (pod.is_active and pod.is_ready)
+            )
         return known
 
 

@@ -169,6 +169,9 @@ class _Observations:
 
 
 def _make(args: LowNodeLoadArgs, shared: SharedState) -> LowNodeLoad:
+    # a detector must not expire before the next round, whatever the file says
+    if args.detector_cache_timeout < shared.interval:
+        args = args.model_copy(update={"detector_cache_timeout": 2 * shared.interval})
     return LowNodeLoad(args, shared.of(Detectors))
 
 

@@ -1,0 +1,113 @@
+"""DeschedulerConfiguration as users write it. Unknown fields are errors.
+
+Source:
+    descheduler spec, 3.1, 3.2 (1)
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from koordcore.protocol.component_config.wire import NotNegative, SignedDuration, Text, WireModel
+from koordcore.values.invalid import InvalidInput
+from pydantic import AfterValidator, StrictBool, StrictFloat, StrictInt
+
+from koord_descheduler.domain.arguments.common import LabelSelectorArgs
+from koord_descheduler.domain.framework.plugin import Point
+
+API_VERSION: Final = "descheduler/v1alpha2"
+KIND: Final = "DeschedulerConfiguration"
+ALL: Final = "*"
+
+
+def _exactly(wanted: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if text != wanted:
+            raise InvalidInput(wanted, text)
+        return text
+
+    return AfterValidator(check)
+
+
+class LeaderElection(WireModel):
+    """Leader election of the process. Times are in seconds."""
+
+    leader_elect: StrictBool = True
+    lease_duration: SignedDuration = 15.0
+    renew_deadline: SignedDuration = 10.0
+    retry_period: SignedDuration = 2.0
+    resource_lock: Text = "leases"
+    resource_name: Text = "koord-descheduler"
+    resource_namespace: Text = "koordinator-system"
+
+
+class ClientConnection(WireModel):
+    """Connection to the API server. "" or 0: the default."""
+
+    kubeconfig: Text = ""
+    content_type: Text = ""
+    accept_content_types: Text = ""
+    qps: StrictInt | StrictFloat = 0
+    burst: StrictInt = 0
+
+
+class PluginName(WireModel):
+    """A plugin by its name."""
+
+    name: Text
+
+
+class PluginSet(WireModel):
+    """Plugins that a profile enables and disables at one extension point; `*` disables all default plugins."""
+
+    enabled: tuple[PluginName, ...] = ()
+    disabled: tuple[PluginName, ...] = ()
+
+
+class Plugins(WireModel):
+    """Plugins of a profile for each extension point."""
+
+    deschedule: PluginSet = PluginSet()
+    balance: PluginSet = PluginSet()
+    evict: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+
+    def at(self, point: Point) -> PluginSet:
+        """Return the plugins of one extension point."""
+        found: PluginSet = getattr(self, point.value)
+        return found
+
+
+class PluginArguments(WireModel):
+    """Arguments of a plugin as they are written; None if the entry has none."""
+
+    name: Text
+    args: Mapping[Text, Any] | None = None
+
+
+class ProfileConfiguration(WireModel):
+    """A profile: its nodes, its plugins, and their arguments."""
+
+    name: Text = ""
+    node_selector: LabelSelectorArgs | None = None
+    plugins: Plugins = Plugins()
+    plugin_config: tuple[PluginArguments, ...] = ()
+
+
+class DeschedulerConfiguration(WireModel):
+    """A DeschedulerConfiguration. None stands for a default that depends on another field."""
+
+    api_version: Annotated[Text, _exactly(API_VERSION)]
+    kind: Annotated[Text, _exactly(KIND)]
+    leader_election: LeaderElection = LeaderElection()
+    client_connection: ClientConnection = ClientConnection()
+    enable_profiling: StrictBool = True
+    enable_contention_profiling: StrictBool | None = None
+    healthz_bind_address: Text = ""
+    metrics_bind_address: Text = ""
+    descheduling_interval: SignedDuration = 0.0
+    dry_run: StrictBool = False
+    node_selector: LabelSelectorArgs | None = None
+    max_no_of_pods_to_evict_per_node: NotNegative | None = None
+    max_no_of_pods_to_evict_per_namespace: NotNegative | None = None
+    max_no_of_pods_to_evict_total: NotNegative | None = None
+    profiles: tuple[ProfileConfiguration, ...] = ()

@@ -1,0 +1,175 @@
+"""The configuration with all defaults: merged plugins, complete addresses, arguments of native plugins.
+
+Source:
+    descheduler spec, 3.1, 3.2
+"""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.config.document import (
+    ALL,
+    API_VERSION,
+    ClientConnection,
+    DeschedulerConfiguration,
+    PluginArguments,
+    PluginName,
+    Plugins,
+    PluginSet,
+    ProfileConfiguration,
+)
+from koord_descheduler.domain.framework.plugin import Point
+from koord_descheduler.domain.framework.registry import Args, Registry
+
+DEFAULT_PROFILE: Final = "koord-descheduler"
+DEFAULT_PORT: Final = 10251
+_ANY_HOST: Final = "0.0.0.0"  # noqa: S104 - the default of the reference
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+_DEFAULT_QPS: Final = 50
+_DEFAULT_BURST: Final = 100
+_DEFAULT_PLUGINS: Final[Mapping[Point, tuple[str, ...]]] = {
+    Point.DESCHEDULE: (),
+    Point.BALANCE: (),
+    Point.EVICT: ("MigrationController",),
+    Point.FILTER: ("MigrationController",),
+}
+
+
+def with_defaults(written: DeschedulerConfiguration, registry: Registry) -> DeschedulerConfiguration:
+    """Return the effective configuration of a document.
+
+    Args:
+        written: The document.
+        registry: Plugins whose arguments are known.
+
+    Raises:
+        InvalidConfiguration: Arguments of native plugins have unknown fields or wrong types, or an entry of a known
+            plugin has no arguments.
+
+    Source:
+        descheduler spec, 3.2
+    """
+    problems: list[InvalidInput] = []
+    profiles = written.profiles or (ProfileConfiguration(name=DEFAULT_PROFILE),)
+    if len(profiles) == 1 and not profiles[0].name:
+        profiles = (profiles[0].model_copy(update={"name": DEFAULT_PROFILE}),)
+    effective = tuple(
+        _profile(profile, registry, f"profiles[{index}]", problems) for index, profile in enumerate(profiles)
+    )
+    if problems:
+        raise InvalidConfiguration(problems)
+    profiling = written.enable_contention_profiling
+    return written.model_copy(
+        update={
+            "profiles": effective,
+            "enable_contention_profiling": written.enable_profiling if profiling is None else profiling,
+            "client_connection": _connection(written.client_connection),
+            "healthz_bind_address": complete_address(written.healthz_bind_address),
+            "metrics_bind_address": complete_address(written.metrics_bind_address),
+        }
+    )
+
+
+def profile_args(profile: ProfileConfiguration, name: str, registry: Registry) -> Args:
+    """Return the decoded arguments of a plugin in a profile; its defaults if the profile has none.
+
+    Raises:
+        InvalidInput: The arguments are invalid. The error has the path inside the arguments.
+    """
+    raw = next((each.args for each in profile.plugin_config if each.name == name), None)
+    return registry[name].decode(_without_type(raw or {}))
+
+
+def complete_address(text: str) -> str:
+    """Return an address with host and port.
+
+    Without host it gets 0.0.0.0, and a bare IP address gets the default port. Other texts are returned unchanged, so
+    that the validation can name them.
+    """
+    if not text:
+        return f"{_ANY_HOST}:{DEFAULT_PORT}"
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return f"{_ANY_HOST}{text}" if text.startswith(":") else text
+    return f"[{text}]:{DEFAULT_PORT}" if address.version == 6 else f"{text}:{DEFAULT_PORT}"
+
+
+def _connection(written: ClientConnection) -> ClientConnection:
+    accepted = written.accept_content_types
+    if not written.content_type and not accepted:
+        accepted = f"{PROTOBUF},application/json"
+    return ClientConnection(
+        kubeconfig=written.kubeconfig,
+        content_type=written.content_type or PROTOBUF,
+        accept_content_types=accepted,
+        qps=written.qps or _DEFAULT_QPS,
+        burst=written.burst or _DEFAULT_BURST,
+    )
+
+
+def merged(defaults: Sequence[str], own: PluginSet) -> PluginSet:
+    """Return the plugins that are enabled at one extension point.
+
+    Defaults that are not disabled come first, then the plugins that the user enables, without the defaults among them.
+    A name that the user enables twice stays twice, so that the validation can name it.
+
+    Source:
+        descheduler spec, 3.2 (3)
+    """
+    disabled = {each.name for each in own.disabled}
+    kept = [] if ALL in disabled else [name for name in defaults if name not in disabled]
+    others = [each.name for each in own.enabled]
+    for name in kept:
+        if name in others:
+            others.remove(name)
+    return PluginSet(enabled=tuple(PluginName(name=name) for name in (*kept, *others)))
+
+
+def _profile(
+    written: ProfileConfiguration, registry: Registry, path: str, problems: list[InvalidInput]
+) -> ProfileConfiguration:
+    plugins = Plugins(
+        **{point.value: merged(defaults, written.plugins.at(point)) for point, defaults in _DEFAULT_PLUGINS.items()}
+    )
+    entries: list[PluginArguments] = []
+    for index, entry in enumerate(written.plugin_config):
+        try:
+            entries.append(_arguments(entry, registry))
+        except InvalidInput as error:
+            problems.append(error.at(f"{path}.pluginConfig[{index}]"))
+    named = {entry.name for entry in written.plugin_config}
+    for point in Point:
+        for each in plugins.at(point).enabled:
+            if each.name not in named and each.name in registry and registry[each.name].is_native:
+                named.add(each.name)
+                entries.append(_arguments(PluginArguments(name=each.name, args={}), registry))
+    return written.model_copy(update={"plugins": plugins, "plugin_config": tuple(entries)})
+
+
+def _arguments(entry: PluginArguments, registry: Registry) -> PluginArguments:
+    """Return the arguments of a native plugin with defaults; those of other plugins as they are written."""
+    kind = registry.get(entry.name)
+    if kind is None:
+        return entry
+    if entry.args is None:
+        raise InvalidInput(f"the arguments of {entry.name}", None, "args")
+    for field, wanted in (("apiVersion", API_VERSION), ("kind", f"{entry.name}Args")):
+        found = entry.args.get(field)
+        if found is not None and found != wanted:
+            raise InvalidInput(wanted, found, f"args.{field}")
+    if not kind.is_native:
+        return entry
+    try:
+        args = kind.decode(_without_type(entry.args)).as_json()
+    except InvalidInput as error:
+        raise error.at("args") from error
+    return PluginArguments(name=entry.name, args={"apiVersion": API_VERSION, "kind": f"{entry.name}Args", **args})
+
+
+def _without_type(args: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in args.items() if name not in ("apiVersion", "kind")}

@@ -1,0 +1,81 @@
+"""Read a configuration: decode it, fill in defaults, check it. A refusal has the stage and all problems.
+
+Source:
+    descheduler spec, 3
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.component_config.unique_keys import check_unique_keys
+from koordcore.protocol.component_config.wire import read
+from koordcore.protocol.manifests.documents import read_documents
+from koordcore.protocol.objects import without_nulls
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.config.document import KIND, DeschedulerConfiguration
+from koord_descheduler.domain.config.effective import with_defaults
+from koord_descheduler.domain.config.validation import framework_problems, value_problems
+from koord_descheduler.domain.framework.registry import Registry
+
+
+class Stage(StrEnum):
+    """When a configuration is refused: by its form, by its values, or because its profiles cannot be built."""
+
+    DECODE = "decode"
+    VALIDATION = "validation"
+    FRAMEWORK = "framework"
+
+
+class ConfigurationRefused(InvalidConfiguration):
+    """Raised for an invalid configuration. It has all problems of the first stage that found any."""
+
+    def __init__(self, stage: Stage, problems: Sequence[InvalidInput]) -> None:
+        super().__init__([problem if problem.path else problem.at("document") for problem in problems])
+        self.stage = stage
+
+    def __reduce__(self) -> tuple[type["ConfigurationRefused"], tuple[Stage, Sequence[InvalidInput]]]:  # pyright: ignore[reportIncompatibleMethodOverride]  another constructor
+        return type(self), (self.stage, self.problems)
+
+
+def load(text: bytes, registry: Registry) -> DeschedulerConfiguration:
+    """Return the effective configuration in a text.
+
+    Args:
+        text: A DeschedulerConfiguration as YAML or JSON.
+        registry: Plugins that it can name.
+
+    Raises:
+        ConfigurationRefused: The text is not a valid configuration.
+    """
+    try:
+        configuration = with_defaults(decode(text), registry)
+    except InvalidConfiguration as error:
+        raise ConfigurationRefused(Stage.DECODE, error.problems) from error
+    except InvalidInput as error:
+        raise ConfigurationRefused(Stage.DECODE, [error]) from error
+    _refuse(Stage.VALIDATION, value_problems(configuration, registry))
+    _refuse(Stage.FRAMEWORK, framework_problems(configuration, registry))
+    return configuration
+
+
+def decode(text: bytes) -> DeschedulerConfiguration:
+    """Return the document in a text.
+
+    Raises:
+        InvalidInput: The text is not one document, a key occurs twice, or a field is unknown or has a wrong type.
+    """
+    documents = read_documents(text)
+    if len(documents) != 1:
+        raise InvalidInput(f"one {KIND}", f"{len(documents)} documents", "document")
+    repeated = list(check_unique_keys(text))
+    if repeated:
+        raise InvalidConfiguration(repeated)
+    return read(DeschedulerConfiguration, without_nulls(documents[0]), "")
+
+
+def _refuse(stage: Stage, problems: Iterable[InvalidInput]) -> None:
+    found = list(problems)
+    if found:
+        raise ConfigurationRefused(stage, found)

@@ -1,0 +1,82 @@
+"""Make the plugins of a configuration.
+
+Source:
+    descheduler spec, 3.3 (stage framework), 4
+"""
+
+from typing import TypeVar
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.arguments.common import selector_or_all
+from koord_descheduler.domain.config.document import DeschedulerConfiguration, ProfileConfiguration
+from koord_descheduler.domain.config.effective import profile_args
+from koord_descheduler.domain.framework.eviction import EvictionLimits
+from koord_descheduler.domain.framework.plugin import (
+    BalancePlugin,
+    DeschedulePlugin,
+    EvictPlugin,
+    FilterPlugin,
+    Plugin,
+    Point,
+)
+from koord_descheduler.domain.framework.registry import Registry, SharedState
+from koord_descheduler.domain.framework.round import Profile
+
+P = TypeVar("P", bound=Plugin)
+
+
+def eviction_limits(configuration: DeschedulerConfiguration) -> EvictionLimits:
+    """Return the budgets of a round."""
+    return EvictionLimits(
+        per_node=configuration.max_no_of_pods_to_evict_per_node,
+        per_namespace=configuration.max_no_of_pods_to_evict_per_namespace,
+        total=configuration.max_no_of_pods_to_evict_total,
+    )
+
+
+def build_profiles(configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState) -> list[Profile]:
+    """Return the profiles of a valid configuration with their plugins, in the order of the file.
+
+    Args:
+        configuration: The effective configuration.
+        registry: Plugins that it can name.
+        shared: What the plugins share.
+
+    Raises:
+        InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.
+    """
+    profiles: list[Profile] = []
+    for index, profile in enumerate(configuration.profiles):
+        try:
+            profiles.append(_profile(profile, registry, shared))
+        except InvalidInput as error:
+            raise error.at(f"profiles[{index}]") from error
+    return profiles
+
+
+def _profile(configuration: ProfileConfiguration, registry: Registry, shared: SharedState) -> Profile:
+    made: dict[str, Plugin] = {}
+
+    def plugins(point: Point, kind: type[P]) -> list[P]:
+        found: list[P] = []
+        for each in configuration.plugins.at(point).enabled:
+            if each.name not in made:
+                try:
+                    made[each.name] = registry[each.name].make(profile_args(configuration, each.name, registry), shared)
+                except InvalidInput as error:
+                    raise error.at(f"pluginConfig[{each.name}].args") from error
+            plugin = made[each.name]
+            if not isinstance(plugin, kind):
+                raise InvalidInput(f"a plugin with the methods of the point {point}", type(plugin).__name__, each.name)
+            found.append(plugin)
+        return found
+
+    return Profile(
+        name=configuration.name,
+        nodes=selector_or_all(configuration.node_selector),
+        deschedule=plugins(Point.DESCHEDULE, DeschedulePlugin),
+        balance=plugins(Point.BALANCE, BalancePlugin),
+        filters=plugins(Point.FILTER, FilterPlugin),
+        evict=plugins(Point.EVICT, EvictPlugin)[0],
+    )

@@ -1,0 +1,95 @@
+"""Migration jobs in flight, counted as the limits need them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInFlight:
+    """A migration job that has not finished.
+
+    Attributes:
+        name: Name of the job.
+        namespace: Namespace of its pod.
+        pod_name: Name of its pod.
+        pod_uid: Uid of its pod; "" if there is no such pod.
+        node: Node of the pod; "" if it has none.
+        controller: Uid of the controller of the pod; "" if it has none.
+    """
+
+    name: str
+    namespace: str
+    pod_name: str
+    pod_uid: str = ""
+    node: str = ""
+    controller: str = ""
+
+
+@dataclass(slots=True)
+class JobsInFlight:
+    """The jobs in phase "", Pending or Running, with the counts that the limits ask for.
+
+    Source:
+        descheduler spec, 7.3
+    """
+
+    _jobs: dict[str, JobInFlight] = field(default_factory=dict[str, JobInFlight])
+    _by_uid: Counter[str] = field(default_factory=Counter[str])
+    _by_key: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    _by_namespace: Counter[str] = field(default_factory=Counter[str])
+    _on_node: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    _of_controller: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+
+    def add(self, job: JobInFlight) -> None:
+        """Count a job. A job of the same name is replaced."""
+        self.drop(job.name)
+        self._jobs[job.name] = job
+        self._count(job, 1)
+
+    def drop(self, name: str) -> None:
+        """Count a job no more. No-op if it is not in flight."""
+        job = self._jobs.pop(name, None)
+        if job is not None:
+            self._count(job, -1)
+
+    def has(self, uid: str, namespace: str, name: str) -> bool:
+        """Return whether a pod has a job, by its uid, or by namespace and name."""
+        return bool(self._by_uid[uid]) or bool(self._by_key[namespace, name])
+
+    def others(self, uid: str) -> int:
+        """Return the number of jobs of pods other than `uid`."""
+        return len(self._jobs) - self._by_uid[uid]
+
+    def others_in(self, namespace: str, uid: str) -> int:
+        """Return the number of jobs in a namespace of pods other than `uid`, which is a pod of the namespace."""
+        return self._by_namespace[namespace] - self._by_uid[uid]
+
+    def others_on(self, node: str, uid: str) -> int:
+        """Return the number of pods on a node, other than `uid`, that have a job."""
+        return len(self._on_node.get(node, _NONE).keys() - {uid})
+
+    def others_of(self, controller: str, uid: str) -> set[str]:
+        """Return the uids of the pods of a controller, other than `uid`, that have a job."""
+        return self._of_controller.get(controller, _NONE).keys() - {uid}
+
+    def _count(self, job: JobInFlight, change: int) -> None:
+        _add(self._by_key, (job.namespace, job.pod_name), change)
+        _add(self._by_namespace, job.namespace, change)
+        if job.pod_uid:
+            _add(self._by_uid, job.pod_uid, change)
+            if job.node:
+                _add(self._on_node.setdefault(job.node, Counter()), job.pod_uid, change)
+            if job.controller:
+                _add(self._of_controller.setdefault(job.controller, Counter()), job.pod_uid, change)
+
+
+_NONE: Counter[str] = Counter()
+K = TypeVar("K")
+
+
+def _add(counts: Counter[K], key: K, change: int) -> None:
+    """Change a count, and drop it if it becomes zero."""
+    counts[key] += change
+    if not counts[key]:
+        del counts[key]

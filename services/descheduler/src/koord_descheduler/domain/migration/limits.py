@@ -1,0 +1,94 @@
+"""Limits on migrations: whether a workload can spare a pod, and how many jobs may be in flight.
+
+Source:
+    descheduler spec, 6.2, 7.3
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.arguments.migration_controller import Gate, MigrationControllerArgs
+from koord_descheduler.domain.arguments.workload_limit import workload_limit
+from koord_descheduler.domain.evictability.replicas import has_expected_replicas
+from koord_descheduler.domain.migration.jobs import JobsInFlight
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.domain.view.workloads import WorkloadView
+
+EXPECTED_REPLICAS: Final = "expected_replicas"
+MAX_GLOBALLY: Final = "max_migrating_globally"
+MAX_PER_NODE: Final = "max_migrating_per_node"
+MAX_PER_NAMESPACE: Final = "max_migrating_per_namespace"
+MAX_PER_WORKLOAD: Final = "max_migrating_per_workload"
+MAX_UNAVAILABLE: Final = "max_unavailable_per_workload"
+_UNKNOWN: Final = WorkloadView(0, ())
+
+
+def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: MigrationControllerArgs) -> Iterator[str]:
+    """Yield a code if the workload of a pod has too few replicas to ever spare one.
+
+    A single replica, and a workload whose limit is all its replicas, are refused. So is an unknown workload.
+
+    Source:
+        descheduler spec, 6.2
+    """
+    replicas = None if pod.controller is None else cluster.workloads.get(pod.controller.uid, _UNKNOWN).replicas
+    if not has_expected_replicas(replicas, args):
+        yield EXPECTED_REPLICAS
+
+
+def limit_refusals(
+    pod: PodView, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
+) -> Iterator[str]:
+    """Yield the codes of the limits on jobs in flight that one more migration exceeds. They may allow it later.
+
+    Args:
+        pod: The pod that is to migrate.
+        cluster: The cluster.
+        jobs: The jobs that count.
+        args: Arguments of the MigrationController.
+
+    Source:
+        descheduler spec, 7.3
+    """
+    uid = pod.uid
+    for gate, limit, count, code in (
+        (Gate.MAX_MIGRATING_GLOBALLY, args.max_migrating_globally, jobs.others(uid), MAX_GLOBALLY),
+        (Gate.MAX_MIGRATING_PER_NODE, args.max_migrating_per_node, jobs.others_on(pod.node, uid), MAX_PER_NODE),
+        (
+            Gate.MAX_MIGRATING_PER_NAMESPACE,
+            args.max_migrating_per_namespace,
+            jobs.others_in(pod.namespace, uid),
+            MAX_PER_NAMESPACE,
+        ),
+    ):
+        if limit and count >= limit > 0 and not args.skips(gate):
+            yield code
+    if pod.controller is not None:
+        yield from _workload_refusals(pod, pod.controller.uid, cluster, jobs, args)
+
+
+def _workload_refusals(
+    pod: PodView, controller: str, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
+) -> Iterator[str]:
+    workload = cluster.workloads.get(controller, _UNKNOWN)
+    migrating = jobs.others_of(controller, pod.uid)
+    if migrating and not args.skips(Gate.MAX_MIGRATING_PER_WORKLOAD):
+        limit = _limit(workload.replicas, args.max_migrating_per_workload)
+        if limit is None or len(migrating) >= limit:
+            yield MAX_PER_WORKLOAD
+    if not args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD):
+        limit = _limit(workload.replicas, args.max_unavailable_per_workload)
+        unavailable = cluster.unavailable(workload)
+        if limit is None or len(unavailable) + len(migrating - unavailable) >= limit:
+            yield MAX_UNAVAILABLE
+
+
+def _limit(replicas: int, value: int | str | None) -> int | None:
+    """Return the limit of a workload; None if its text is not a percentage, which is a refusal."""
+    try:
+        return workload_limit(replicas, value)
+    except InvalidInput:
+        return None

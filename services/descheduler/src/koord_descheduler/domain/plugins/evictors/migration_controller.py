@@ -1,0 +1,153 @@
+"""MigrationController as a plugin: it filters pods, and turns an eviction into a request for a migration job.
+
+Source:
+    descheduler spec, 7.2
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from koord_descheduler.domain.arguments.common import native_args
+from koord_descheduler.domain.arguments.migration_controller import (
+    RESERVATION_FIRST,
+    MigrationControllerArgs,
+    check,
+)
+from koord_descheduler.domain.evictability.base_filter import BaseFilter
+from koord_descheduler.domain.framework.plugin import Point
+from koord_descheduler.domain.framework.registry import PluginKind, SharedState
+from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
+from koord_descheduler.domain.migration.limits import expected_replicas_refusals, limit_refusals
+from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
+
+NAME: Final = "MigrationController"
+JOB_EXISTS: Final = "migration_job_exists"
+SCHEDULER_NAME: Final = "scheduler_name"
+_JOBS: Final = uuid.UUID("3b0e2a52-7a1f-5c0e-9f5a-6f6b1d1c8a40")
+"""Namespace of the names of jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A migration job that is asked for.
+
+    Attributes:
+        name: Name of the job. It follows from pod and time, so that a repeated request creates no second job.
+        pod: The pod that is to migrate.
+        reason: Reason of the plugin that asks.
+        trigger: Name of the plugin that asks.
+        mode: ReservationFirst or EvictDirectly.
+        ttl: Seconds after which the job is given up; 0: never.
+    """
+
+    name: str
+    pod: PodView
+    reason: str
+    trigger: str
+    mode: str
+    ttl: float
+    delete_options: Mapping[str, object] | None
+
+
+@dataclass(slots=True)
+class JobRequests:
+    """The requests of a round, in order. The service takes them after the round."""
+
+    requests: list[JobRequest] = field(default_factory=list[JobRequest])
+
+
+class MigrationController:
+    """Filters pods by their own properties, by their workload and by the jobs in flight.
+
+    Args:
+        args: Its arguments.
+        shared: Jobs in flight, buckets of the object limiter, and requests of the round.
+
+    Raises:
+        InvalidInput: A selector is invalid, or the priority threshold cannot be resolved.
+
+    Source:
+        descheduler spec, 7.2
+    """
+
+    name = NAME
+
+    def __init__(self, args: MigrationControllerArgs, shared: SharedState) -> None:
+        self._args = args
+        self._base = BaseFilter(args, shared.priority_classes)
+        self._jobs = shared.of(JobsInFlight)
+        self._requests = shared.of(JobRequests)
+        self._object_limiter = ObjectLimiter(args, shared.of(EvictionBuckets))
+
+    def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        """Return the codes of all reasons why a pod must not migrate now; empty if it may.
+
+        The evict annotation lifts all but two reasons: a job that exists, and a scheduler without Reservations.
+        """
+        if self._jobs.has(pod.uid, pod.namespace, pod.name):
+            return (JOB_EXISTS,)
+        args = self._args
+        if args.default_job_mode == RESERVATION_FIRST and pod.scheduler_name not in args.scheduler_names:
+            return (SCHEDULER_NAME,)
+        if pod.has_evict_annotation:
+            return ()
+        refusals = self.lasting_refusals(pod, cluster)
+        return refusals or tuple(limit_refusals(pod, cluster, self._jobs, args))
+
+    def lasting_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        """Return the codes of the reasons that a later attempt does not remove."""
+        if pod.has_evict_annotation:
+            return ()
+        return (*self._base.refusals(pod), *expected_replicas_refusals(pod, cluster, self._args))
+
+    def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
+        """Return the codes of all reasons against a pod that are checked just before its eviction."""
+        return self._base.pre_eviction_refusals(pod, cluster)
+
+    def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
+        """Ask for a migration job. Return False if a filter or the object limiter refuses it.
+
+        In the dry run of the plugin, no job is asked for and the result is True.
+        """
+        if self._args.dry_run:
+            return True
+        if self.refusals(pod, cluster) or self._object_limiter.is_limited(pod, cluster.now):
+            return False
+        request = JobRequest(
+            name=str(uuid.uuid5(_JOBS, f"{pod.uid}/{cluster.now}")),
+            pod=pod,
+            reason=reason,
+            trigger=plugin,
+            mode=self._args.default_job_mode,
+            ttl=self._args.default_job_ttl,
+            delete_options=self._args.default_delete_options,
+        )
+        self._requests.requests.append(request)
+        self._jobs.add(job_of_pod(request.name, pod))
+        return True
+
+
+def job_of_pod(name: str, pod: PodView) -> JobInFlight:
+    """Return the job of a pod as the limits count it."""
+    return JobInFlight(
+        name=name,
+        namespace=pod.namespace,
+        pod_name=pod.name,
+        pod_uid=pod.uid,
+        node=pod.node,
+        controller="" if pod.controller is None else pod.controller.uid,
+    )
+
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.EVICT, Point.FILTER}),
+    is_native=True,
+    decode=lambda raw: native_args(raw, MigrationControllerArgs),
+    check=check,
+    make=MigrationController,
+)

@@ -1,0 +1,138 @@
+"""The configuration file: defaults, order of plugins, refusals with path, rule and value."""
+
+import random
+from typing import Any
+
+import pytest
+import yaml
+from koord_descheduler.domain.config.loading import ConfigurationRefused, Stage, load
+from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from support.mutations import damaged, mutated
+
+HEADER = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
+FULL: dict[str, Any] = {
+    "apiVersion": "descheduler/v1alpha2",
+    "kind": "DeschedulerConfiguration",
+    "leaderElection": {"leaderElect": True, "leaseDuration": "15s", "resourceName": "d"},
+    "clientConnection": {"qps": 10, "burst": 20},
+    "deschedulingInterval": "10m",
+    "nodeSelector": {"matchLabels": {"pool": "a"}},
+    "maxNoOfPodsToEvictPerNode": 5,
+    "healthzBindAddress": "127.0.0.1:10251",
+    "profiles": [
+        {
+            "name": "p",
+            "plugins": {
+                "deschedule": {"enabled": [{"name": "PodLifeTime"}, {"name": "RemovePodsViolatingNodeAffinity"}]},
+                "balance": {"enabled": [{"name": "LowNodeLoad"}, {"name": "LowNodeUtilization"}]},
+                "filter": {"enabled": [{"name": "DefaultEvictor"}]},
+            },
+            "pluginConfig": [
+                {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60, "states": ["Running"]}},
+                {"name": "RemovePodsViolatingNodeAffinity", "args": {"nodeAffinityType": ["x"]}},
+                {"name": "LowNodeLoad", "args": {"lowThresholds": {"cpu": 10}, "highThresholds": {"cpu": 50}}},
+                {"name": "LowNodeUtilization", "args": {"thresholds": {"cpu": 1}, "targetThresholds": {"cpu": 2}}},
+                {"name": "DefaultEvictor", "args": {"minPodAge": "5m", "nodeSelector": "a in (b,c)"}},
+                {
+                    "name": "MigrationController",
+                    "args": {
+                        "evictQPS": "10",
+                        "skipEvictionGates": ["PVC"],
+                        "namespaces": {"exclude": ["kube-system"]},
+                        "objectLimiters": {"workload": {"duration": "5m", "maxMigrating": "10%"}},
+                        "priorityThreshold": {"name": "high"},
+                        "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
+                    },
+                },
+            ],
+        }
+    ],
+}
+
+
+def refusal(text: str) -> ConfigurationRefused:
+    with pytest.raises(ConfigurationRefused) as raised:
+        load(text.encode(), BUILT_IN)
+    return raised.value
+
+
+def test_effective_configuration_reads_back_as_itself() -> None:
+    once = load(codec.encode(FULL), BUILT_IN)
+    again = load(codec.encode(once.as_json()), BUILT_IN)
+    assert again.as_json() == once.as_json()
+
+
+@pytest.mark.parametrize("text", [HEADER + "dryRun: true\ndryRun: false\n", '{"a": 1, "a": 2, "apiVersion": "x"}'])
+def test_repeated_key_is_refused(text: str) -> None:
+    assert "occurs once" in refusal(text).sentence()
+
+
+def test_repeated_key_in_the_arguments_of_a_plugin_is_named_with_its_path() -> None:
+    text = HEADER + "profiles:\n- name: p\n  pluginConfig:\n  - name: X\n    args: {a: {b: 1, b: 2}}\n"
+    (problem,) = refusal(text).problems
+    assert problem.path == "profiles[0].pluginConfig[0].args.a.b"
+
+
+def test_plugin_one_level_too_far_out_is_refused_by_its_name() -> None:
+    refused = refusal(HEADER + "profiles:\n- name: p\n  deschedule: {enabled: [{name: PodLifeTime}]}\n")
+    assert refused.stage is Stage.DECODE
+    assert "profiles[0].deschedule" in refused.sentence()
+
+
+@pytest.mark.parametrize("text", ["", "x", "- a", "{", HEADER + "---\n" + HEADER])
+def test_text_that_is_not_one_document_is_refused(text: str) -> None:
+    refused = refusal(text)
+    assert refused.stage is Stage.DECODE
+    assert all(problem.path for problem in refused.problems)
+
+
+def test_all_problems_of_a_stage_are_named() -> None:
+    refused = refusal(HEADER + "metricsBindAddress: 'x:'\nnodeSelector: {matchLabels: {'a/b/c': x}}\n")
+    assert refused.stage is Stage.VALIDATION
+    assert [problem.path.split(".")[0] for problem in refused.problems] == ["metricsBindAddress", "nodeSelector"]
+
+
+def test_arguments_of_an_enabled_upstream_plugin_are_checked_with_their_path() -> None:
+    text = HEADER + "profiles:\n- plugins: {balance: {enabled: [{name: LowNodeUtilization}]}}\n"
+    assert "profiles[0].pluginConfig[LowNodeUtilization].args.thresholds" in refusal(text).sentence()
+
+
+def test_profiles_are_built_with_one_plugin_for_both_of_its_points() -> None:
+    configuration = load(codec.encode(FULL), BUILT_IN)
+    (profile,) = build_profiles(configuration, BUILT_IN, SharedState(priority_classes={"high": 100}))
+    assert [plugin.name for plugin in profile.filters] == ["MigrationController", "DefaultEvictor"]
+    assert profile.filters[0] is profile.evict
+    assert eviction_limits(configuration).per_node == 5
+
+
+def test_unknown_priority_class_is_a_start_error_with_its_path() -> None:
+    with pytest.raises(InvalidInput, match=r"profiles\[0\].*priorityThreshold.name"):
+        build_profiles(load(codec.encode(FULL), BUILT_IN), BUILT_IN, SharedState())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_malformed_configuration_is_accepted_or_refused_with_path_rule_and_value(seed: int) -> None:
+    rng = random.Random(seed)
+    refused = 0
+    for _ in range(2_400):
+        refused += _is_refused(codec.encode(mutated(rng, FULL)))
+    text = yaml.safe_dump(FULL).encode()
+    for _ in range(100):
+        refused += _is_refused(damaged(rng, text))
+    assert refused > 1_000
+
+
+def _is_refused(text: bytes) -> bool:
+    try:
+        load(text, BUILT_IN)
+    except ConfigurationRefused as error:
+        problems = error.problems
+    else:
+        return False
+    assert problems
+    assert all(problem.rule and problem.path for problem in problems), (text, problems)
+    return True

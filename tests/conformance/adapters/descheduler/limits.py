@@ -1,0 +1,74 @@
+"""Vectors of the descheduler about limits on migrations: jobs in flight, and evictions over time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from conformance.adapters.descheduler.running import cluster_of
+from conformance.registry import Json, adapter
+from koord_descheduler.domain.arguments.common import native_args
+from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
+from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController, job_of_pod
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.workloads import WorkloadView
+
+_IN_FLIGHT: Final = ("", "Pending", "Running")
+
+
+def cluster_with_workloads(given: dict[str, Json]) -> ClusterView:
+    """Return the cluster of a case, with the replicas of its workloads."""
+    replicas: dict[str, int] = given.get("workloads") or {}
+    workloads = {uid: WorkloadView(count, (uid,)) for uid, count in replicas.items()}
+    return replace(cluster_of(given), workloads=workloads)
+
+
+def jobs_of(given: dict[str, Json], cluster: ClusterView) -> JobsInFlight:
+    """Return the jobs in flight of a case."""
+    jobs = JobsInFlight()
+    raws: list[Json] = given.get("jobs") or []
+    for raw in raws:
+        status: dict[str, Json] = raw.get("status") or {}
+        if status.get("phase", "") not in _IN_FLIGHT:
+            continue
+        name: str = raw["metadata"]["name"]
+        target: dict[str, Json] = raw["spec"].get("podRef") or {}
+        key = f"{target.get('namespace', '')}/{target.get('name', '')}"
+        pod = cluster.pod_by_uid.get(target.get("uid") or "") or cluster.pod_by_key.get(key)
+        if pod is None:
+            namespace, pod_name = target.get("namespace", ""), target.get("name", "")
+            uid = target.get("uid") or ""
+            jobs.add(JobInFlight(name=name, namespace=namespace, pod_name=pod_name, pod_uid=uid))
+        else:
+            jobs.add(job_of_pod(name, pod))
+    return jobs
+
+
+@adapter("descheduler.migration_filter")
+def migration_filter(given: dict[str, Json]) -> dict[str, Json]:
+    """Whether a job may be created for a pod now (descheduler spec, 7.2, 7.3)."""
+    cluster = cluster_with_workloads(given)
+    shared = SharedState()
+    shared.put(jobs_of(given, cluster))
+    args = native_args(given.get("args") or {}, MigrationControllerArgs)
+    plugin = MigrationController(args, shared)
+    return {"evictable": not plugin.refusals(cluster.pod_by_key[given["pod"]], cluster)}
+
+
+@adapter("descheduler.object_limiter")
+def object_limiter(given: dict[str, Json]) -> dict[str, Json]:
+    """Token buckets per workload and namespace (descheduler spec, 7.7)."""
+    cluster = cluster_with_workloads(given)
+    args = native_args(given.get("args") or {}, MigrationControllerArgs)
+    limiter = ObjectLimiter(args, EvictionBuckets())
+    limited: list[bool] = []
+    for step in given["steps"]:
+        now, pod = float(step["at"]), cluster.pod_by_key[step["pod"]]
+        if step["do"] == "evicted":
+            limiter.evicted(pod, replace(cluster, now=now))
+        else:
+            limited.append(limiter.is_limited(pod, now))
+    return {"limited": limited}
