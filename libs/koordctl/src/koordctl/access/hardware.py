@@ -1,30 +1,60 @@
-"""The hardware of a node and the pods that hold parts of it, read from the log."""
+"""The hardware of a node and the pods that hold parts of it."""
+
+from collections.abc import Iterable
 
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.objects.custom import custom_ref
+from koordcore.ports.desired import DesiredStore
+from koordcore.ports.eventlog import EventLog
+from koordcore.state.aggregates import NodeLedger
 from koordcore.stories.hardware import NodeHardware
+from koordcore.values import codec
 
-from koordctl.access.log import OpenLog
+from koordctl.access.past import ask_as_of
 from koordctl.explain.hardware_lines import hardware_from_events
 
 
-async def hardware_at(log: OpenLog, node: str, position: int | None) -> NodeHardware:
-    """Return the CPUs, NUMA zones and devices of a node, and which pods hold them.
+async def hardware_now(log: EventLog, store: DesiredStore, node: str) -> NodeHardware:
+    """Return the CPUs, NUMA zones and devices of a node, and which pods hold them now.
 
-    Args:
-        log: The log.
-        node: Name of the node.
-        position: Last position of the log to read; None reads up to the newest event.
+    The ledger of the node is not read from its beginning: the node's desired state contains it up to a position.
     """
+    token = name_token(node)
+    desired = await store.get(node)
+    before: NodeLedger | None = None
+    if desired is not None and "node" in desired.as_of:
+        before = NodeLedger(seq=desired.as_of["node"], pods={pod.uid: pod for pod in desired.pods})
+    refs = (AggregateRef("nodespec", token), _topology(node), _device(node))
+    newest = [await log.last_of(ref) for ref in refs]
+    spec, topology, device = [[] if stored is None else [stored] for stored in newest]
+    since = 0 if before is None else before.seq
+    ledger = await log.read_aggregate(AggregateRef("node", token), after=since)
+    return hardware_from_events(node, spec=spec, topology=topology, device=device, ledger=ledger, before=before)
 
-    async def events(ref: AggregateRef) -> list[StoredEvent]:
-        found = await log.bus.events.read_aggregate(ref)
-        return found if position is None else [event for event in found if event.seq <= position]
+
+async def layout_at(log: EventLog, node: str, position: int) -> NodeHardware:
+    """Return the CPUs, NUMA zones and devices of a node at a position of the log, without the pods that hold them."""
+
+    async def events(ref: AggregateRef) -> Iterable[StoredEvent]:
+        return [event for event in await log.read_aggregate(ref) if event.seq <= position]
 
     return hardware_from_events(
         node,
         spec=await events(AggregateRef("nodespec", name_token(node))),
-        topology=await events(custom_ref("noderesourcetopologies", "", node)),
-        device=await events(custom_ref("devices", "", node)),
-        ledger=await events(AggregateRef("node", name_token(node))),
+        topology=await events(_topology(node)),
+        device=await events(_device(node)),
     )
+
+
+def past_hardware(node: str, position: int) -> NodeHardware | None:
+    """Return the hardware of a node and its holders at a position of the log, from the projector; None if unknown."""
+    answer = ask_as_of(f"/api/nodes/{node}/hardware", str(position))
+    return None if answer is None else codec.convert(answer["hardware"], NodeHardware)
+
+
+def _topology(node: str) -> AggregateRef:
+    return custom_ref("noderesourcetopologies", "", node)
+
+
+def _device(node: str) -> AggregateRef:
+    return custom_ref("devices", "", node)

@@ -29,7 +29,7 @@ from koordcore.stories.reservations import ReservationView
 from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, manager, projector
-from koordctl.access.hardware import hardware_at
+from koordctl.access.hardware import hardware_now, layout_at, past_hardware
 from koordctl.access.log import OpenLog, open_log, wait_for
 from koordctl.access.past import ask_as_of, moment_text
 from koordctl.access.reservations import reservations_of
@@ -261,7 +261,7 @@ async def _hardware_of(log: OpenLog, placed: list[StoredEvent]) -> dict[int, Nod
     for stored in placed:
         event = CATALOGUE.read(stored)
         if isinstance(event, PodPlaced) and gives_hardware(event.allocation):
-            found[stored.seq] = await hardware_at(log, event.node, stored.seq)
+            found[stored.seq] = await layout_at(log.bus.events, event.node, stored.seq)
     return found
 
 
@@ -303,8 +303,12 @@ async def _node_story(name: str, past: Past | None) -> NodeStory:
             report = await _last_report(log, token)
             sample = sample_of(report) if report is not None else None
         story = node_story(name, specs[-1] if specs else None, policy, state, sample)
-        hardware = await hardware_at(log, name, None if past is None else past.position)
-        is_known = hardware.sockets or hardware.owners or hardware.problems
+        hardware = (
+            await hardware_now(log.bus.events, log.bus.desired, name)
+            if past is None
+            else past_hardware(name, past.position)
+        )
+        is_known = hardware is not None and (hardware.sockets or hardware.owners or hardware.problems)
         return msgspec.structs.replace(story, hardware=hardware if is_known else None)
 
 

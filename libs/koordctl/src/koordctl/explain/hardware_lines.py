@@ -27,9 +27,12 @@ def hardware_from_events(
     spec: Iterable[StoredEvent],
     topology: Iterable[StoredEvent],
     device: Iterable[StoredEvent],
-    ledger: Iterable[StoredEvent],
+    ledger: Iterable[StoredEvent] = (),
+    before: NodeLedger | None = None,
 ) -> NodeHardware:
     """Return the hardware of a node and its holders, from the events of four aggregates, each in order.
+
+    Of the first three, the newest event is enough.
 
     Args:
         name: Name of the node.
@@ -37,8 +40,9 @@ def hardware_from_events(
         topology: Events of its NodeResourceTopology.
         device: Events of its Device object.
         ledger: Events of its ledger, which tell what pods hold.
+        before: The ledger before these events; None if they begin with its first one.
     """
-    spec_state, ledger_state = _folded(spec), _folded(ledger)
+    spec_state, ledger_state = _folded(spec), _folded(ledger, before)
     return node_hardware(
         name,
         node=spec_state.object if isinstance(spec_state, NodeSpecState) else None,
@@ -100,8 +104,7 @@ def chosen_lines(allocation: Allocation, hardware: NodeHardware) -> Iterator[str
         yield f"{device.type} {device.minor}{id_}{place}: {amounts}{with_functions}{template}"
 
 
-def _folded(events: Iterable[StoredEvent]) -> AggregateState | None:
-    state: AggregateState | None = None
+def _folded(events: Iterable[StoredEvent], state: AggregateState | None = None) -> AggregateState | None:
     for stored in events:
         event = CATALOGUE.read(stored)
         state = state if event is None else evolve(state, event, stored)
