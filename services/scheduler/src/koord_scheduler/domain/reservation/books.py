@@ -264,8 +264,8 @@ class ReservationBooks:
                 omits_node_labels=self._omits_node_labels,
             )
             watched = (_EVERY_GROUP,) if found.wish.ignores else wish.groups
-            for group in watched:
-                self._watchers.setdefault(group, {})[id(found)] = found
+            for number in watched:
+                self._watchers.setdefault(number, {})[id(found)] = found
             finalize(pod_class, self._stop_watching, id(found), watched).atexit = False
             groups = [group for id_ in wish.groups if (group := self.owners.groups.get(id_)) is not None]
             members = self.entries if found.wish.ignores else [uid for group in groups for uid in group.members]
