@@ -13,7 +13,15 @@ from koord_scheduler.domain.fit.trial import MOST_AHEAD
 from koord_scheduler.shell.forking import in_fork_and_wait
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import (
+    Affinity,
+    LabelSelectorRequirement,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Pod,
+    TopologySpreadConstraint,
+)
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput
 from support.scheduler.devices import CORE, MEMORY, RATIO, asking, device, gpu
@@ -89,6 +97,23 @@ def test_pods_that_leave_make_room() -> None:
     before, after = asked(log, FitRequest(pods=[wanted])), asked(log, FitRequest(pods=[wanted], leaving=["y"]))
     assert not before.fits
     assert nodes_of(after) == {"default/web": scheduler.state.pods["y"].node}
+
+
+def test_a_pod_that_must_not_land_on_its_old_node_lands_elsewhere() -> None:
+    excluded = NodeSelectorTerm(
+        match_fields=[LabelSelectorRequirement(key="metadata.name", operator="NotIn", values=["b"])]
+    )
+    affinity = Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=[excluded])))
+    spread = TopologySpreadConstraint(
+        max_skew=5, topology_key="kubernetes.io/hostname", when_unsatisfiable="DoNotSchedule"
+    )
+    wanted = pod("web", {"cpu": "1"})
+    spec = msgspec.structs.replace(wanted.spec, affinity=affinity, topology_spread_constraints=[spread])
+    log = SmallLog()
+    for name in "abc":
+        log.add_node(node(name, labels={"kubernetes.io/hostname": name}))
+    answer = asked(log, FitRequest(pods=[PodSet(pod=msgspec.structs.replace(wanted, spec=spec), replicas=4)]))
+    assert {each.node: len(each.pods) for each in answer.nodes} == {"a": 2, "c": 2}
 
 
 def test_preemption_is_told_and_not_carried_out() -> None:

@@ -37,11 +37,13 @@ def _by_value(values: NDArray[np.int32], function: Callable[[int], bool]) -> Boo
 def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
     if requirement.key != NAME_FIELD:
         return np.zeros(len(rows), np.bool_)
-    names, numbers = nodes.names, row_list(rows)
-    if requirement.operator == "In":
-        wanted = [row for name in requirement.values if (row := nodes.row(name)) is not None]
-        return np.isin(rows, wanted)
-    return np.fromiter((is_met(requirement, names[row]) for row in numbers), np.bool_, len(rows))
+    # The rows may include free ones, which have no name. They meet NotIn, and are masked by the caller.
+    if requirement.operator in ("In", "NotIn"):
+        named = [row for name in requirement.values if (row := nodes.row(name)) is not None]
+        return np.isin(rows, named, invert=requirement.operator == "NotIn")
+    names = nodes.names
+    found = (row < len(names) and is_met(requirement, names[row]) for row in row_list(rows))
+    return np.fromiter(found, np.bool_, len(rows))
 
 
 def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> BoolArray:
