@@ -37,6 +37,13 @@ COMMANDS = (
         "fit",
     ),
     Entry(
+        "deschedule",
+        ASK,
+        "Show which pods the descheduler would move, and where the scheduler would place them. Nothing is changed.",
+        "descheduling.dry_run",
+        "deschedule",
+    ),
+    Entry(
         "reserve",
         ASK,
         "Reserve resources for the pods of a workload.",

@@ -21,10 +21,11 @@ from koord_descheduler.domain.drain.progress import (
     DrainProgress,
 )
 from koord_descheduler.domain.evictability.base_filter import BaseFilter
-from koord_descheduler.domain.evictability.replicas import has_expected_replicas
+from koord_descheduler.domain.migration.limits import expected_replicas_refusals
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.nodes import node_view_from_json
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.workloads import WorkloadView
 from koordcore.protocol.drains.documents import ConfirmState, DrainNode, DrainNodeGroup
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.reservations.status import AVAILABLE, ReservationOwner, ReservationStatus
@@ -61,11 +62,11 @@ class _World:
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:
         args = MigrationControllerArgs()
-        codes = BaseFilter(args, {}).refusals(pod)
-        replicas = None if pod.controller is None else self.workloads.get(pod.controller.uid, 0)
-        if not codes and not pod.has_evict_annotation and not has_expected_replicas(replicas, args):
-            return ("expected_replicas",)
-        return codes
+        if pod.has_evict_annotation:
+            return ()
+        workloads = {uid: WorkloadView(replicas, (uid,)) for uid, replicas in self.workloads.items()}
+        cluster = ClusterView(now=self.now, nodes=(), pods=(), workloads=workloads)
+        return (*BaseFilter(args, {}).refusals(pod), *expected_replicas_refusals(pod, cluster, args))
 
     def view(self) -> DrainView:
         node = self.drain.spec.node_name

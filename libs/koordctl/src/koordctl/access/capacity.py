@@ -3,7 +3,7 @@
 from koordcore.requests.catalogue import SCHEDULER_FIT
 from koordcore.requests.fit import FitAnswer, FitRequest
 
-from koordctl.access.log import LogTrouble, open_log
+from koordctl.access.log import LogTrouble, OpenLog, open_log
 
 
 async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
@@ -18,11 +18,20 @@ async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
     Raises:
         LogTrouble: The scheduler refused the question, or does not answer in this time.
     """
+    async with open_log() as log:
+        return await ask_capacity_on(log, request, seconds=seconds)
+
+
+async def ask_capacity_on(log: OpenLog, request: FitRequest, *, seconds: float) -> FitAnswer:
+    """Ask the scheduler as `ask_capacity` does, on an open connection.
+
+    Raises:
+        LogTrouble: The scheduler refused the question, or does not answer in this time.
+    """
     from koordcore.bus.client.connection import NoAnswer
     from koordcore.bus.work.requests import RequestFailed, ask
 
-    async with open_log() as log:
-        try:
-            return await ask(log.connection, log.names, SCHEDULER_FIT, request, seconds=seconds)
-        except (NoAnswer, RequestFailed) as error:
-            raise LogTrouble(f"scheduler: {error}") from error
+    try:
+        return await ask(log.connection, log.names, SCHEDULER_FIT, request, seconds=seconds)
+    except (NoAnswer, RequestFailed) as error:
+        raise LogTrouble(f"scheduler: {error}") from error

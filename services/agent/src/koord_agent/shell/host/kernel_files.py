@@ -1,7 +1,6 @@
-"""Read and write text files of the kernel. Missing files and any bytes are read without exceptions."""
+"""Read text files of the kernel. Missing files and any bytes are handled without exceptions."""
 
 import os
-from pathlib import Path
 
 _CHUNK = 65536
 _FIRST = 4096
@@ -28,16 +27,3 @@ def read_kernel_file(path: str) -> str | None:
     finally:
         os.close(descriptor)
     return data.decode("ascii", "replace")
-
-
-def put(path: Path, text: str) -> None:
-    """Write a text to an existing file in one write. A missing kernel file is not created.
-
-    Raises:
-        OSError: The file does not exist, or the kernel refuses the text.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)

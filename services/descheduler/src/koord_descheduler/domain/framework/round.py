@@ -122,7 +122,7 @@ def run_round(
     selected = round_nodes(cluster, nodes)
     limiter.reset()
     outcome = RoundOutcome()
-    evicted = set(cluster.migrating)
+    evicted: set[str] = set()
 
     def run(profile: Profile, plugins: Iterable[tuple[Plugin, Callable[[PluginRun], None]]]) -> None:
         path = EvictionPath(

@@ -1,0 +1,153 @@
+"""`koord deschedule --dry-run`: show which pods the descheduler would move, and what that is worth."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
+from koord_descheduler.domain.look_ahead.measures import Measures, Spread
+from koord_descheduler.domain.look_ahead.rounds import Refused, RoundPlayer
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.access.capacity import ask_capacity_on
+from koordctl.access.cluster import live_cluster
+from koordctl.access.log import open_log, wait_for
+from koordctl.documents.descheduler_config import descheduler_configuration
+from koordctl.render.output import Format, console, fail, show_document, show_table
+
+_INTERVAL = 10.0
+"""Seconds between two rounds if the configuration asks for a single round."""
+
+
+def deschedule(
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Required: nothing is evicted.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="DeschedulerConfiguration. Default: LowNodeLoad, cpu 45/75, memory 55/80 percent."
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Number of rounds to play.")] = 10,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table, yaml or json.")] = Format.TABLE,
+    seconds: Annotated[
+        float, typer.Option("--timeout", help="Give up if the scheduler does not answer in time.")
+    ] = 60.0,
+) -> None:
+    """Show which pods the descheduler would move, and where the scheduler would place them. Nothing is changed.
+
+    The rounds are played on the current state. The scheduler places all moved pods with its real engine on a copy of
+    its state, and capacity counts. Pods without a place would not be evicted. LowNodeLoad acts on nodes that are hot
+    in several rounds in a row, so play more rounds than consecutiveAbnormalities.
+
+    Examples:
+
+      koord deschedule --dry-run
+
+      koord deschedule --dry-run --config descheduler.yaml --rounds 20 -o json
+    """
+    if not is_dry_run:
+        fail("give --dry-run: this command only shows what rounds would do", status=2)
+    configuration = descheduler_configuration(config)
+    interval = configuration.descheduling_interval or _INTERVAL
+
+    async def run() -> tuple[DryRun, Refused]:
+        async with open_log() as log:
+            cluster = await live_cluster(log)
+            player = RoundPlayer(configuration, BUILT_IN, SharedState(priority_classes=cluster.priority_classes))
+            asking = dry_run(player.play, cluster, rounds=rounds, interval=interval)
+            try:
+                question = next(asking)
+                while True:
+                    question = asking.send(await ask_capacity_on(log, question, seconds=seconds))
+            except StopIteration as end:
+                return end.value, player.refused
+
+    try:
+        found, refused = wait_for(run())
+    except InvalidInput as error:
+        fail(error.sentence())
+    if output is Format.TABLE:
+        _show(found, refused)
+    else:
+        show_document(_document(found, refused), output)
+
+
+def _show(found: DryRun, refused: Refused) -> None:
+    rows = [(move.pod.key, move.pod.node, move.target, move.plugin, move.reason) for move in found.moves]
+    show_table(("pod", "from", "to", "plugin", "reason"), rows, empty="no pod would move")
+    for pod in found.homeless:
+        console.print(f"{pod.key} on {pod.node} would find no place, and is not evicted", highlight=False)
+    measures = [
+        ("measured", resource, *_cells(found.before.used.get(resource), found.after.used.get(resource)))
+        for resource in found.before.used
+    ]
+    measures += [
+        ("requested", resource, *_cells(found.before.requested.get(resource), found.after.requested.get(resource)))
+        for resource in found.before.requested
+    ]
+    show_table(("share of nodes", "resource", "mean", "deviation", "highest"), measures)
+    console.print(
+        f"{found.rounds} rounds: {len(found.moves)} moves, {len(found.homeless)} without a place; fragmentation "
+        f"{found.before.fragmentation:.1f}% -> {found.after.fragmentation:.1f}%; {found.questions} questions to the "
+        "scheduler",
+        highlight=False,
+    )
+    if refused.at_limit:
+        console.print(f"workloads at their limit: {', '.join(sorted(refused.at_limit))}", highlight=False)
+    if refused.by_code:
+        counts = Counter({code: len(pods) for code, pods in refused.by_code.items()})
+        texts = [f"{code} {count}" for code, count in counts.most_common()]
+        console.print(f"pods that must not be evicted: {', '.join(texts)}", highlight=False)
+    for fault in found.faults:
+        console.print(f"plugin {fault.plugin} of profile {fault.profile} failed: {fault.text}", highlight=False)
+
+
+def _cells(before: Spread | None, after: Spread | None) -> tuple[str, str, str]:
+    if before is None or after is None:
+        return ("-", "-", "-")
+    return (
+        f"{before.mean:.1f}% -> {after.mean:.1f}%",
+        f"{before.deviation:.1f} -> {after.deviation:.1f}",
+        f"{before.highest:.1f}% -> {after.highest:.1f}%",
+    )
+
+
+def _document(found: DryRun, refused: Refused) -> dict[str, Any]:
+    return {
+        "rounds": found.rounds,
+        "moves": [
+            {
+                "pod": move.pod.key,
+                "uid": move.pod.uid,
+                "from": move.pod.node,
+                "to": move.target,
+                "plugin": move.plugin,
+                "reason": move.reason,
+            }
+            for move in found.moves
+        ],
+        "withoutPlace": [{"pod": pod.key, "node": pod.node} for pod in found.homeless],
+        "before": _measures(found.before),
+        "after": _measures(found.after),
+        "workloadsAtLimit": sorted(refused.at_limit),
+        "refused": {code: len(pods) for code, pods in sorted(refused.by_code.items())},
+        "faults": [{"profile": each.profile, "plugin": each.plugin, "text": each.text} for each in found.faults],
+        "questions": found.questions,
+    }
+
+
+def _measures(measures: Measures) -> dict[str, Any]:
+    def spreads(found: Any) -> dict[str, Any]:
+        return {
+            name: {"mean": spread.mean, "deviation": spread.deviation, "highest": spread.highest}
+            for name, spread in found.items()
+        }
+
+    return {
+        "measured": spreads(measures.used),
+        "requested": spreads(measures.requested),
+        "fragmentation": measures.fragmentation,
+    }

@@ -1,0 +1,47 @@
+"""The configuration of the descheduler in a file, or the default one of the commands."""
+
+from pathlib import Path
+from typing import Final
+
+import typer
+from koord_descheduler.domain.config.document import DeschedulerConfiguration
+from koord_descheduler.domain.config.loading import ConfigurationRefused, load
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+
+from koordctl.documents.manifest_files import UNREADABLE
+from koordctl.render.output import fail, say_error
+
+_DEFAULT: Final = b"""
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+deschedulingInterval: 10s
+profiles:
+- name: koord-descheduler
+  plugins:
+    balance: {enabled: [{name: LowNodeLoad}]}
+  pluginConfig:
+  - name: MigrationController
+    args: {namespaces: {exclude: [kube-system, koordinator-system]}}
+  - name: LowNodeLoad
+    args:
+      evictableNamespaces: {exclude: [kube-system, koordinator-system]}
+      lowThresholds: {cpu: 45, memory: 55}
+      highThresholds: {cpu: 75, memory: 80}
+"""
+
+
+def descheduler_configuration(file: Path | None) -> DeschedulerConfiguration:
+    """Return the effective configuration in a file, or the default one if the file is None.
+
+    If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
+    """
+    try:
+        text = _DEFAULT if file is None else file.read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", status=UNREADABLE)
+    try:
+        return load(text, BUILT_IN)
+    except ConfigurationRefused as error:
+        for problem in error.problems:
+            say_error(f"{file}: {problem.sentence()}")
+        raise typer.Exit(1) from error

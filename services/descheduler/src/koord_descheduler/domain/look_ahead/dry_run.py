@@ -1,0 +1,122 @@
+"""Play rounds without evicting anybody, and ask the scheduler where every evicted pod would land.
+
+The functions ask through generators: they yield a question and get the answer, so that the same code runs in the
+service, in a command and in a simulation.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.requests.fit import FitAnswer, FitRequest
+
+from koord_descheduler.domain.framework.eviction import Attempt, Result
+from koord_descheduler.domain.framework.round import PluginFault, RoundOutcome
+from koord_descheduler.domain.look_ahead.measures import Measures, measures_of
+from koord_descheduler.domain.look_ahead.moves import Move, landings, moved, question
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
+
+MOST_MOVES: Final = 10_000
+"""Largest number of pods in one question to the scheduler."""
+
+PlayRound = Callable[[ClusterView], RoundOutcome]
+Asking = Generator[FitRequest, FitAnswer, "DryRun"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What rounds would do.
+
+    Attributes:
+        rounds: Number of rounds.
+        moves: Pods that would move, in the order of their evictions.
+        homeless: Pods that a plugin chose but that would find no place. They are not evicted.
+        before: Measures before the first round.
+        after: Measures after the last round.
+        faults: Errors of plugins.
+        questions: Number of questions to the scheduler.
+    """
+
+    rounds: int
+    moves: Sequence[Move]
+    homeless: Sequence[PodView]
+    before: Measures
+    after: Measures
+    faults: Sequence[PluginFault]
+    questions: int
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """Pods that plugins chose so far: uid -> the attempt that moves it, and the pods that find no place."""
+
+    moving: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
+    targets: dict[str, str] = field(default_factory=dict[str, str])
+    homeless: dict[str, PodView] = field(default_factory=dict[str, PodView])
+    questions: int = 0
+
+
+def dry_run(play: PlayRound, cluster: ClusterView, *, rounds: int, interval: float) -> Asking:
+    """Play rounds on a cluster; yield questions to the scheduler, and get its answers.
+
+    Each question has all pods that left so far, so that all moves together are one consistent plan.
+
+    Args:
+        play: Runs one round on a cluster, without evicting.
+        cluster: The cluster now.
+        rounds: Number of rounds.
+        interval: Seconds between two rounds.
+
+    Returns:
+        What the rounds would do.
+    """
+    chosen, faults, now = _Chosen(), list[PluginFault](), cluster
+    for _ in range(rounds):
+        outcome = play(now)
+        faults += outcome.faults
+        new = [
+            attempt
+            for attempt in outcome.attempts
+            if attempt.result in (Result.SUCCESS, Result.DRY_RUN) and attempt.pod.uid not in chosen.homeless
+        ]
+        for attempt in new[: max(0, MOST_MOVES - len(chosen.moving))]:
+            chosen.moving.setdefault(attempt.pod.uid, attempt)
+        if new:
+            yield from _place(cluster, chosen)
+        passed = now.now + interval - cluster.now
+        now = moved(cluster, chosen.targets, passed)
+    moves = [
+        Move(
+            pod=cluster.pod_by_uid[uid],
+            target=chosen.targets[uid],
+            plugin=attempt.plugin,
+            reason=attempt.reason,
+        )
+        for uid, attempt in chosen.moving.items()
+    ]
+    return DryRun(
+        rounds=rounds,
+        moves=moves,
+        homeless=list(chosen.homeless.values()),
+        before=measures_of(cluster),
+        after=measures_of(now),
+        faults=faults,
+        questions=chosen.questions,
+    )
+
+
+def _place(cluster: ClusterView, chosen: _Chosen) -> Generator[FitRequest, FitAnswer, None]:
+    """Ask where the moving pods land. Pods without a place stay, and the rest is asked again, until all have one."""
+    while chosen.moving:
+        pods = [cluster.pod_by_uid[uid] for uid in chosen.moving]
+        chosen.questions += 1
+        answer = yield question(pods)
+        chosen.targets = landings(pods, answer)
+        homeless = [pod for pod in pods if pod.uid not in chosen.targets]
+        if not homeless:
+            return
+        for pod in homeless:
+            chosen.homeless[pod.uid] = pod
+            del chosen.moving[pod.uid]
+    chosen.targets = {}

@@ -1,1 +1,0 @@
-"""Effects of the descheduler: the fold, usage reports, rounds in a thread, appends, metrics, pages."""

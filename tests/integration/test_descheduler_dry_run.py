@@ -1,0 +1,111 @@
+"""A dry run of the descheduler: the scheduler's real engine places every pod that would be evicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
+from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.view.folding import view_of_state
+from koord_descheduler.domain.view.metrics import NodeMetric
+from koordcore.protocol.objects import OwnerReference
+from koordcore.state import ClusterState
+from support.scheduler.questions import asked
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
+
+PROFILE = """
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+deschedulingInterval: 10s
+profiles:
+- name: test
+  plugins:
+    balance: {enabled: [{name: PLUGIN}]}
+    evict: {enabled: [{name: DefaultEvictor}], disabled: [{name: "*"}]}
+    filter: {enabled: [{name: DefaultEvictor}], disabled: [{name: "*"}]}
+  pluginConfig:
+  - {name: PLUGIN, args: ARGS}
+"""
+LEVELS = (
+    "{nodeFit: false, evictionOrder: ["
+    "{name: gold, nodeSelector: {matchLabels: {tier: gold}}}, {name: iron, nodeSelector: {matchLabels: {tier: iron}}}]}"
+)
+LOAD = "{lowThresholds: {cpu: 30}, highThresholds: {cpu: 60}, anomalyCondition: {consecutiveAbnormalities: 2}}"
+
+
+def played(
+    log: SmallLog, plugin: str, args: str, *, rounds: int, usage: dict[str, dict[str, int]] | None = None
+) -> DryRun:
+    """Play rounds on a small log; `usage` is node -> pod -> milli-cores."""
+    state = ClusterState()
+    for stored in log.events:
+        state.apply(stored)
+    metrics = {
+        name: NodeMetric(updated=0.0, pods={f"default/{key}": {"cpu": cpu, "memory": 0} for key, cpu in pods.items()})
+        for name, pods in (usage or {}).items()
+    }
+    cluster = view_of_state(state, metrics, 0.0)
+    configuration = load(PROFILE.replace("PLUGIN", plugin).replace("ARGS", args).encode(), BUILT_IN)
+    player = RoundPlayer(configuration, BUILT_IN, SharedState())
+    asking = dry_run(player.play, cluster, rounds=rounds, interval=10.0)
+    try:
+        question = next(asking)
+        while True:
+            question = asking.send(asked(log, question))
+    except StopIteration as end:
+        return end.value
+
+
+def owned(name: str, cpu: str, **more: Any) -> Any:
+    """A pod of a ReplicaSet, so that it may be evicted."""
+    made = pod(name, {"cpu": cpu}, **more)
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="rs", uid="rs", controller=True)
+    metadata = msgspec.structs.replace(made.metadata, owner_references=[owner])
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def two_pods_on_gold(cpu_of_iron: str) -> SmallLog:
+    """One node in each class, and two pods of 1 core on the expensive one."""
+    log = SmallLog()
+    log.add_node(node("gold", cpu="2", labels={"tier": "gold"}))
+    scheduler = Scheduler(log)
+    for name in "xy":
+        log.add_pod(owned(name, "1"))
+    scheduler.run()
+    log.add_node(node("iron", cpu=cpu_of_iron, labels={"tier": "iron"}))
+    return log
+
+
+def test_pods_land_where_the_scheduler_places_them() -> None:
+    found = played(two_pods_on_gold("4"), "CustomPriority", LEVELS, rounds=1)
+    assert [(move.pod.name, move.pod.node, move.target) for move in found.moves] == [
+        ("x", "gold", "iron"),
+        ("y", "gold", "iron"),
+    ]
+    assert (found.before.requested["cpu"].highest, found.after.requested["cpu"].highest) == (100.0, 50.0)
+
+
+def test_a_pod_without_a_place_is_not_evicted() -> None:
+    found = played(two_pods_on_gold("1"), "CustomPriority", LEVELS, rounds=2)
+    assert [move.target for move in found.moves] == ["iron"]
+    assert len(found.homeless) == 1
+    assert {move.pod.name for move in found.moves} | {pod.name for pod in found.homeless} == {"x", "y"}
+
+
+def test_load_moves_with_the_pods_and_rounds_stop_when_no_node_is_hot() -> None:
+    log = SmallLog()
+    log.add_node(node("gold", cpu="4"))
+    scheduler = Scheduler(log)
+    for name in ("x", "y", "z"):
+        log.add_pod(owned(name, "1"))
+    scheduler.run()
+    log.add_node(node("iron", cpu="4"))
+    usage = {"gold": {"x": 1000, "y": 1000, "z": 1000}, "iron": {}}
+    found = played(log, "LowNodeLoad", LOAD, rounds=8, usage=usage)
+    assert len(found.moves) == 1
+    assert found.questions == 1
+    assert (found.before.used["cpu"].highest, found.after.used["cpu"].highest) == (75.0, 50.0)
