@@ -48,6 +48,11 @@ def test_cores_hang_below_their_zone_and_socket_with_their_owner() -> None:
     assert [(owner.name, owner.cpuset) for owner in found.owners] == [("web", "0,8")]
 
 
+def test_owned_cpus_count_in_their_zones_even_if_the_pod_has_no_numa_policy() -> None:
+    found = hardware(pod("web", Allocation(cpuset="0-1,8-9,4")), topology=topology_document("n1"))
+    assert [zone.amounts["cpu"].used for zone in found.zones] == [4000, 1000]
+
+
 def test_core_ids_that_repeat_between_sockets_stay_apart() -> None:
     found = hardware(topology=topology_document("n1", sockets=2, zones_per_socket=2, cores=3))
     assert [len(zone.cores) for zone in found.zones] == [3, 3, 3, 3]

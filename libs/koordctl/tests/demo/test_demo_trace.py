@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from koordcore.protocol.annotations.cpu_topology import parse_cpu_topology
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.qos import kube_qos, qos
 from koordcore.values import codec
+from koordcore.values.quantity import parse_milli
 from koordctl.demo.arrivals import arrivals
 from koordctl.demo.trace import (
     BATCH_CPU,
@@ -20,6 +22,7 @@ from koordctl.demo.trace import (
     pod_manifest,
     read_nodes,
     read_pods,
+    topology_manifest,
     usage_profile,
 )
 
@@ -27,10 +30,22 @@ TRACE = Path(__file__).parents[4] / "examples" / "openb"
 
 
 def pod(
-    qos_class: str = "LS", *, gpus: int = 0, gpu_milli: int = 1000, models: tuple[str, ...] = (), memory_mib: int = 4096
+    qos_class: str = "LS",
+    *,
+    gpus: int = 0,
+    gpu_milli: int = 1000,
+    models: tuple[str, ...] = (),
+    cpu_milli: int = 2000,
+    memory_mib: int = 4096,
 ) -> TracePod:
     return TracePod(
-        name="p", cpu_milli=2000, memory_mib=memory_mib, gpus=gpus, gpu_milli=gpu_milli, models=models, qos=qos_class
+        name="p",
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        gpus=gpus,
+        gpu_milli=gpu_milli,
+        models=models,
+        qos=qos_class,
     )
 
 
@@ -124,3 +139,18 @@ def test_broken_row_names_file_row_column_and_value(tmp_path: Path) -> None:
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidTrace, match="pod_list_default"):
         read_pods(tmp_path)
+
+
+def test_latency_sensitive_pods_own_the_cpus_that_they_request_as_whole_numbers() -> None:
+    classes = [as_object(pod("LS", cpu_milli=cpu)).metadata.labels["koordinator.sh/qosClass"] for cpu in (2000, 2500)]
+    assert classes == ["LSR", "LS"]
+
+
+def test_topologies_have_all_cpus_of_their_node_in_zones_of_whole_cores() -> None:
+    for node in read_nodes(TRACE, limit=60):
+        document = topology_manifest(node)
+        places = parse_cpu_topology(document["metadata"]["annotations"]["node.koordinator.sh/cpu-topology"])
+        assert len(places) == node.cpu_milli // 1000
+        assert len(document["zones"]) == 2
+        cpus = [parse_milli(zone["resources"][0]["allocatable"]) for zone in document["zones"]]
+        assert cpus == [node.cpu_milli // 2] * 2

@@ -32,7 +32,7 @@ from koordcore.stories.device_cards import Card, cards_of
 from koordcore.values import codec
 from koordcore.values.cpuset import EMPTY, parse_cpuset
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import Amounts, parse_amounts
+from koordcore.values.resources import CPU, Amounts, parse_amounts
 from koordcore.values.topology import CpuPlace, CpuTopology
 
 UNKNOWN: Final = -1
@@ -100,7 +100,7 @@ class ZoneAmount(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         total: Allocatable amount.
-        used: Amount that pods with a NUMA policy take.
+        used: Amount that pods with a NUMA policy take; of cpu, also the CPUs of the zone that other pods own.
     """
 
     total: int
@@ -208,7 +208,7 @@ def node_hardware(
         node=name,
         cpu_bind_policy=node_cpu_bind_policy(labels, kubelet),
         topology_policy=labels.get(keys.NUMA_TOPOLOGY_POLICY, "") or (policies[0] if policies else ""),
-        sockets=_sockets(places, _cpus(places, reserved, pods), _amounts(reported, pods, problems), cards),
+        sockets=_sockets(places, _cpus(places, reserved, pods), _amounts(reported, places, pods, problems), cards),
         owners=owners_of(pods),
         conflicts=tuple(_named(each.sentence(), each.holders, pods) for each in violations(pods)),
         problems=tuple(problems[:_MOST_PROBLEMS]),
@@ -278,7 +278,10 @@ def _cpus(places: Sequence[CpuPlace], reserved: Mapping[int, str], pods: Mapping
 
 
 def _amounts(
-    topology: NodeResourceTopology, pods: Mapping[str, PodOnNode], problems: list[str]
+    topology: NodeResourceTopology,
+    places: Sequence[CpuPlace],
+    pods: Mapping[str, PodOnNode],
+    problems: list[str],
 ) -> dict[int, dict[str, ZoneAmount]]:
     """Return zone -> resource -> total and used."""
     totals: dict[int, Amounts] = {}
@@ -292,7 +295,11 @@ def _amounts(
         listed = {each.name: each.allocatable for each in zone.resources}
         totals[id_] = _tried(lambda listed=listed: parse_amounts(listed), {}, f"zones[{index}].resources", problems)
     used: defaultdict[int, Amounts] = defaultdict(dict)
+    zone_of = {place.cpu: place.node for place in places}
     for pod in pods.values():
+        owned = pod.allocation.cpus if pod.allocation.cpuset and not pod.allocation.zones else EMPTY
+        for zone in (zone_of[cpu] for cpu in owned if cpu in zone_of):
+            used[zone][CPU] = used[zone].get(CPU, 0) + 1000
         for part in pod.allocation.zones:
             for name, amount in part.amounts.items():
                 used[part.zone][name] = used[part.zone].get(name, 0) + amount

@@ -67,6 +67,15 @@ class CpuTopology:
         return frozenset(place.cpu for place in self.places)
 
 
+def simulated_places(cpus: int) -> tuple[CpuPlace, ...]:
+    """Return the places of the CPUs of a simulated node: cores of two threads, CPUs 2k and 2k+1, in two NUMA nodes.
+
+    Each NUMA node is a socket. If the number of CPUs is not a multiple of four, there is one socket.
+    """
+    half = cpus // 2 if cpus % 4 == 0 else cpus
+    return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=cpu // half, node=cpu // half) for cpu in range(cpus))
+
+
 def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = None) -> CpuSet | None:
     """Choose CPUs that use as few sockets, NUMA nodes and cores as possible.
 

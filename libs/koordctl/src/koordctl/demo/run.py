@@ -25,7 +25,7 @@ from koordctl.demo.invariants import BATCH_CPU, Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations, newest_reports, protection_of, usage_of
 from koordctl.demo.summary import Summary, percentile, share_percent
 from koordctl.demo.tail import PodCounts, Tail
-from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest
+from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest, topology_manifest
 from koordctl.documents.priority_classes import priority_class_manifests
 from koordctl.embedded.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
 from koordctl.embedded.processes import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
@@ -265,7 +265,10 @@ async def _prepare(client: httpx.AsyncClient, options: DemoOptions, host: str) -
         client, [namespace, *priority_class_manifests(), slo_controller_config(options.speed), host_manifest(host)]
     )
     for begin in range(0, len(options.nodes), CHUNK):
-        await submit(client, [node_manifest(node) for node in options.nodes[begin : begin + CHUNK]])
+        nodes = options.nodes[begin : begin + CHUNK]
+        await submit(
+            client, [manifest for node in nodes for manifest in (node_manifest(node), topology_manifest(node))]
+        )
 
 
 async def _send(

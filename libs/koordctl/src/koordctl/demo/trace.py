@@ -1,8 +1,9 @@
 """The nodes and pods of the openb trace as Kubernetes manifests. The module is pure, except for reading the two files.
 
-A latency-sensitive pod requests CPU and memory, and uses less than that, following a daily profile. A best-effort pod
-requests its amounts as batch resources, so it runs on what other pods leave unused. The agents report the GPUs of their
-nodes as devices. A pod requests whole GPUs, or a share of one.
+A latency-sensitive pod requests CPU and memory, and uses less than that, following a daily profile. If it requests
+whole CPUs, it owns them (QoS class LSR). A best-effort pod requests its amounts as batch resources, so it runs on what
+other pods leave unused. The agents report the GPUs of their nodes as devices. A pod requests whole GPUs, or a share of
+one. A NodeResourceTopology tells sockets, NUMA zones and cores of each node.
 
 Next module to read: `arrivals`.
 
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordcore.events.scheduling.node_ledger import USAGE_PROFILE
-from koordcore.protocol.keys import GPU_MODEL
+from koordcore.protocol.keys import CPU_TOPOLOGY, GPU_MODEL, MANAGED_BY, MANAGED_BY_KOORDINATOR
 from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY_RATIO
+from koordcore.values.topology import simulated_places
 
 NAMESPACE: Final = "openb"
 GPUS: Final = "koordstream.io/simulated-gpus"
@@ -138,6 +140,29 @@ def node_manifest(node: TraceNode) -> Manifest:
     }
 
 
+def topology_manifest(node: TraceNode) -> Manifest:
+    """Return the NodeResourceTopology of a node: the CPUs that its agent simulates, and the memory in equal parts."""
+    places = simulated_places(max(1, node.cpu_milli // 1000))
+    zones = sorted({place.node for place in places})
+    detail = [{"id": each.cpu, "core": each.core, "socket": each.socket, "node": each.node} for each in places]
+    amounts = {"cpu": f"{node.cpu_milli // len(zones)}m", "memory": f"{node.memory_mib // len(zones)}Mi"}
+    resources = [
+        {"name": name, "capacity": amount, "allocatable": amount, "available": amount}
+        for name, amount in amounts.items()
+    ]
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha1",
+        "kind": "NodeResourceTopology",
+        "metadata": {
+            "name": node.name,
+            "labels": {MANAGED_BY: MANAGED_BY_KOORDINATOR},
+            "annotations": {CPU_TOPOLOGY: json.dumps({"detail": detail}, separators=(",", ":"))},
+        },
+        "topologyPolicies": ["None"],
+        "zones": [{"name": f"node-{zone}", "type": "Node", "resources": resources} for zone in zones],
+    }
+
+
 def pod_manifest(pod: TracePod) -> Manifest:
     """Return the Kubernetes Pod for one row of the pod list."""
     is_best_effort = pod.qos == "BE"
@@ -163,7 +188,7 @@ def pod_manifest(pod: TracePod) -> Manifest:
     else:
         metadata["annotations"] = {USAGE_PROFILE: json.dumps(usage_profile(pod.name))}
         if pod.qos == "LS":
-            metadata["labels"][QOS_LABEL] = "LS"
+            metadata["labels"][QOS_LABEL] = "LS" if pod.cpu_milli % 1000 else "LSR"
             spec["priority"] = PROD_PRIORITY
     if pod.models:
         spec["affinity"] = _on_models(pod.models)

@@ -273,9 +273,11 @@ class LinuxHost:
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
         """See `Host.cpu_topology`."""
+        root = self._roots.system_root
+        of_root = [] if root is None else ["--sysroot", str(root)]
         try:
             done = subprocess.run(
-                self._roots.command(["lscpu", f"-e={COLUMNS}"]),
+                self._roots.command(["lscpu", *of_root, f"-e={COLUMNS}"]),
                 capture_output=True,
                 text=True,
                 timeout=LSCPU_TIMEOUT_SECONDS,

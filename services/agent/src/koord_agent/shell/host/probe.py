@@ -44,6 +44,15 @@ class HostRoots:
         """Path at which the resctrl file system is mounted, or would be mounted."""
         return (self.filesystems or self.sys / "fs") / "resctrl"
 
+    @property
+    def system_root(self) -> Path | None:
+        """Folder with the `sys` and `proc` of another machine, such as a recorded one; None for this machine."""
+        root = self.sys.parent
+        is_other = (
+            not self.in_container and root != Path("/") and (self.sys, self.proc) == (root / "sys", root / "proc")
+        )
+        return root if is_other else None
+
     def command(self, words: Sequence[str]) -> list[str]:
         """Return the command line that runs a command on the machine instead of in the agent's container.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
-from koordcore.values.topology import CpuPlace
+from koordcore.values.topology import CpuPlace, simulated_places
 
 from koord_agent.domain.devices.device import DeviceReport
 from koord_agent.domain.devices.xpu import Xpu, XpuStatus, XpuTopology, report_devices
@@ -275,11 +275,11 @@ class SimulatedHost:
         return {}
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return cores with two threads each, all on one socket (CPUs 2k and 2k+1 share core k)."""
-        return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=0) for cpu in range(self._cpu_count))
+        """Return cores with two threads each, on two sockets if there are enough of them."""
+        return simulated_places(self._cpu_count)
 
     def devices(self) -> DeviceReport:
-        """Return the GPUs of the machine: two under each PCIe switch, all on its one NUMA node."""
+        """Return the GPUs of the machine: two under each PCIe switch, the first half of the switches on NUMA node 0."""
         faults = dict(self.device_faults)
         if self._devices is None or faults != self._devices_with:
             node = self._node
@@ -289,13 +289,15 @@ class SimulatedHost:
 
     def _gpu(self, node: SimulatedNode, minor: int) -> Xpu:
         fault = self.device_faults.get(minor)
+        switch, zones = minor // 2, max(place.node for place in self.cpu_topology()) + 1
+        zone = switch * zones // -(-node.gpus // 2)
         return Xpu(
             vendor="nvidia",
             model=node.gpu_model,
             uuid=f"GPU-{node.name}-{minor}",
             minor=minor,
             resources={"gpu-core": 100, "gpu-memory": node.gpu_memory_bytes},
-            topology=XpuTopology(node_id=0, pcie_id=f"pci0000:{minor // 2:02x}", bus_id=f"0000:{minor:02x}:00.0"),
+            topology=XpuTopology(node_id=zone, pcie_id=f"pci0000:{switch:02x}", bus_id=f"0000:{minor:02x}:00.0"),
             status=XpuStatus(healthy=fault is None, err_code=fault or ""),
         )
 
