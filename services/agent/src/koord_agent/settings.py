@@ -81,6 +81,10 @@ class AgentSettings(ServiceSettings):
     )
     kubelet_sync_timeout: Seconds = Field(3.0, gt=0, description="Longest wait for an answer of the kubelet.")
     var_lib_kubelet_dir: Path = Field(Path("/var/lib/kubelet"), description="Folder of the kubelet.")
+    pod_resources_proxy_path: Path = Field(
+        Path("/var/run/koordlet/pod-resources"),
+        description="Folder of the socket of the pod-resources proxy, which the gate PodResourcesProxy enables.",
+    )
     only_evict_by_api: bool = Field(
         False, description="Only request evictions; do not stop containers on this machine."
     )

@@ -49,7 +49,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "configmap-name": _NO_API,
     "configmap-namespace": _NO_API,
     "report-interval": _DEPRECATED,
-    "pod-resources-proxy-path": "the pod-resources proxy does not exist yet",
     "runtime-hooks-reconcile-interval": "values are compared when pods or rules change, and every 10 s",
     "enable-pprof": _NO_PROFILES,
     "pprof-addr": _NO_PROFILES,

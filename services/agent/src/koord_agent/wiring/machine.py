@@ -3,14 +3,17 @@
 Part of the composition root (`compose`).
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
+from koord_agent.domain.gate_names import POD_RESOURCES_PROXY
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.inotify import CgroupEvent
+from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET
 from koord_agent.shell.kubelets.kubelet import Kubelet, KubeletAddress
 from koord_agent.shell.kubelets.kubelet_states import KubeletStates
 from koord_agent.shell.kubelets.pod_events import PodEvents
@@ -62,6 +65,28 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
     layout, version = agent.host.layout, agent.host.cgroup_version
     root = settings.cgroup_root / "cpu" if version == 1 else settings.cgroup_root
     shell.service.add(Component(name="pod-events", run=PodEvents(str(root), layout, told=told, logger=shell.log).run))
+
+
+def serve_pod_resources(shell: Shell[AgentSettings], agent: NodeAgent) -> None:
+    """Serve the pod-resources API with the devices of pods, if the gate PodResourcesProxy is on."""
+    settings = shell.settings
+    if not settings.feature_gates.enabled(POD_RESOURCES_PROXY):
+        return
+    # grpc takes 11 MiB, so it is loaded only where the server runs
+    from koord_agent.shell.kubelets.pod_resources_proxy import PodResourcesProxy
+
+    folder = settings.pod_resources_proxy_path
+    kubelet = settings.var_lib_kubelet_dir / POD_RESOURCES_SOCKET
+    proxy = PodResourcesProxy(folder / "kubelet.sock", kubelet, lambda: tuple(agent.pods.values()))
+
+    async def start() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        proxy.start()
+
+    async def stop() -> None:
+        await asyncio.to_thread(proxy.stop)
+
+    shell.service.add(Component(name="pod-resources-proxy", start=start, close=stop))
 
 
 def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:

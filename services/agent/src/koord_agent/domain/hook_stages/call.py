@@ -10,6 +10,7 @@ from functools import cached_property
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.qos import KubeQos
+from koordcore.values.allocation import NOTHING as NO_ALLOCATION
 
 from koord_agent.domain.hook_stages.stages import Mode, Stage
 from koord_agent.domain.hook_stages.values import NOTHING, HookValues
@@ -164,7 +165,7 @@ class HookCall:
         A pod may start before its allocation is in the annotations that the runtime gets.
         """
         known = rules.pods.get(self.pod.uid)
-        if known is None or keys.RESOURCE_STATUS in self.pod.annotations:
+        if known is None or known.allocation is NO_ALLOCATION:
             return self.pod.annotations
         return {**allocation_annotations(known.allocation, self.pod.annotations), **self.pod.annotations}
 

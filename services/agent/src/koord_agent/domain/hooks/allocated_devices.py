@@ -181,6 +181,21 @@ def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[Ch
     return tuple(_node(path, files) for path in paths)
 
 
+def allocated_ids(annotations: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return type of a device -> ids, from the annotation device-allocated of a pod.
+
+    The ids are the PCI addresses of virtual functions for an entry that has them, else the id of the device.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
+    return {
+        kind: [id_ for one in found for id_ in ([each.bus_id for each in one.extension.vfs or ()] or [one.id]) if id_]
+        for kind, found in _decoded(annotations).items()
+        if found
+    }
+
+
 def _node(path: str, files: DeviceFiles) -> CharDevice:
     numbers = files.character_device(path)
     if numbers is None:
@@ -189,9 +204,13 @@ def _node(path: str, files: DeviceFiles) -> CharDevice:
 
 
 def _devices(annotations: Mapping[str, str], kind: str) -> list[_Device]:
-    """Return the entries of one kind in the order of the annotation, which `Allocation` does not keep."""
+    return _decoded(annotations).get(kind) or []
+
+
+def _decoded(annotations: Mapping[str, str]) -> dict[str, list[_Device] | None]:
+    """Return type -> entries in the order of the annotation, which `Allocation` does not keep."""
     text = annotations.get(keys.DEVICE_ALLOCATED)
-    return decode(text, dict[str, list[_Device] | None]).get(kind) or [] if text else []
+    return decode(text, dict[str, list[_Device] | None]) if text else {}
 
 
 def _amount(resources: Mapping[str, _Written], name: str) -> int:

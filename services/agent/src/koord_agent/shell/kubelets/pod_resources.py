@@ -16,7 +16,8 @@ from koord_agent.shell.grpc.unix_grpc import SocketAway, call
 from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET
 from koord_agent.shell.kubelets.kubelet import KubeletAway
 
-LIST: Final = "/v1.PodResourcesLister/List"
+SERVICE: Final = "v1.PodResourcesLister"
+LIST: Final = f"/{SERVICE}/List"
 _MESSAGES: Final[dict[str, Fields]] = {
     "ListPodResourcesRequest": {},
     "ListPodResourcesResponse": {"pod_resources": (1, "repeated PodResources")},
@@ -25,7 +26,12 @@ _MESSAGES: Final[dict[str, Fields]] = {
         "namespace": (2, "string"),
         "containers": (3, "repeated ContainerResources"),
     },
-    "ContainerResources": {"name": (1, "string"), "cpu_ids": (3, "repeated int64")},
+    "ContainerDevices": {"resource_name": (1, "string"), "device_ids": (2, "repeated string")},
+    "ContainerResources": {
+        "name": (1, "string"),
+        "devices": (2, "repeated ContainerDevices"),
+        "cpu_ids": (3, "repeated int64"),
+    },
 }
 
 
