@@ -8,9 +8,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from koord_criproxy.compose import compose
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import RUNTIME, World, answer_as_runtime, proxied
+from support.running_service import running_service
 from support.until import until
 
 
@@ -197,6 +199,23 @@ async def test_hundred_calls_at_once_do_not_wait_for_each_other(world: World) ->
         request = cri_messages()["RunPodSandboxRequest"]()
         await asyncio.gather(*(world.call("RunPodSandbox", request) for _ in range(100)))
         assert len(world.hooks.called("PreRunPodSandboxHook")) == 100
+
+
+async def test_metrics_tell_how_long_hooks_took_and_which_failed(world: World) -> None:
+    world.register("Ignore", "PreRunPodSandbox", "PreCreateContainer")
+    world.responses["PreCreateContainerHook"] = "refused"
+    async with running_service(world.settings, compose) as shell:
+        await world.run_sandbox()
+        await world.create()
+
+        def sample(name: str, **labels: str) -> float | None:
+            return shell.metrics.registry.get_sample_value(f"koord_runtimeproxy_{name}", labels)
+
+        count = "hook_duration_seconds_count"
+        assert sample(count, hook="PreRunPodSandbox", result="succeeded") == 1
+        assert sample(count, hook="PreCreateContainer", result="failed") == 1
+        assert sample("hook_errors_total", hook="PreCreateContainer", policy="Ignore") == 1
+        assert sample("store_records", kind="container") == 1
 
 
 async def test_socket_belongs_to_its_owner_and_is_removed_at_the_end(world: World) -> None:

@@ -192,7 +192,7 @@ class _Session:
         return result if shown is None else {**result, "forwarded_request": shown}
 
 
-def _ignore(_rpc: str, _policy: str, _error: str) -> None:
+def _ignore(_rpc: str, _policy: str, _error: str, _seconds: float) -> None:
     """Hook calls are not counted."""
 
 

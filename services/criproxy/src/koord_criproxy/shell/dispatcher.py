@@ -3,6 +3,7 @@
 Source: runtime spec, 5.3, 5.5.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -37,8 +38,8 @@ class Hooks(Protocol):
         ...
 
 
-HookObserver = Callable[[str, str, str], None]
-"""Takes the name of a hook call, the server's policy, and the error; "" for success."""
+HookObserver = Callable[[str, str, str, float], None]
+"""Takes the name of a hook call, the server's policy, the error ("" for success), and the seconds that it took."""
 
 
 class Dispatcher:
@@ -98,10 +99,11 @@ class Dispatcher:
 
     async def _ask(self, server: HookServer, rpc: str, request: Message) -> Message:
         policy = FAIL if server.is_required else IGNORE
+        began = time.monotonic()
         try:
             response = await self._hooks.ask(server.endpoint, rpc, request)
         except HookFailed as error:
-            self._observe(rpc, policy, str(error))
+            self._observe(rpc, policy, str(error), time.monotonic() - began)
             raise
-        self._observe(rpc, policy, "")
+        self._observe(rpc, policy, "", time.monotonic() - began)
         return response

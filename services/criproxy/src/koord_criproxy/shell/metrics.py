@@ -31,6 +31,13 @@ class ProxyMetrics:
             registry=registry,
             buckets=_BUCKETS,
         )
+        self._hooks = Histogram(
+            "koord_runtimeproxy_hook_duration_seconds",
+            "Time until a hook server answered",
+            ["hook", "result"],
+            registry=registry,
+            buckets=_BUCKETS,
+        )
         self._errors = Counter("koord_runtimeproxy_hook_errors", "Failed hooks", ["hook", "policy"], registry=registry)
         records = Gauge("koord_runtimeproxy_store_records", "Remembered objects", ["kind"], registry=registry)
         records.labels("sandbox").set_function(lambda: len(store.pods))
@@ -50,13 +57,16 @@ class ProxyMetrics:
         if added_seconds:
             self._seconds.labels(name).observe(added_seconds)
 
-    def hook_asked(self, rpc: str, policy: str, error: str) -> None:
-        """Count a call of a hook server if it failed.
+    def hook_asked(self, rpc: str, policy: str, error: str, seconds: float) -> None:
+        """Count a call of a hook server.
 
         Args:
             rpc: Name of the call.
             policy: Failure policy of the server.
             error: Reason of the failure; "" if the call succeeded.
+            seconds: Time until the answer.
         """
+        hook = rpc.removesuffix("Hook")
+        self._hooks.labels(hook, "failed" if error else "succeeded").observe(seconds)
         if error:
-            self._errors.labels(rpc.removesuffix("Hook"), policy).inc()
+            self._errors.labels(hook, policy).inc()

@@ -95,7 +95,7 @@ class ProxyServer:
         """Pass on a call of any kind, and return the status of the answer."""
         call = self._open(method, requests, context)
         try:
-            await context.send_initial_metadata(_passed_on(await call.initial_metadata()))
+            await _begin(call, context)
             async for message in call:
                 await context.write(message)
         except grpc.aio.AioRpcError:
@@ -139,7 +139,7 @@ class ProxyServer:
             if call is not None:
                 call.cancel()
             raise
-        await context.send_initial_metadata(_passed_on(await call.initial_metadata()))
+        await _begin(call, context)
         if answer.is_ok:
             await context.write(answer.body)
         return inside, await _end(call, context)
@@ -165,6 +165,13 @@ class _AnyMethod(grpc.GenericRpcHandler):
 
         make: Any = grpc.stream_stream_rpc_method_handler
         return make(handle)
+
+
+async def _begin(call: Any, context: Any) -> None:
+    """Give the initial metadata of the runtime to the client. Without any, it goes with the first message."""
+    metadata = _passed_on(await call.initial_metadata())
+    if metadata:
+        await context.send_initial_metadata(metadata)
 
 
 async def _end(call: Any, context: Any) -> str:
