@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 from collections.abc import Generator, Mapping, Sequence
@@ -101,7 +102,8 @@ def _varint(number: int) -> bytes:
 class Containers:
     """The CRI of one containerd; pods are removed with it."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, program: "Program") -> None:
+        self.program = program
         self._channel = channel
         self._sandboxes: list[str] = []
 
@@ -157,35 +159,53 @@ def containerd(folder: Path, *, programs: Path | None = None) -> Generator[Conta
 
     config, socket = folder / "config.toml", folder / "containerd.sock"
     config.write_text((CONFIG if programs is None else CONFIG + NRI).format(folder=folder, image=IMAGE))
-    environment = {**os.environ, "PATH": os.environ["PATH"] if programs is None else f"{programs}:{os.environ['PATH']}"}
-    program = "containerd" if programs is None else str(programs / "containerd")
-    with (folder / "containerd.log").open("wb") as log:
-        process = subprocess.Popen([program, "-c", str(config)], stdout=log, stderr=log, env=environment)
+    program = Program("containerd" if programs is None else str(programs / "containerd"), folder, programs)
+    program.start()
     try:
         ctr = ["ctr", "-a", str(socket), "-n", "k8s.io"]
-        _until_ready(ctr, process)
         (folder / "image.tar").write_bytes(image_archive())
         imported = [*ctr, "images", "import", "--snapshotter", "native", str(folder / "image.tar")]
         subprocess.run(imported, check=True, capture_output=True, timeout=60)
         with grpc.insecure_channel(f"unix://{socket}") as channel:
-            containers = Containers(channel)
+            containers = Containers(channel, program)
             try:
                 yield containers
             finally:
                 containers.remove_pods()
     finally:
-        process.terminate()
-        process.wait(timeout=20)
+        program.end(signal.SIGTERM)
 
 
-def _until_ready(ctr: list[str], process: "subprocess.Popen[bytes]") -> None:
-    def answers() -> bool:
-        return subprocess.run([*ctr, "version"], capture_output=True, timeout=60, check=False).returncode == 0
+class Program:
+    """The process of a containerd, which may be killed and started again; its containers live on."""
 
-    def require_running() -> None:
-        assert process.poll() is None, "containerd ended"
+    def __init__(self, program: str, folder: Path, programs: Path | None) -> None:
+        self._command = [program, "-c", str(folder / "config.toml")]
+        self._folder = folder
+        path = os.environ["PATH"]
+        self._environment = {**os.environ, "PATH": path if programs is None else f"{programs}:{path}"}
+        self._process: subprocess.Popen[bytes] | None = None
 
-    until_blocking(answers, "an answer of containerd", every=0.1, check=require_running)
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with (self._folder / "containerd.log").open("ab") as log:
+            process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
+        self._process = process
+        version = ["ctr", "-a", str(self._folder / "containerd.sock"), "version"]
+
+        def answers() -> bool:
+            return subprocess.run(version, capture_output=True, timeout=60, check=False).returncode == 0
+
+        def require_running() -> None:
+            assert process.poll() is None, "containerd ended"
+
+        until_blocking(answers, "an answer of containerd", every=0.1, check=require_running)
+
+    def end(self, how: signal.Signals) -> None:
+        """Send it a signal, and wait until it has ended."""
+        assert self._process is not None
+        self._process.send_signal(how)
+        self._process.wait(timeout=20)
 
 
 def image_archive() -> bytes:

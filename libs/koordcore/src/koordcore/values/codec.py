@@ -35,7 +35,10 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     Raises:
         DecodeError: The text is not JSON of this type. The error contains path and rule.
     """
-    return msgspec.json.decode(data, type=kind)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec's own errors for broken UTF-8 and deep nesting
+        raise DecodeError(str(error)) from error
 
 
 def convert(value: object, kind: type[T]) -> T:

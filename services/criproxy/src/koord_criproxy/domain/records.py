@@ -5,8 +5,12 @@ Source: runtime spec, 5.3, 5.5.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number of CRI. JSON of a runtime or a client may contain larger ones, which are refused."""
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,16 +29,16 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         memory_swap_limit_in_bytes: Limit of memory and swap together.
     """
 
-    cpu_period: int = 0
-    cpu_quota: int = 0
-    cpu_shares: int = 0
-    memory_limit_in_bytes: int = 0
-    oom_score_adj: int = 0
+    cpu_period: Int64 = 0
+    cpu_quota: Int64 = 0
+    cpu_shares: Int64 = 0
+    memory_limit_in_bytes: Int64 = 0
+    oom_score_adj: Int64 = 0
     cpuset_cpus: str = ""
     cpuset_mems: str = ""
     hugepage_limits: tuple[tuple[str, int], ...] = ()
     unified: dict[str, str] = {}
-    memory_swap_limit_in_bytes: int = 0
+    memory_swap_limit_in_bytes: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,9 +46,12 @@ class HookClient:
         remaining = REMAINING_SECONDS.get()
         seconds = HOOK_SECONDS if remaining is None else max(0.0, min(HOOK_SECONDS, remaining / 2))
         try:
-            return await call(request.SerializeToString(), timeout=seconds)
+            answer: Message | None = await call(request.SerializeToString(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise HookFailed(f"{endpoint} {rpc}: {error.code().name}: {error.details()}") from error
+        if answer is None:  # what grpc gives for bytes that are not the message
+            raise HookFailed(f"{endpoint} {rpc}: the answer is malformed")
+        return answer
 
     async def close(self) -> None:
         """Close all channels."""

@@ -6,6 +6,7 @@ Source: runtime spec, 5.3.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from google.protobuf.message import DecodeError
 from koordcore.runtime_api.cri import cri_messages
 
 from koord_criproxy.domain.merging import readable_envs, with_hook_envs, with_hook_response, with_update
@@ -66,34 +67,34 @@ class Interceptor:
         Raises:
             HookRejected: A required hook failed. The runtime was not called.
         """
+        request = _read(f"{name}Request", body)
+        if request is None:  # the runtime refuses it
+            return await runtime(body)
         match name:
             case "RunPodSandbox":
-                return await self._run_pod_sandbox(body, runtime)
+                return await self._run_pod_sandbox(request, body, runtime)
             case "CreateContainer":
-                return await self._create_container(body, runtime)
+                return await self._create_container(request, body, runtime)
             case "UpdateContainerResources":
-                return await self._update_container(body, runtime)
+                return await self._update_container(request, body, runtime)
             case "StartContainer":
-                return await self._start_container(body, runtime)
+                return await self._start_container(request.container_id, body, runtime)
             case "StopContainer":
-                return await self._stop_container(body, runtime)
+                return await self._stop_container(request.container_id, body, runtime)
             case "StopPodSandbox":
-                return await self._stop_pod_sandbox(body, runtime)
+                return await self._stop_pod_sandbox(request.pod_sandbox_id, body, runtime)
             case "RemoveContainer":
-                id_ = _read("RemoveContainerRequest", body).container_id
                 try:
                     return await runtime(body)
                 finally:
-                    self._store.containers.pop(id_, None)
+                    self._store.containers.pop(request.container_id, None)
             case _:
-                id_ = _read("RemovePodSandboxRequest", body).pod_sandbox_id
                 try:
                     return await runtime(body)
                 finally:
-                    self._store.drop_sandbox(id_)
+                    self._store.drop_sandbox(request.pod_sandbox_id)
 
-    async def _run_pod_sandbox(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        request = _read("RunPodSandboxRequest", body)
+    async def _run_pod_sandbox(self, request: Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         config = request.config
         pod = pod_of_config(config, request.runtime_handler)
         response = await self._pre("RunPodSandbox", pod, lambda rpc: pod_request(rpc, pod))
@@ -110,12 +111,12 @@ class Interceptor:
                 config.linux.cgroup_parent = pod.cgroup_parent
             body = request.SerializeToString()
         answer = await runtime(body)
-        if answer.is_ok:
-            self._store.pods[_read("RunPodSandboxResponse", answer.body).pod_sandbox_id] = pod
+        created = _read("RunPodSandboxResponse", answer.body) if answer.is_ok else None
+        if created is not None:
+            self._store.pods[created.pod_sandbox_id] = pod
         return answer
 
-    async def _create_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        request = _read("CreateContainerRequest", body)
+    async def _create_container(self, request: Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         pod = self._store.pods.get(request.pod_sandbox_id)
         if pod is None:
             return await runtime(body)
@@ -148,8 +149,9 @@ class Interceptor:
                     config.envs.add(key=key, value=value)
             body = request.SerializeToString()
         answer = await runtime(body)
-        if answer.is_ok:
-            id_ = _read("CreateContainerResponse", answer.body).container_id
+        created = _read("CreateContainerResponse", answer.body) if answer.is_ok else None
+        if created is not None:
+            id_ = created.container_id
             self._store.containers[id_] = replace(container, id=id_)
         return answer
 
@@ -166,8 +168,7 @@ class Interceptor:
             envs=dict(response.container_envs) or container.envs,
         )
 
-    async def _update_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        request = _read("UpdateContainerResourcesRequest", body)
+    async def _update_container(self, request: Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         known = self._store.containers.get(request.container_id)
         if known is None:
             return await runtime(body)
@@ -190,8 +191,7 @@ class Interceptor:
             self._store.containers[request.container_id] = container
         return answer
 
-    async def _start_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        id_ = _read("StartContainerRequest", body).container_id
+    async def _start_container(self, id_: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         known = self._store.containers.get(id_)
         if known is None:
             return await runtime(body)
@@ -202,8 +202,7 @@ class Interceptor:
         self._remember(id_, await self._post("StartContainer", known.pod, lambda rpc: container_request(rpc, current)))
         return answer
 
-    async def _stop_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        id_ = _read("StopContainerRequest", body).container_id
+    async def _stop_container(self, id_: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         known = self._store.containers.get(id_)
         answer = await runtime(body)
         if known is not None:
@@ -212,8 +211,7 @@ class Interceptor:
             await self._post("StopContainer", known.pod, lambda rpc: container_request(rpc, known))
         return answer
 
-    async def _stop_pod_sandbox(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        id_ = _read("StopPodSandboxRequest", body).pod_sandbox_id
+    async def _stop_pod_sandbox(self, id_: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         known = self._store.pods.get(id_)
         answer = await runtime(body)
         if known is not None:
@@ -229,5 +227,9 @@ class Interceptor:
             self._store.containers[id_] = self._after_create_hook(known, response)
 
 
-def _read(kind: str, body: bytes) -> Message:
-    return cri_messages()[kind].FromString(body)
+def _read(kind: str, body: bytes) -> Message | None:
+    """Return the message in a body; None if it is malformed."""
+    try:
+        return cri_messages()[kind].FromString(body)
+    except DecodeError:
+        return None
