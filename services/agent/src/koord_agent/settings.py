@@ -167,6 +167,8 @@ class AgentSettings(ServiceSettings):
     hami_core_library_directory_path: Path = Field(
         Path("/usr/local/vgpu/libvgpu.so"), description="HAMi-core library on the machine, for shared GPUs."
     )
+    enable_pod_taskids: bool = Field(False, description="Move threads of pods to the resctrl groups of their pods.")
+    terway_qos_dir: Path = Field(Path("/var/lib/terway/qos"), description="Folder of the files of Terway.")
     disable_unset_cpu_quota: bool = Field(False, description="Leave the CPU quota of pods that own CPUs as it is.")
     qos_extension_plugins: TextList = Field(
         (), description="Switches of strategies of installed packages: A=true,B=false."

@@ -19,7 +19,8 @@ from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.state.cpu_pools import SharedPool
 from koord_agent.shell.hooking.answering import HookAnswers
 from koord_agent.shell.hooking.hook_server import HookServer
-from koord_agent.shell.hooking.pod_files import LinuxPodFiles, PodGroups
+from koord_agent.shell.hooking.pod_files import LinuxPodFiles
+from koord_agent.shell.hooking.pod_groups import PodGroups
 from koord_agent.shell.hooking.registering import write_registration
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots

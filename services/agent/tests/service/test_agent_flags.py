@@ -60,7 +60,8 @@ def test_a_command_line_of_the_reference_is_read() -> None:
     assert settings.memory_evict_interval_seconds == -1
     assert settings.only_evict_by_api
     assert settings.feature_gates.enabled("PSICollector")
-    assert len(settings.notes) == 5
+    assert settings.enable_pod_taskids
+    assert len(settings.notes) == 4
     assert "--kube-api-qps has no effect: the agent speaks to the log, not to the API server" in settings.notes
 
 

@@ -23,6 +23,7 @@ CONTAINER_PATHS: Final[Mapping[str, str]] = {
     "run_root": "/host-run",
     "runtime_hooks_addr": "/host-var-run-koordlet/koordlet.sock",
     "runtime_hooks_config_path": "/host-etc-hookserver/",
+    "terway_qos_dir": "/host-var-lib/terway/qos",
 }
 """Setting -> path at which the DaemonSet mounts it."""
 
@@ -42,7 +43,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "metric-gc-interval-seconds": "samples past their retention are dropped in every cycle",
     "metric-expire-seconds": "see --tsdb-retention-duration",
     "enable-pagecache-collector": "memory with page cache is always measured: it comes with the same read",
-    "enable-pod-taskids": "threads are looked up when resctrl groups are filled",
     "kubelet-preferred-address-type": "give --kubelet-address",
     "kube-api-qps": _NO_API,
     "kube-api-burst": _NO_API,
@@ -60,7 +60,6 @@ _BOOLEANS: Final = frozenset(
     {
         "tsdb-enable-prometheus-metric",
         "enable-pagecache-collector",
-        "enable-pod-taskids",
         "enable-pprof",
         "logtostderr",
         "alsologtostderr",

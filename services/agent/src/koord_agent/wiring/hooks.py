@@ -20,7 +20,8 @@ from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.hooking.answering import HookAnswers
 from koord_agent.shell.hooking.device_files import LinuxDeviceFiles
-from koord_agent.shell.hooking.pod_files import LinuxPodFiles, resctrl_machine
+from koord_agent.shell.hooking.pod_files import LinuxPodFiles
+from koord_agent.shell.hooking.pod_groups import resctrl_machine
 from koord_agent.shell.hooking.registering import write_registration
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.metrics.hook_metrics import HookMetrics

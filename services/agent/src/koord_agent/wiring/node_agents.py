@@ -179,6 +179,8 @@ def linux_agent(
             storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
             observe_write=ResourceUpdates(shell.metrics.registry).observe,
             unsets_quota=not settings.disable_unset_cpu_quota,
+            terway=settings.terway_qos_dir,
+            moves_threads=settings.enable_pod_taskids,
             is_on=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
         ),
     )

@@ -4,7 +4,6 @@ The hooks have an executor of their own, so they do not wait for a cycle. Both e
 functions. Source: runtime spec, 2.4, 3.5, 3.8.
 """
 
-import errno
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,23 +12,19 @@ from typing import Final
 
 from koordcore.service.telemetry.logging import logger
 
-from koord_agent.domain.hook_stages.call import HookCall, ResctrlMachine
+from koord_agent.domain.hook_stages.call import HookCall
 from koord_agent.domain.hook_stages.pipeline import StageResult
 from koord_agent.domain.hook_stages.stages import Stage
 from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.group_identity import BVT
-from koord_agent.domain.hooks.pod_resctrl import GROUP_PREFIX
 from koord_agent.domain.kernel.cgroup_files import QUOTA
-from koord_agent.domain.kernel.counters import MalformedCounter
-from koord_agent.domain.kernel.resctrl_files import parse_schemata, resctrl_support
 from koord_agent.domain.plans.executor import WriteCache
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.shell.hooking.pod_groups import PodGroups
 from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.node_settings import put
 from koord_agent.shell.store.audit_log import AuditSink
 
 AUDIT_REASON: Final = "RuntimeHook"
@@ -118,58 +113,3 @@ class LinuxPodFiles:
             strategy=_PLUGIN,
         )
         self._audit(event, 1)
-
-
-class PodGroups:
-    """Resctrl groups of single pods."""
-
-    def __init__(self, root: Path) -> None:
-        """Keep groups below the mount point of resctrl."""
-        self._root = root
-
-    def create(self, name: str, schemata: str) -> None:
-        """Create the group of a pod, if it does not exist, and write its schemata.
-
-        If the machine has no free group, the pod stays in the default group.
-
-        Args:
-            name: Name of the group.
-            schemata: Lines to write; "" sets no limit.
-        """
-        folder = self._root / name
-        try:
-            folder.mkdir(exist_ok=True)
-            for line in schemata.splitlines():
-                put(folder / "schemata", f"{line}\n")
-        except OSError as error:
-            reason = "the machine has no free group" if error.errno == errno.ENOSPC else error.strerror
-            _log.warning("resctrl_group_not_set", group=name, reason=reason)
-
-    def remove(self, name: str) -> None:
-        """Remove the group of a pod. No-op if it does not exist."""
-        try:
-            (self._root / name).rmdir()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            _log.warning("resctrl_group_not_removed", group=name, reason=error.strerror)
-
-    def names(self) -> frozenset[str]:
-        """Return the names of all groups of single pods; empty without resctrl."""
-        try:
-            return frozenset(entry.name for entry in self._root.iterdir() if entry.name.startswith(GROUP_PREFIX))
-        except OSError:
-            return frozenset()
-
-
-def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
-    """Return the caches of a machine whose resctrl is mounted; None if it is not, or if the CPU cannot limit them."""
-    support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
-    mask = read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask"))
-    if not support.control or mask is None:
-        return None
-    try:
-        root = parse_schemata(read_kernel_file(str(roots.resctrl / "schemata")) or "")
-    except MalformedCounter:
-        return None
-    return ResctrlMachine(cbm_mask=mask, cache_ids=tuple(sorted(root.l3)), vendor=support.vendor)

@@ -1,6 +1,7 @@
-"""Read text files of the kernel. Missing files and any bytes are handled without exceptions."""
+"""Read and write text files of the kernel. Missing files and any bytes are read without exceptions."""
 
 import os
+from pathlib import Path
 
 _CHUNK = 65536
 _FIRST = 4096
@@ -27,3 +28,16 @@ def read_kernel_file(path: str) -> str | None:
     finally:
         os.close(descriptor)
     return data.decode("ascii", "replace")
+
+
+def put(path: Path, text: str) -> None:
+    """Write a text to an existing file in one write. A missing kernel file is not created.
+
+    Raises:
+        OSError: The file does not exist, or the kernel refuses the text.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)

@@ -13,8 +13,9 @@ from koord_agent.domain.qos.strategy import RESOURCE_QOS
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.storage import Storage, output_of
 from koord_agent.shell.host.host import Host
+from koord_agent.shell.host.kernel_files import put
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.node_settings import NodeSettings, put
+from koord_agent.shell.node.node_settings import NodeSettings
 from koord_agent.shell.node.root_block_io import RootBlockIo
 from koord_agent.shell.store.audit_log import AuditSink
 

@@ -7,7 +7,6 @@ Source: agent spec, 15, 17.
 """
 
 import errno
-import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,7 +26,7 @@ from koord_agent.domain.qos.strategies.system_config import PATHS, SCHED_FEATURE
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
-from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.kernel_files import put, read_kernel_file
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.store.audit_log import AuditSink
 
@@ -207,19 +206,6 @@ class NodeSettings:
         )
         self._audit(event, 1)
         return []
-
-
-def put(path: Path, text: str) -> None:
-    """Write a text to an existing file in one write. A missing kernel file is not created.
-
-    Raises:
-        OSError: The file does not exist, or the kernel refuses the text.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
 
 
 def mount_resctrl(target: Path) -> bool:

@@ -5,6 +5,7 @@ The composition root (`koord_agent.wiring.node_agents`) builds these parts. `nod
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from koordcore.service.configuration.gates import FeatureGates
@@ -83,6 +84,8 @@ class Protection:
         storage_refresh_ms: Milliseconds after which the disks are looked up again.
         observe_write: Receives every write with its duration.
         unsets_quota: Whether pods that own CPUs lose their CPU quota.
+        terway: Folder of the files of Terway, a network plugin.
+        moves_threads: Whether threads of pods are moved to the resctrl groups of their pods.
         is_on: Whether to measure and write. If False, the agent only reports which pods run.
     """
 
@@ -93,6 +96,8 @@ class Protection:
     storage_refresh_ms: int = REFRESH_MS
     observe_write: ObserveWrite = _no_observer
     unsets_quota: bool = True
+    terway: Path = Path("/var/lib/terway/qos")
+    moves_threads: bool = False
     is_on: bool = True
 
 

@@ -48,6 +48,7 @@ from koord_agent.domain.reporting.suppression_summary import in_force
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.suppress_policy import SuppressPolicy
 from koord_agent.shell.collect.storage import Storage
+from koord_agent.shell.hooking.machine_hooks import MachineHooks
 from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.node.machine_settings import MachineSettings
@@ -95,6 +96,7 @@ class QosCycle:
         options, gates = protection.intervals, protection.gates
         self._extensions = extensions
         self._machine = _machine_settings(host, protection, cycle_ms)
+        self._hooks = _machine_hooks(host, protection, cycle_ms)
         self._readings = HostReadings(host, self._machine)
         self._detection = Detection()
         self._suppression = CpuSuppressStrategy(gates.enabled)
@@ -195,6 +197,8 @@ class QosCycle:
         # 5. set what is outside of cgroups, on a real machine
         if self._machine is not None:
             problems.extend(self._machine.apply(look))
+        if self._hooks is not None:
+            problems.extend(self._hooks.apply(look))
 
         # 6. evict
         evicted = self._evictor.evict(look, proposed.evictions, end)
@@ -255,6 +259,19 @@ def _machine_settings(host: Host, protection: Protection, cycle_ms: int) -> Mach
         audit=protection.audit,
         interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
         storage_refresh_ms=protection.storage_refresh_ms,
+    )
+
+
+def _machine_hooks(host: Host, protection: Protection, cycle_ms: int) -> MachineHooks | None:
+    if host.roots is None:
+        return None
+    return MachineHooks(
+        host,
+        host.roots,
+        is_enabled=protection.gates.enabled,
+        interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
+        terway=protection.terway,
+        moves_threads=protection.moves_threads,
     )
 
 

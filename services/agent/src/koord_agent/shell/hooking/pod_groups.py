@@ -1,0 +1,151 @@
+"""Resctrl groups of single pods, which limit their cache ways and memory bandwidth.
+
+A group is created before the sandbox of its pod starts. A cycle of the agent creates the groups that are missing,
+writes schemata that changed, and removes the groups of pods that are gone. Source: runtime spec, 3.8.
+"""
+
+import errno
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.service.telemetry.logging import logger
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.hook_stages.call import ResctrlMachine
+from koord_agent.domain.hooks.pod_resctrl import GROUP_PREFIX, group_name, pod_schemata
+from koord_agent.domain.hooks.resctrl import missing_tasks
+from koord_agent.domain.kernel.counters import MalformedCounter
+from koord_agent.domain.kernel.resctrl_files import parse_schemata, resctrl_support
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.host.kernel_files import put, read_kernel_file
+from koord_agent.shell.host.probe import HostRoots
+
+REMOVE_AFTER_MS: Final = 10_000
+"""Age above which the group of a pod that is gone is removed: the pod may not be in the list yet."""
+_GONE: Final = (errno.ENOENT, errno.ESRCH)
+_log: Final = logger("agent.hooks")
+
+
+class PodGroups:
+    """Resctrl groups of single pods."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep groups below the mount point of resctrl."""
+        self._root = root
+
+    def create(self, name: str, schemata: str) -> None:
+        """Create the group of a pod, if it does not exist, and write its schemata.
+
+        If the machine has no free group, the pod stays in the default group.
+
+        Args:
+            name: Name of the group.
+            schemata: Lines to write; "" sets no limit.
+        """
+        folder = self._root / name
+        try:
+            folder.mkdir(exist_ok=True)
+            for line in schemata.splitlines():
+                put(folder / "schemata", f"{line}\n")
+        except OSError as error:
+            reason = "the machine has no free group" if error.errno == errno.ENOSPC else error.strerror
+            _log.warning("resctrl_group_not_set", group=name, reason=reason)
+
+    def remove(self, name: str) -> None:
+        """Remove the group of a pod. No-op if it does not exist."""
+        try:
+            (self._root / name).rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.warning("resctrl_group_not_removed", group=name, reason=error.strerror)
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all groups of single pods; empty without resctrl."""
+        try:
+            return frozenset(entry.name for entry in self._root.iterdir() if entry.name.startswith(GROUP_PREFIX))
+        except OSError:
+            return frozenset()
+
+
+def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
+    """Return the caches of a machine whose resctrl is mounted; None if it is not, or if the CPU cannot limit them."""
+    support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
+    mask = read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask"))
+    if not support.control or mask is None:
+        return None
+    try:
+        root = parse_schemata(read_kernel_file(str(roots.resctrl / "schemata")) or "")
+    except MalformedCounter:
+        return None
+    return ResctrlMachine(cbm_mask=mask, cache_ids=tuple(sorted(root.l3)), vendor=support.vendor)
+
+
+class PodGroupReconciler:
+    """Sets what the hooks missed in the groups of pods. Only the cycle of its node uses it.
+
+    Args:
+        roots: Where the file systems of the machine are.
+        machine: Caches of the machine.
+        threads: Returns the threads of a pod. None: the kernel moves the threads that a runtime starts, and no other.
+    """
+
+    def __init__(
+        self, roots: HostRoots, machine: ResctrlMachine, threads: Callable[[NodeLook, AgentPod], Iterable[int]] | None
+    ) -> None:
+        self._root = roots.resctrl
+        self._groups = PodGroups(roots.resctrl)
+        self._machine = machine
+        self._threads = threads
+        self._written: dict[str, str] = {}
+        self._gone_since: dict[str, int] = {}
+
+    def apply(self, look: NodeLook) -> list[str]:
+        """Create, change and remove groups. Return errors, one sentence each.
+
+        Args:
+            look: Snapshot of the node.
+        """
+        problems: list[str] = []
+        present, wanted = self._groups.names(), dict[str, AgentPod]()
+        for pod in look.pods:
+            text = pod.annotations.get(keys.RESCTRL)
+            if not text or not pod.is_active:
+                continue
+            wanted[group_name(pod.uid)] = pod
+            try:
+                self._set(pod, text, is_present=group_name(pod.uid) in present)
+            except InvalidInput as error:
+                problems.append(f"pod {pod.namespace}/{pod.name}: its resctrl group is not set: {error}")
+            if self._threads is not None:
+                problems.extend(self._move(group_name(pod.uid), self._threads(look, pod)))
+        self._gone_since = {name: self._gone_since.get(name, look.now_ms) for name in present - wanted.keys()}
+        for name, since_ms in self._gone_since.items():
+            if look.now_ms - since_ms >= REMOVE_AFTER_MS:
+                self._groups.remove(name)
+                self._written.pop(name, None)
+        return problems
+
+    def _set(self, pod: AgentPod, annotation: str, *, is_present: bool) -> None:
+        name = group_name(pod.uid)
+        if is_present and self._written.get(name) == annotation:
+            return
+        machine = self._machine
+        schemata = pod_schemata(
+            annotation, cbm_mask=machine.cbm_mask, cache_ids=machine.cache_ids, vendor=machine.vendor
+        )
+        self._groups.create(name, schemata)
+        self._written[name] = annotation
+
+    def _move(self, name: str, threads: Iterable[int]) -> Iterable[str]:
+        tasks = self._root / name / "tasks"
+        text = read_kernel_file(str(tasks))
+        for thread in missing_tasks(threads, text) if text is not None else ():
+            try:
+                put(tasks, str(thread))
+            except OSError as error:
+                if error.errno not in _GONE:
+                    yield f"resctrl group {name}: thread {thread} is not moved: {error.strerror}"

@@ -1,0 +1,120 @@
+"""What a cycle sets outside of cgroup files: OOM scores, resctrl groups of pods, files of Terway."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from koord_agent.domain.hook_stages.call import ResctrlMachine
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.hooking.oom_scores import OomScores
+from koord_agent.shell.hooking.pod_groups import REMOVE_AFTER_MS, PodGroupReconciler
+from koord_agent.shell.hooking.terway_files import TerwayFiles
+from koord_agent.shell.host.probe import HostRoots
+from koordcore.protocol import keys
+
+DIRECTORY = "kubepods/burstable/podu1/c1"
+
+
+def pod(annotations: dict[str, str]) -> AgentPod:
+    return agent_pod_from_json(
+        {
+            "metadata": {
+                "uid": "u1",
+                "namespace": "d",
+                "name": "p",
+                "labels": {keys.QOS_CLASS: "LS"},
+                "annotations": annotations,
+            },
+            "spec": {"containers": [{"name": "main"}, {"name": "waits"}]},
+            "status": {
+                "phase": "Running",
+                "qosClass": "Burstable",
+                "containerStatuses": [{"name": "main", "containerID": "containerd://c1"}],
+            },
+        }
+    )
+
+
+def look(*pods: AgentPod, now_ms: int = 0, slo: dict[str, Any] | None = None) -> NodeLook:
+    return NodeLook(
+        now_ms=now_ms,
+        node="n",
+        layout=CgroupLayout(Driver.CGROUPFS),
+        cgroup_version=1,
+        metrics=Metrics(store=SeriesStore(), now_ms=0, interval_ms=1_000),
+        pods=pods,
+        slo=slo,
+    )
+
+
+def test_every_process_of_the_container_gets_the_score_of_the_annotation(tmp_path: Path) -> None:
+    for process, score in (("10", "0"), ("11", "-500"), ("12", "7")):
+        (tmp_path / process).mkdir()
+        (tmp_path / process / "oom_score_adj").write_text(score)
+    files = {CgroupFile(DIRECTORY, "cgroup.procs"): "10\n11\n999\nnot a number\n"}
+    scores = OomScores(tmp_path, files.get)
+    assert scores.apply(look(pod({keys.OOM_SCORE_ADJ: "-500"}))) == []
+    assert [(tmp_path / each / "oom_score_adj").read_text() for each in ("10", "11", "12")] == ["-500", "-500", "7"]
+    assert scores.apply(look(pod({keys.OOM_SCORE_ADJ_SPEC: '{"waits":1}'}))) == []
+    assert scores.apply(look(pod({keys.OOM_SCORE_ADJ: "2000"}))) == []
+    assert (tmp_path / "10" / "oom_score_adj").read_text() == "-500"
+
+
+def test_files_of_terway_are_written_when_they_change_and_removed_with_the_policy(tmp_path: Path) -> None:
+    folder = tmp_path / "qos"
+    files = TerwayFiles(folder)
+    slo: dict[str, Any] = {
+        "resourceQOSStrategy": {"policies": {"netQOSPolicy": "terway-qos"}},
+        "systemStrategy": {"totalNetworkBandwidth": "80M"},
+    }
+    assert files.apply(look(pod({}), slo=slo)) == []
+    assert (folder / "global_bps_config").read_text().startswith("hw_tx_bps_max 10000000\n")
+    (of_pod,) = json.loads((folder / "pod.json").read_text()).values()
+    assert (of_pod["prio"], of_pod["cgroupDir"]) == (1, "/sys/fs/cgroup/net_cls/kubepods/burstable/podu1")
+    bad = {**slo, "systemStrategy": {"totalNetworkBandwidth": "-1"}}
+    (problem,) = files.apply(look(slo=bad))
+    assert "stay as they were" in problem
+    assert (folder / "pod.json").exists()
+    assert files.apply(look(slo={})) == []
+    assert list(folder.iterdir()) == []
+
+
+def group_in(folder: Path, text: str = "") -> Path:
+    group = folder / "fs/resctrl/koordlet-u1"
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "schemata").write_text(text)
+    (group / "tasks").write_text("11\n")
+    return group
+
+
+def wanted(start: int, end: int) -> dict[str, str]:
+    return {keys.RESCTRL: json.dumps({"llc": {"schemata": {"range": [start, end]}}})}
+
+
+def test_group_of_a_pod_follows_its_annotation_and_goes_ten_seconds_after_the_pod(tmp_path: Path) -> None:
+    group = group_in(tmp_path)
+    machine = ResctrlMachine(cbm_mask="3ff", cache_ids=(0, 1), vendor="GenuineIntel")
+    moved: list[int] = [11, 12]
+    groups = PodGroupReconciler(HostRoots(sys=tmp_path), machine, lambda _look, _pod: moved)
+    assert groups.apply(look(pod(wanted(0, 50)))) == []
+    assert (group / "schemata").read_text() == "L3:0=1f;1=1f;\n"
+    assert (group / "tasks").read_text() == "12", "each thread is a write of its own; 11 was there"
+    (group / "schemata").write_text("changed by somebody else")
+    assert groups.apply(look(pod(wanted(0, 50)))) == []
+    assert (group / "schemata").read_text() == "changed by somebody else", "nothing changed here"
+    assert groups.apply(look(pod(wanted(0, 100)))) == []
+    assert (group / "schemata").read_text() == "L3:0=3ff;1=3ff;\n"
+    (problem,) = groups.apply(look(pod({keys.RESCTRL: "{"})))
+    assert "pod d/p: its resctrl group is not set" in problem
+    for file in group.iterdir():  # the files of a kernel directory do not keep it
+        file.unlink()
+    groups.apply(look(now_ms=0))
+    groups.apply(look(now_ms=REMOVE_AFTER_MS - 1))
+    assert group.is_dir()
+    groups.apply(look(now_ms=REMOVE_AFTER_MS))
+    assert not group.exists()
