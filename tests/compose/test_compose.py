@@ -95,10 +95,10 @@ def pods(compose: Compose) -> dict[str, str]:
     """Name -> node of every pod, "" while it waits."""
     text = compose.koord("get", "pods", "-o", "json", check=False)
     try:
-        found: list[dict[str, str]] = json.loads(text)["items"]
+        found: list[dict[str, dict[str, str]]] = json.loads(text)["items"]
     except ValueError:
         return {}
-    return {pod["name"]: pod.get("node") or "" for pod in found}
+    return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in found}
 
 
 def test_nothing_is_lost_when_containers_are_killed_and_the_system_restarts(system: Compose) -> None:

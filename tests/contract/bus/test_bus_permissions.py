@@ -19,9 +19,9 @@ from koordcore.bus.client.connection import (
     ConnectionSettings,
     ConnectRefused,
     Denied,
-    TlsClientFiles,
     connect,
 )
+from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap

@@ -19,9 +19,9 @@ from koordcore.bus.client.connection import (
     ConnectRefused,
     Denied,
     NotConnected,
-    TlsClientFiles,
     connect,
 )
+from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import bus_on
 from koordcore.bus.names import BusNames
 from koordcore.embedded.binaries import nats_server_binary

@@ -21,7 +21,8 @@ from koordcore.bus.adapters.memory import (
 )
 from koordcore.bus.adapters.observations import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, TlsClientFiles, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings

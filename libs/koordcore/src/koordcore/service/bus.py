@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from koordcore.bus.client.connection import TlsClientFiles
+from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import Bus, BusSettings
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock

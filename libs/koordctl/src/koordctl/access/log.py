@@ -87,7 +87,8 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
         LogTrouble: No stack runs and no address is set.
     """
     with _without_websockets():
-        from koordcore.bus.client.connection import ConnectionSettings, TlsClientFiles
+        from koordcore.bus.client.connection import ConnectionSettings
+        from koordcore.bus.client.tls import TlsClientFiles
     from koordcore.bus.setup.manifest import OPERATOR
     from koordcore.bus.setup.principals import seed_file
 

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 
+from koordcore.bus.client.tls import TlsClientFiles, client_context
 from koordcore.bus.client.wire import BusClient, hpub, pub
 from koordcore.retry import Backoff, retry
 
@@ -54,15 +55,6 @@ class Denied(Exception):
     def __init__(self, subject: str) -> None:
         super().__init__(f"permission denied: {subject}")
         self.subject = subject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsClientFiles:
-    """PEM files for TLS: authorities of the server's certificate, and this client's certificate and key."""
-
-    ca: Path
-    certificate: Path | None = None
-    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,7 +361,7 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
             connect_timeout=2,
             inbox_prefix=settings.inbox_prefix,
             nkeys_seed_str=seed,
-            tls=_tls_context(settings.tls),
+            tls=client_context(settings.tls),
             pending_size=16 * 1024 * 1024,
         )
     )
@@ -388,18 +380,3 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
     opened = True
     await connection.open()
     return connection
-
-
-def _tls_context(files: TlsClientFiles | None) -> ssl.SSLContext | None:
-    if files is None:
-        return None
-    # nats-py upgrades to TLS in a way that makes asyncio warn of each end of a connection.
-    logging.getLogger("asyncio").addFilter(_is_no_end_of_tls)
-    context = ssl.create_default_context(cafile=str(files.ca))
-    if files.certificate is not None:
-        context.load_cert_chain(files.certificate, files.key)
-    return context
-
-
-def _is_no_end_of_tls(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("returning true from eof_received()")

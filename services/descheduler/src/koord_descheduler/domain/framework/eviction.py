@@ -14,8 +14,8 @@ from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
-EVICTED: Final = "evicted_in_this_round"
-"""Code of the reason why a pod that the round already evicts is refused."""
+EVICTED: Final = "eviction_under_way"
+"""Code of the reason why a pod is refused that is being evicted, by this round or since an earlier one."""
 
 
 class Result(StrEnum):
@@ -128,7 +128,8 @@ class EvictionPath:
         limiter: Budgets of the round.
         is_dry_run: Whether evictions are counted and not carried out.
         attempts: Requests of this round, in order.
-        evicted: Uids of the pods that this round evicts, in all profiles. No plugin gets one of them again.
+        evicted: Uids of the pods that are being evicted, by this round in any profile or since an earlier one. No
+            plugin gets one of them again.
 
     Source:
         descheduler spec, 5.1, 5.4
@@ -160,7 +161,7 @@ class EvictionPath:
 
         Returns:
             Whether the pod is evicted, or would be in a dry run. Only then it counts against the budgets. False, and no
-            attempt, if this round evicts it already.
+            attempt, if it is being evicted already.
         """
         if pod.uid in self.evicted:
             return False

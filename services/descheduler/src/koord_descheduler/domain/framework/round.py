@@ -122,7 +122,7 @@ def run_round(
     selected = round_nodes(cluster, nodes)
     limiter.reset()
     outcome = RoundOutcome()
-    evicted: set[str] = set()
+    evicted = set(cluster.migrating)
 
     def run(profile: Profile, plugins: Iterable[tuple[Plugin, Callable[[PluginRun], None]]]) -> None:
         path = EvictionPath(

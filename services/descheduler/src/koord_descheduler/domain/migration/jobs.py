@@ -1,6 +1,7 @@
 """Migration jobs in flight, counted as the limits need them."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -46,6 +47,15 @@ class JobsInFlight:
         self.drop(job.name)
         self._jobs[job.name] = job
         self._count(job, 1)
+
+    def replace(self, jobs: Iterable[JobInFlight]) -> None:
+        """Count exactly these jobs from now on."""
+        wanted = {job.name: job for job in jobs}
+        for name in [name for name, job in self._jobs.items() if wanted.get(name) != job]:
+            self.drop(name)
+        for name, job in wanted.items():
+            if name not in self._jobs:
+                self.add(job)
 
     def drop(self, name: str) -> None:
         """Count a job no more. No-op if it is not in flight."""

@@ -13,7 +13,7 @@ Source: scheduler-fine-grained spec, 3.5, 3.6, 6.
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 from koordcore.protocol.objects import Pod
@@ -33,6 +33,9 @@ from koord_scheduler.domain.reservation.usable import Usable
 from koord_scheduler.domain.reservation.wishes import PodWish
 
 ASPECT: Final = "Reservation"
+_EVERY_GROUP: Final = 0
+"""Number that stands for the Reservations of all groups. Groups have numbers from 1 on."""
+_NO_COLUMNS: Final = np.zeros(0, np.int64)
 NO_ROWS: Final[Mapping[int, object]] = {}
 """The answer of `rows_of` for pods that no Reservation is for."""
 
@@ -64,7 +67,7 @@ class ReservationBooks:
         self._on_row: dict[int, dict[str, Entry]] = {}
         self._on_node: dict[str, set[str]] = {}
         self._usable: WeakKeyDictionary[PodClass, Usable] = WeakKeyDictionary()
-        self._ignoring: WeakSet[Usable] = WeakSet()
+        self._watchers: dict[int, dict[int, Usable]] = {}
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -86,7 +89,7 @@ class ReservationBooks:
                 entry.group, is_new = self.owners.add(terms.owners, entry.uid)
                 fresh = entry.group if is_new else None
             if before is not None:
-                self._told(before, entry, has_changed=True)
+                self._told(before.id, entry, has_changed=True)
                 self.owners.remove(before, entry.uid)
         self._refresh(entry, has_changed=True)
         self.due[entry.uid] = None
@@ -100,7 +103,7 @@ class ReservationBooks:
             return ""
         group, entry.document, entry.terms, entry.limits, entry.group = entry.group, None, None, None, None
         if group is not None:
-            self._told(group, entry, has_changed=True)
+            self._told(group.id, entry, has_changed=True)
             self.owners.remove(group, uid)
         self._refresh(entry, has_changed=True)
         self._forget_if_unused(entry)
@@ -260,14 +263,12 @@ class ReservationBooks:
                 tuple(self.lenders.values()),
                 omits_node_labels=self._omits_node_labels,
             )
-            if found.wish.ignores:
-                self._ignoring.add(found)
-                members = list(self.entries)
-            else:
-                groups = [group for id_ in wish.groups if (group := self.owners.groups.get(id_)) is not None]
-                for group in groups:
-                    group.watchers.add(found)
-                members = [uid for group in groups for uid in group.members]
+            watched = (_EVERY_GROUP,) if found.wish.ignores else wish.groups
+            for number in watched:
+                self._watchers.setdefault(number, {})[id(found)] = found
+            finalize(pod_class, self._stop_watching, id(found), watched).atexit = False
+            groups = [group for id_ in wish.groups if (group := self.owners.groups.get(id_)) is not None]
+            members = self.entries if found.wish.ignores else [uid for group in groups for uid in group.members]
             for uid in members:
                 found.told(self.entries[uid])
         return found
@@ -316,16 +317,23 @@ class ReservationBooks:
             self._shift(entry.row, entry.covered, now)
         entry.covered = now
         if entry.group is not None:
-            self._told(entry.group, entry, has_changed=has_changed)
-        for usable in self._ignoring:
-            usable.told(entry, has_changed=has_changed)
+            self._told(entry.group.id, entry, has_changed=has_changed)
+        self._told(_EVERY_GROUP, entry, has_changed=has_changed)
         if has_changed and entry.is_available():
             self.version += 1
 
-    def _told(self, group: Group, entry: Entry, *, has_changed: bool) -> None:
-        for watcher in group.watchers:
-            if isinstance(watcher, Usable):
-                watcher.told(entry, has_changed=has_changed)
+    def _told(self, group: int, entry: Entry, *, has_changed: bool) -> None:
+        watchers = self._watchers.get(group)
+        if watchers:
+            for usable in tuple(watchers.values()):  # the garbage collector may remove one meanwhile
+                usable.told(entry, has_changed=has_changed)
+
+    def _stop_watching(self, number: int, groups: tuple[int, ...]) -> None:
+        """Forget the answers for a class of which no pod is left."""
+        for group in groups:
+            watchers = self._watchers.get(group)
+            if watchers is not None and watchers.pop(number, None) is not None and not watchers:
+                del self._watchers[group]
 
     def _shift(self, row: int, before: Mapping[str, int], after: Mapping[str, int]) -> None:
         """Let the columns count `after` instead of `before` as covered by owners."""
@@ -334,16 +342,11 @@ class ReservationBooks:
             for name in {**before, **after}
             if before.get(name, 0) != after.get(name, 0)
         }
-        pairs = tuple((self._nodes.column(name), amount) for name, amount in changes.items())
+        pairs = tuple([(self._nodes.column(name), amount) for name, amount in changes.items()])
+        non_zero = (changes.get(CPU, 0), changes.get(MEMORY, 0))
+        # The node columns read the pairs. The arrays are for comparisons with many nodes.
         self._nodes.take(
-            row,
-            Demand(
-                columns=np.array([column for column, _ in pairs], np.intp),
-                amounts=np.array([amount for _, amount in pairs], np.int64),
-                pairs=pairs,
-                non_zero=(changes.get(CPU, 0), changes.get(MEMORY, 0)),
-                requests=changes,
-            ),
+            row, Demand(columns=_NO_COLUMNS, amounts=_NO_COLUMNS, pairs=pairs, non_zero=non_zero, requests=changes)
         )
 
     def _forget_if_unused(self, entry: Entry) -> None:

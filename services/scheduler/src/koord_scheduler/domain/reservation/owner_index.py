@@ -6,8 +6,6 @@ for; only groups that ask for none of these are looked at for every pod.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
-from weakref import WeakSet
 
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.selectors import Operator
@@ -15,12 +13,6 @@ from koordcore.protocol.selectors import Operator
 from koord_scheduler.domain.reservation.owners import Owners
 
 Key = tuple[str, ...]
-
-
-class Watcher(Protocol):
-    """An object that is notified when a Reservation of a group changes."""
-
-    def __hash__(self) -> int: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -31,13 +23,11 @@ class Group:
         id: Number of the group.
         owners: The owner rules.
         members: Uids of the Reservations.
-        watchers: Objects that are notified when one of them changes.
     """
 
     id: int
     owners: Owners
     members: set[str] = field(default_factory=set[str])
-    watchers: "WeakSet[Watcher]" = field(default_factory=lambda: WeakSet[Watcher]())
 
 
 class OwnerIndex:

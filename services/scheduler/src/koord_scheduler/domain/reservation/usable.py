@@ -6,6 +6,7 @@ Source: scheduler-fine-grained spec, 3.5, 3.6.
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
+from weakref import ref
 
 import numpy as np
 from koordcore.protocol import keys
@@ -59,7 +60,7 @@ class Usable:
         self.results: dict[str, Match] = {}
         self.requests = pod_class.requests
         self.lenders = tuple(lender for lender in lenders if lender.may_refuse(pod_class))
-        self._pod_class = pod_class
+        self._pod_class = ref(pod_class)
         self._wanted = [(name, nodes.column(name), amount) for name, amount in self.requests.items() if amount > 0]
         self._rows: dict[str, int] = {}
         self._nodes = nodes
@@ -199,12 +200,13 @@ class Usable:
         if not self.lenders:
             return ()
         with self.lent(row, entry):
-            reasons = refused_by(self.lenders, self._pod_class, row)
+            reasons = self.refused_alone(row)
         return tuple([f"{PREFIX}{reason}" for reason in reasons])
 
     def refused_alone(self, row: int) -> tuple[str, ...]:
         """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses no Reservation."""
-        return refused_by(self.lenders, self._pod_class, row)
+        pod_class = self._pod_class()
+        return () if pod_class is None else refused_by(self.lenders, pod_class, row)
 
 
 def among(rows: Rows, known: Mapping[int, object], capacity: int) -> BoolArray:

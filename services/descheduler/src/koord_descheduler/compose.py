@@ -1,0 +1,121 @@
+"""Assemble the descheduler; no other module of it names concrete adapters."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import yaml
+from koordcore.bus.factory import Bus, open_bus
+from koordcore.ports.leadership import Leadership
+from koordcore.protocol.component_config.problems import refuse
+from koordcore.service.bus import bus_settings, leadership_of
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from koord_descheduler.cycle import Rounds
+from koord_descheduler.domain.arguments.common import selector_or_all
+from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
+from koord_descheduler.domain.effects import eviction_methods, unsupported
+from koord_descheduler.domain.framework.eviction import EvictionLimiter
+from koord_descheduler.domain.framework.registry import Registry, SharedState, installed_kinds, registry_of
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.settings import DeschedulerSettings
+from koord_descheduler.shell.folding import follow_reports, view_runner
+from koord_descheduler.shell.metrics import DeschedulerMetrics
+
+_EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
+
+
+async def compose(shell: Shell[DeschedulerSettings]) -> None:
+    """Read the configuration, connect to the log, and add all components of the descheduler to the service."""
+    registry = registry_of([*BUILT_IN.values(), *installed_kinds()])
+    configuration = load_configuration(shell.settings.config, registry)
+    if shell.settings.write_config_to is not None:
+        shell.settings.write_config_to.write_text(yaml.safe_dump(configuration.as_json(), sort_keys=False))
+        shell.service.stop("the effective configuration is written")
+        return
+    settings = shell.settings.with_leader_election(configuration)
+    resources = AsyncExitStack()
+    bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
+    leadership = leadership_of(settings, bus)
+    shell.service.add(Component(name="bus", close=resources.aclose))
+    rounds = assemble(shell, bus, leadership, configuration, registry)
+
+    async def campaign() -> None:
+        """Apply for leadership once the log is folded; while it loads a snapshot, an instance would lose the lease."""
+        await rounds.runner.caught_up()
+        await leadership.campaign()
+
+    shell.service.add(Component(name="leadership", run=campaign, stop=leadership.resign))
+
+
+def load_configuration(file: Path | None, registry: Registry) -> DeschedulerConfiguration:
+    """Return the effective configuration of a file; without one, the defaults.
+
+    Raises:
+        ConfigurationRefused: The configuration is invalid. Its text has one line per problem.
+        OSError: The file cannot be read.
+    """
+    return load(_EMPTY if file is None else file.read_bytes(), registry)
+
+
+def assemble(
+    shell: Shell[DeschedulerSettings],
+    bus: Bus,
+    leadership: Leadership,
+    configuration: DeschedulerConfiguration,
+    registry: Registry = BUILT_IN,
+) -> Rounds:
+    """Add fold, reports, rounds and pages of the descheduler to a service, and return its main loop.
+
+    Args:
+        shell: Settings, metrics and logger of the service.
+        bus: Connection to the log.
+        leadership: Whether this instance leads.
+        configuration: The effective configuration.
+        registry: Plugins that it can name.
+
+    Raises:
+        InvalidConfiguration: The configuration asks for something that this version cannot carry out.
+    """
+    refuse(unsupported(configuration, registry))
+    builder = ViewBuilder()
+    runner = view_runner(builder, bus, shell.metrics.bus)
+    rounds = Rounds(
+        builder=builder,
+        runner=runner,
+        log=bus.events,
+        leadership=leadership,
+        clock=shell.clock,
+        logger=shell.log,
+        metrics=DeschedulerMetrics(shell.metrics.registry),
+        actor=f"descheduler/{shell.settings.instance}",
+        interval=configuration.descheduling_interval,
+        is_dry_run=configuration.dry_run,
+        nodes=selector_or_all(configuration.node_selector),
+        limiter=EvictionLimiter(eviction_limits(configuration)),
+        make=lambda shared: build_profiles(configuration, registry, shared),
+        methods=eviction_methods(configuration, registry),
+        shared=SharedState(interval=configuration.descheduling_interval),
+    )
+
+    async def reports() -> None:
+        await runner.caught_up()
+        await follow_reports(builder, bus.observations, shell.log)
+
+    async def show(_: Request) -> JSONResponse:
+        return JSONResponse(configuration.as_json())
+
+    shell.health.add_readiness("fold", runner.trouble)
+    shell.http.routes.append(Route("/configz", show))
+    # Stopped in reverse: first no more rounds, at last the fold.
+    shell.service.add(Component(name="fold", run=runner.run))
+    shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
+    shell.service.add(Component(name="reports", run=reports))
+    shell.service.add(Component(name="rounds", run=rounds.run))
+    return rounds

@@ -1,0 +1,163 @@
+"""Which waiting migration jobs go on, in which order.
+
+Source:
+    descheduler spec, 7.4
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
+from koord_descheduler.domain.migration.job import MigrationJob, Phase, Reason
+from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
+from koord_descheduler.domain.migration.limits import limit_refusals
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.orders import give_up_order
+from koord_descheduler.domain.view.pods import PodView
+
+BATCH_JOB: Final = "Job"
+
+
+@dataclass(frozen=True, slots=True)
+class Arbitrated:
+    """The result of one pass over the waiting jobs, each in the order in which they were decided.
+
+    Attributes:
+        passed: Jobs that go on, with the annotation.
+        failed: Jobs whose pods must not be migrated; they have failed.
+        waiting: Name of a job -> codes of the limits for which it waits.
+    """
+
+    passed: tuple[MigrationJob, ...]
+    failed: tuple[MigrationJob, ...]
+    waiting: dict[str, tuple[str, ...]]
+
+
+def is_waiting(job: MigrationJob) -> bool:
+    """Return whether a job has neither ended nor passed arbitration."""
+    return job.phase in (Phase.NEW, Phase.PENDING) and not job.has_passed
+
+
+def pod_of(job: MigrationJob, cluster: ClusterView) -> PodView | None:
+    """Return the pod of a job; None if it does not exist, or if another pod has its name now."""
+    if job.pod is None:
+        return None
+    if job.pod.uid:
+        return cluster.pod_by_uid.get(job.pod.uid)
+    return cluster.pod_by_key.get(job.pod.key)
+
+
+def in_flight(job: MigrationJob, cluster: ClusterView) -> JobInFlight:
+    """Return a job as the limits count it."""
+    pod, reference = pod_of(job, cluster), job.pod
+    return JobInFlight(
+        name=job.name,
+        namespace="" if reference is None else reference.namespace,
+        pod_name="" if reference is None else reference.name,
+        pod_uid=pod.uid if pod is not None else "" if reference is None else reference.uid,
+        node="" if pod is None else pod.node,
+        controller="" if pod is None or pod.controller is None else pod.controller.uid,
+    )
+
+
+def arbitrate(
+    jobs: Sequence[MigrationJob],
+    cluster: ClusterView,
+    args: MigrationControllerArgs,
+    lasting_refusals: Callable[[PodView, ClusterView], Sequence[str]],
+) -> Arbitrated:
+    """Decide all waiting jobs. A job that passes counts for the limits of the jobs after it.
+
+    If arbitration is switched off, neither order nor limits apply; pods that must not be migrated are still refused.
+
+    Args:
+        jobs: All jobs. Those that have ended or passed are not decided again.
+        cluster: The cluster now.
+        args: Arguments of the MigrationController.
+        lasting_refusals: Returns the codes of the reasons against a pod that a later attempt does not remove.
+
+    Source:
+        descheduler spec, 7.4
+    """
+    migrating = [job for job in jobs if job.is_in_flight and job.has_passed]
+    counted = JobsInFlight()
+    for job in migrating:
+        counted.add(in_flight(job, cluster))
+    passed: list[MigrationJob] = []
+    failed: list[MigrationJob] = []
+    held: dict[str, tuple[str, ...]] = {}
+    for job in ordered([job for job in jobs if is_waiting(job)], migrating, cluster):
+        pod = pod_of(job, cluster)
+        if pod is not None:
+            if lasting_refusals(pod, cluster):
+                failed.append(job.failed(Reason.FORBIDDEN, forbidden(pod)))
+                continue
+            limits = args.arbitration_args.enabled and not pod.has_evict_annotation
+            refusals = tuple(limit_refusals(pod, cluster, counted, args)) if limits else ()
+            if refusals:
+                held[job.name] = refusals
+                continue
+        passed.append(job.passed())
+        counted.add(in_flight(job, cluster))
+    return Arbitrated(tuple(passed), tuple(failed), held)
+
+
+def forbidden(pod: PodView) -> str:
+    """Return the message of a job whose pod must not be migrated."""
+    return f'Pod "{pod.key}" is forbidden to migrate because it does not meet the requirements'
+
+
+def ordered(
+    waiting: Iterable[MigrationJob], migrating: Iterable[MigrationJob], cluster: ClusterView
+) -> list[MigrationJob]:
+    """Return the waiting jobs in the order of their decision, by four stable sorts.
+
+    By creation, newest second first; by the give-up order of their pods, missing pods first; pods of one batch Job
+    together; batch Jobs with more pods in migration first.
+
+    Args:
+        waiting: The jobs.
+        migrating: Jobs that have passed and not ended.
+        cluster: The cluster now.
+
+    Source:
+        descheduler spec, 7.4 (1)
+    """
+    jobs = sorted(waiting, key=lambda job: job.name)
+    jobs.sort(key=lambda job: -int(job.created))
+    jobs = _by_pods(jobs, cluster)
+    jobs = _together(jobs, cluster)
+    moving = Counter(_batch_job_of(job, cluster) for job in migrating)
+    moving[""] = 0
+    return sorted(jobs, key=lambda job: -moving[_batch_job_of(job, cluster)])
+
+
+def _by_pods(jobs: list[MigrationJob], cluster: ClusterView) -> list[MigrationJob]:
+    found: dict[str, list[MigrationJob]] = {}
+    pods: dict[str, PodView] = {}
+    missing: list[MigrationJob] = []
+    for job in jobs:
+        pod = pod_of(job, cluster)
+        if pod is None:
+            missing.append(job)
+        else:
+            pods[pod.uid] = pod
+            found.setdefault(pod.uid, []).append(job)
+    return missing + [job for pod in give_up_order(pods.values()) for job in found[pod.uid]]
+
+
+def _together(jobs: list[MigrationJob], cluster: ClusterView) -> list[MigrationJob]:
+    groups: dict[str, list[MigrationJob]] = {}
+    for job in jobs:
+        batch = _batch_job_of(job, cluster)
+        groups.setdefault(f"batch {batch}" if batch else f"job {job.uid} {job.name}", []).append(job)
+    return [job for group in groups.values() for job in group]
+
+
+def _batch_job_of(job: MigrationJob, cluster: ClusterView) -> str:
+    """Return the uid of the batch Job that controls the pod of a job; "" if none does."""
+    pod = pod_of(job, cluster)
+    controller = None if pod is None else pod.controller
+    return controller.uid if controller is not None and controller.kind == BATCH_JOB else ""

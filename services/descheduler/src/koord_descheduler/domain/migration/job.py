@@ -1,0 +1,307 @@
+"""A PodMigrationJob as an immutable value, read from its Kubernetes object and rendered back.
+
+Source:
+    descheduler spec, 7.2, 7.5; protocol spec, 9.6
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.kube_struct import KubeStruct
+from koordcore.protocol.objects import ObjectMeta, object_from_json
+from koordcore.values.duration import parse_seconds
+from koordcore.values.timestamps import unix_seconds
+
+RESERVATION_FIRST: Final = "ReservationFirst"
+EVICT_DIRECTLY: Final = "EvictDirectly"
+COMPLETE: Final = "Complete"
+PASSED: Final = "true"
+
+
+class Phase(StrEnum):
+    """Phases of a job. NEW is a job that nobody has looked at yet."""
+
+    NEW = ""
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    ABORTED = "Aborted"
+
+
+IN_FLIGHT: Final = frozenset({Phase.NEW, Phase.PENDING, Phase.RUNNING})
+
+
+class ConditionType(StrEnum):
+    """Types of a job's conditions; each belongs to one step."""
+
+    RESERVATION_CREATED = "ReservationCreated"
+    RESERVATION_SCHEDULED = "ReservationScheduled"
+    EVICTION = "Eviction"
+    POD_SCHEDULED = "PodScheduled"
+    POD_BOUND_RESERVATION = "PodBoundReservation"
+    RESERVATION_BOUND = "ReservationBound"
+    BOUND_POD_READY = "BoundPodReady"
+
+
+class Reason(StrEnum):
+    """Reasons of conditions, of failed jobs and of events."""
+
+    TIMEOUT = "Timeout"
+    INVALID_POD_REF = "InvalidPodRef"
+    MISSING_POD = "MissingPod"
+    MISSING_RESERVATION = "MissingReservation"
+    FAILED_CREATE_RESERVATION = "FailedCreateReservation"
+    RESERVATION_EXPIRED = "ReservationExpired"
+    UNSCHEDULABLE = "Unschedulable"
+    FORBIDDEN = "ForbiddenMigratePod"
+    EVICTING = "Evicting"
+    FAILED_EVICT = "FailedEvict"
+    EVICT_COMPLETE = "EvictComplete"
+    WAIT_FOR_BIND = "WaitForPodBindReservation"
+    WAIT_FOR_READY = "WaitForBoundPodReady"
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """Reference to a pod; `uid` is "" if the reference names none."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return "namespace/name"."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The state of one step: True or False, why, and in words."""
+
+    is_true: bool
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationJob:
+    """One version of a PodMigrationJob.
+
+    Attributes:
+        name: Name of the object.
+        uid: Uid of the object; also the name of the Reservation that is made for it.
+        created: Unix seconds of its creation.
+        pod: The pod to migrate; None if the reference is absent.
+        mode: `ReservationFirst`, `EvictDirectly`, or "" for the default.
+        ttl: Seconds after which it is given up; None if not given.
+        is_paused: Whether it does nothing.
+        reservation: Name of its Reservation; "" while there is none.
+        template: Template of the Reservation, as the user gave it; None if not given.
+        delete_options: Options of the eviction; None if not given.
+        phase: Phase of the job.
+        status: Type of the condition that changed last, or `Complete`.
+        reason: Reason of that condition, or of the failure.
+        message: The same in words.
+        conditions: Type -> condition.
+        node: Node of its Reservation.
+        bound_pod: Pod that has taken its Reservation; None while there is none.
+
+    Source:
+        protocol spec, 9.6
+    """
+
+    name: str
+    uid: str
+    created: float
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    pod: PodRef | None = None
+    mode: str = ""
+    ttl: float | None = None
+    is_paused: bool = False
+    reservation: str = ""
+    template: Mapping[str, Any] | None = None
+    delete_options: Mapping[str, Any] | None = None
+    phase: Phase = Phase.NEW
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: Mapping[str, Condition] = field(default_factory=dict[str, Condition])
+    node: str = ""
+    bound_pod: PodRef | None = None
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Return whether the job has not ended."""
+        return self.phase in IN_FLIGHT
+
+    @property
+    def has_passed(self) -> bool:
+        """Return whether arbitration let the job go on. A running job has passed, whatever its annotation says."""
+        return self.phase is Phase.RUNNING or self.annotations.get(keys.PASSED_ARBITRATION) == PASSED
+
+    @property
+    def has_evict_annotation(self) -> bool:
+        """Return whether the object limiter does not apply to the job."""
+        return keys.DESCHEDULER_EVICT in self.annotations
+
+    @property
+    def cause(self) -> str:
+        """Return why the job exists, for the message of the eviction."""
+        return self.annotations.get(keys.EVICT_REASON) or self.annotations.get(keys.EVICT_TRIGGER) or "NotSet"
+
+    def condition(self, type_: ConditionType) -> Condition | None:
+        """Return a condition; None if the step was not reached yet."""
+        return self.conditions.get(type_)
+
+    def with_condition(self, type_: ConditionType, condition: Condition) -> "MigrationJob":
+        """Return the job with a condition, whose type, reason and message become those of the job.
+
+        An equal condition changes nothing.
+        """
+        if self.conditions.get(type_) == condition:
+            return self
+        return replace(
+            self,
+            conditions={**self.conditions, type_: condition},
+            status=str(type_),
+            reason=condition.reason,
+            message=condition.message,
+        )
+
+    def passed(self) -> "MigrationJob":
+        """Return the job with the annotation of a passed arbitration."""
+        return replace(self, annotations={**self.annotations, keys.PASSED_ARBITRATION: PASSED})
+
+    def failed(self, reason: Reason, message: str) -> "MigrationJob":
+        """Return the job as failed. Its conditions stay as they are."""
+        return replace(self, phase=Phase.FAILED, reason=str(reason), message=message)
+
+    def succeeded(self, message: str) -> "MigrationJob":
+        """Return the job as succeeded."""
+        return replace(self, phase=Phase.SUCCEEDED, status=COMPLETE, reason="", message=message)
+
+
+class _Ref(KubeStruct):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _ReservationOptions(KubeStruct):
+    reservation_ref: _Ref | None = None
+    template: dict[str, Any] | None = None
+
+
+class _Spec(KubeStruct):
+    paused: bool = False
+    ttl: str = ""
+    mode: str = ""
+    pod_ref: _Ref | None = None
+    reservation_options: _ReservationOptions | None = None
+    delete_options: dict[str, Any] | None = None
+
+
+class _Condition(KubeStruct):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Status(KubeStruct):
+    phase: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    node_name: str = ""
+    pod_ref: _Ref | None = None
+    conditions: list[_Condition] = []
+
+
+class _Document(KubeStruct):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def job_from_json(raw: object) -> MigrationJob:
+    """Return the job of a decoded PodMigrationJob object.
+
+    Raises:
+        InvalidInput: The ttl is not a duration.
+        codec.DecodeError: A field has a wrong type.
+    """
+    document = object_from_json(raw, _Document)
+    meta, spec, status = document.metadata, document.spec, document.status
+    options = spec.reservation_options
+    reference = options.reservation_ref if options is not None else None
+    return MigrationJob(
+        name=meta.name,
+        uid=meta.uid,
+        created=unix_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        pod=_pod_ref(spec.pod_ref),
+        mode=spec.mode,
+        ttl=parse_seconds(spec.ttl) if spec.ttl else None,
+        is_paused=spec.paused,
+        reservation=reference.name if reference is not None else "",
+        template=options.template if options is not None else None,
+        delete_options=spec.delete_options,
+        phase=Phase(status.phase) if status.phase in _PHASES else Phase.NEW,
+        status=status.status,
+        reason=status.reason,
+        message=status.message,
+        conditions={
+            each.type: Condition(each.status == "True", each.reason, each.message) for each in status.conditions
+        },
+        node=status.node_name,
+        bound_pod=_pod_ref(status.pod_ref),
+    )
+
+
+_PHASES: Final = frozenset(str(phase) for phase in Phase)
+
+
+def _pod_ref(ref: _Ref | None) -> PodRef | None:
+    return None if ref is None else PodRef(ref.namespace, ref.name, ref.uid)
+
+
+def render_status(job: MigrationJob, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Return the object `status` of a job.
+
+    Args:
+        job: The job.
+        before: The status that the object has. Conditions that keep their state keep their time.
+        now: Time of changed conditions, RFC 3339.
+    """
+    known = {each["type"]: each for each in cast("list[dict[str, Any]]", before.get("conditions") or [])}
+    conditions: list[dict[str, Any]] = []
+    for type_, condition in job.conditions.items():
+        text = "True" if condition.is_true else "False"
+        old = known.get(type_, {})
+        since = old.get("lastTransitionTime", now) if old.get("status") == text else now
+        rendered = {"type": type_, "status": text, "lastTransitionTime": since}
+        conditions.append(rendered | _given(reason=condition.reason, message=condition.message))
+    pod = job.bound_pod
+    bound = None if pod is None else {"namespace": pod.namespace, "name": pod.name} | _given(uid=pod.uid)
+    return _given(
+        phase=str(job.phase),
+        status=job.status,
+        reason=job.reason,
+        message=job.message,
+        conditions=conditions,
+        nodeName=job.node,
+        podRef=bound,
+    )
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}

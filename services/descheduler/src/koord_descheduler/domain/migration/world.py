@@ -1,0 +1,154 @@
+"""What a migration job sees of the cluster, and what a look at it may ask the caller to do.
+
+Source:
+    descheduler spec, 7.5, 7.6
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from koord_descheduler.domain.arguments.migration_controller import DELETE, EVICTION, SOFT_EVICTION
+from koord_descheduler.domain.migration.job import RESERVATION_FIRST, Condition, MigrationJob, PodRef
+from koord_descheduler.domain.view.pods import PodView
+
+RETRY_SECONDS: Final = 3.0
+"""Seconds until a waiting job is looked at again."""
+POLICIES: Final = (EVICTION, DELETE, SOFT_EVICTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationView:
+    """What a migration job reads of a Reservation.
+
+    Attributes:
+        phase: "", Pending, Available, Succeeded or Failed.
+        node: Its node; "" while it has none.
+        has_order: Whether it has the label of its order.
+        owner_pods: Uids of the pods that its owners name as objects.
+        current_owners: The pods that use it.
+        conditions: Type -> condition.
+    """
+
+    name: str
+    phase: str = ""
+    node: str = ""
+    has_order: bool = True
+    owner_pods: frozenset[str] = frozenset()
+    current_owners: tuple[PodRef, ...] = ()
+    conditions: Mapping[str, Condition] = field(default_factory=dict[str, Condition])
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Return whether it has a node and the scheduler says so."""
+        scheduled = self.conditions.get("Scheduled")
+        return bool(self.node) and scheduled is not None and scheduled.is_true
+
+
+class World(Protocol):
+    """What a job sees of the cluster."""
+
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        """Return a pod; None if it does not exist."""
+        ...
+
+    def reservation(self, name: str) -> ReservationView | None:
+        """Return a Reservation; None if it does not exist."""
+        ...
+
+    def pod_scheduled(self, pod: PodView) -> Condition | None:
+        """Return the condition PodScheduled of a pod; None if it has none."""
+        ...
+
+    def is_limited(self, pod: PodView) -> bool:
+        """Return whether the object limiter refuses to evict a pod now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPolicy:
+    """The settings of the MigrationController that jobs need.
+
+    Attributes:
+        default_mode: Mode of jobs that name none.
+        eviction_policy: Policy of evictions whose pod and job name none.
+        installation: Id of this installation; jobs that another one made are not touched.
+    """
+
+    default_mode: str = RESERVATION_FIRST
+    eviction_policy: str = EVICTION
+    installation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateReservation:
+    """Create the Reservation of the job, named by the job's uid. That it exists already counts as success."""
+
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
+class OrderReservation:
+    """Set the label of the order of a Reservation that the user gave."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReservation:
+    """Delete the Reservation of the job; no-op if it does not exist."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict the pod with this uid.
+
+    Attributes:
+        pod: The pod.
+        policy: Eviction, Delete or SoftEviction.
+        options: Options of the deletion; None: the default ones.
+    """
+
+    pod: PodView
+    policy: str
+    options: Mapping[str, Any] | None
+
+
+Effect = CreateReservation | OrderReservation | DeleteReservation | Evict
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """An event for people.
+
+    Attributes:
+        about: "job" or "pod".
+        type: Normal or Warning.
+        reason: Reason in one word.
+        message: The same in words.
+    """
+
+    about: str
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """The result of one look at a job.
+
+    Attributes:
+        job: The job afterwards.
+        effects: What the caller has to carry out now, in order. After CreateReservation and Evict, which are always
+            last, the caller tells the answer by `created` or `evicted` and looks again.
+        events: Events to publish.
+        requeue: Seconds until the next look; None: only a change leads to one.
+    """
+
+    job: MigrationJob
+    effects: tuple[Effect, ...] = ()
+    events: tuple[JobEvent, ...] = ()
+    requeue: float | None = None

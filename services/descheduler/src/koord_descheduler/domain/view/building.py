@@ -1,0 +1,214 @@
+"""Builds the view of the cluster from the folded log, and keeps it current with little work per event.
+
+Views of nodes and pods are made again only for objects that changed. `ViewBuilder.view` puts them together.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
+from koordcore.events.objects.custom import plural_of
+from koordcore.protocol.objects import object_from_json
+from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import (
+    CustomObjectState,
+    EvictionState,
+    NamespaceState,
+    NodeAgentState,
+    NodeSpecState,
+    PodSpecState,
+    PodState,
+    PriorityClassState,
+)
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
+from koord_descheduler.domain.view.nodes import NodeView, node_view
+from koord_descheduler.domain.view.pods import PodView, pod_view
+from koord_descheduler.domain.view.replicas import workload_views
+
+KINDS: Final = (
+    "podspec",
+    "nodespec",
+    "pod",
+    "nodestate",
+    "namespace",
+    "priorityclass",
+    "workloadspec",
+    "customspec",
+    "eviction",
+)
+"""Aggregate kinds that the descheduler folds."""
+BUDGETS: Final = "poddisruptionbudgets"
+CLAIMS: Final = "persistentvolumeclaims"
+
+
+class ViewBuilder:
+    """The folded state of the cluster, with the views of its nodes and pods.
+
+    Attributes:
+        state: The folded state. Only `apply`, `skip` and `load` change it.
+        unreadable: Aggregate of an object that is not valid -> reason. Such objects are left out of views.
+    """
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.unreadable: dict[str, str] = {}
+        self._pods: dict[str, PodView] = {}
+        self._nodes: dict[str, NodeView] = {}
+        self._changed_pods: set[str] = set()
+        self._changed_nodes: set[str] = set()
+        self._order: list[PodView] | None = None
+        self._metrics: dict[str, NodeMetric] = {}
+
+    def load(self, state: ClusterState) -> None:
+        """Begin again with another state."""
+        self.state = state
+        self._pods.clear()
+        self._nodes.clear()
+        self._changed_pods = set(state.of_kind(PodSpecState))
+        self._changed_nodes = set(state.of_kind(NodeSpecState))
+        self._order = None
+
+    def apply(self, stored: StoredEvent) -> Event | None:
+        """Apply one event of the log.
+
+        Returns:
+            The decoded event; None if it was ignored.
+
+        Raises:
+            UnreadableEvent: The event cannot be decoded. The state is unchanged.
+        """
+        ref = stored.ref
+        before = self._running(ref.id) if ref.kind == "nodestate" else frozenset[str]()
+        event = self.state.apply(stored)
+        if ref.kind in ("podspec", "pod"):
+            self._changed_pods.add(ref.id)
+        elif ref.kind == "nodespec":
+            self._changed_nodes.add(ref.id)
+        elif ref.kind == "nodestate":
+            self._changed_pods |= before ^ self._running(ref.id)
+        return event
+
+    def skip(self, seq: int) -> None:
+        """Set the position behind an event without applying it."""
+        self.state.skip(seq)
+
+    def observe(self, node: str, report: NodeUsageReported) -> None:
+        """Take in a usage report of a node.
+
+        Args:
+            node: Subject token of the node.
+            report: The report.
+        """
+        metric = metric_of_report(report)
+        if metric is not None:
+            self._metrics[name_from_token(node)] = metric
+
+    def node_refs(self) -> list[AggregateRef]:
+        """Return the aggregates of the usage reports of all nodes."""
+        return [AggregateRef("node", token) for token in self.state.of_kind(NodeSpecState)]
+
+    def priority_classes(self) -> dict[str, int]:
+        """Return name of a PriorityClass -> its value."""
+        states = self.state.of_kind(PriorityClassState).values()
+        return {each.object.metadata.name: each.object.value for each in states if each.object is not None}
+
+    def evictions(self) -> Mapping[str, EvictionState]:
+        """Return uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
+        return self.state.of_kind(EvictionState)
+
+    def view(self, now: float) -> ClusterView:
+        """Return the cluster as of the last applied event.
+
+        Args:
+            now: Unix seconds.
+        """
+        self._refresh()
+        if self._order is None:
+            self._order = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
+        budgets: dict[str, list[PodDisruptionBudget]] = {}
+        for budget in self._customs(BUDGETS, PodDisruptionBudget):
+            budgets.setdefault(budget.metadata.namespace, []).append(budget)
+        return ClusterView(
+            now=now,
+            nodes=tuple(self._nodes[token] for token in sorted(self._nodes)),
+            pods=tuple(self._order),
+            namespaces={
+                each.object.metadata.name: each.object.metadata.labels
+                for each in self.state.of_kind(NamespaceState).values()
+                if each.object is not None
+            },
+            claims={
+                (claim.metadata.namespace, claim.metadata.name): claim
+                for claim in self._customs(CLAIMS, PersistentVolumeClaim)
+            },
+            budgets=budgets,
+            priority_classes=self.priority_classes(),
+            metrics=dict(self._metrics),
+            migrating=frozenset(self.evictions()),
+            workloads=workload_views(self.state),
+        )
+
+    def _refresh(self) -> None:
+        specs, placed = self.state.of_kind(PodSpecState), self.state.of_kind(PodState)
+        for uid in self._changed_pods:
+            spec = specs.get(uid)
+            view = None if spec is None else self._pod(uid, spec, placed.get(uid))
+            if view is None:
+                self._pods.pop(uid, None)
+            else:
+                self._pods[uid] = view
+        if self._changed_pods:
+            self._order = None
+        nodes = self.state.of_kind(NodeSpecState)
+        for token in self._changed_nodes:
+            state = nodes.get(token)
+            view = self._node(token, state) if state is not None else None
+            if view is None:
+                self._nodes.pop(token, None)
+            else:
+                self._nodes[token] = view
+        self._changed_pods, self._changed_nodes = set(), set()
+
+    def _pod(self, uid: str, spec: PodSpecState, placed: PodState | None) -> PodView | None:
+        """Return the view of a pod; None if its object is not valid.
+
+        Without an API server, no condition says that a pod is ready. Then it is ready if its agent runs it.
+        """
+        node = placed.node if placed is not None and placed.node else spec.object.spec.node_name
+        try:
+            view = pod_view(spec.object, node)
+        except InvalidInput as error:
+            self.unreadable[f"podspec.{uid}"] = str(error)
+            return None
+        self.unreadable.pop(f"podspec.{uid}", None)
+        if view.is_ready or any(each.type == "Ready" for each in spec.object.status.conditions):
+            return view
+        return replace(view, is_ready=True) if uid in self._running(name_token(node)) else view
+
+    def _node(self, token: str, state: NodeSpecState) -> NodeView | None:
+        if state.object is None:
+            return None
+        try:
+            return node_view(state.object)
+        except InvalidInput as error:
+            self.unreadable[f"nodespec.{token}"] = str(error)
+            return None
+
+    def _running(self, node: str) -> frozenset[str]:
+        agent = self.state.of_kind(NodeAgentState).get(node)
+        return frozenset() if agent is None else frozenset(agent.running)
+
+    def _customs(self, plural: str, kind: type[Any]) -> Iterator[Any]:
+        for id_, state in self.state.of_kind(CustomObjectState).items():
+            if state.object is not None and plural_of(id_) == plural:
+                try:
+                    yield object_from_json(cast("object", state.object), kind)
+                except codec.DecodeError as error:
+                    self.unreadable[f"customspec.{id_}"] = str(error)

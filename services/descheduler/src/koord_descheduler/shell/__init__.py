@@ -1,0 +1,1 @@
+"""Effects of the descheduler: the fold, usage reports, rounds in a thread, appends, metrics, pages."""

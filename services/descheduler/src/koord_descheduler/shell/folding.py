@@ -1,0 +1,101 @@
+"""Feed the view with the facts of the log and the usage reports of nodes."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from koordcore.bus.factory import Bus
+from koordcore.bus.folds.foldable import FoldSource
+from koordcore.bus.folds.patience import patiently
+from koordcore.bus.folds.runner import FoldRunner
+from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.events import CATALOGUE
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.observations import ObservationLog
+from koordcore.service.clock import SystemClock
+from koordcore.service.telemetry.logging import Logger
+from koordcore.state import ClusterState
+from koordcore.state.cluster import schema_fingerprint
+
+from koord_descheduler.domain.view.building import KINDS, ViewBuilder
+
+FOLD = "descheduler"
+
+
+class ViewFold:
+    """The builder of views in the form that the runner of folds drives."""
+
+    def __init__(self, builder: ViewBuilder) -> None:
+        self._builder = builder
+
+    def apply(self, stored: StoredEvent) -> Event | None:
+        """Apply one event of the log, and return it decoded; None if it was ignored."""
+        return self._builder.apply(stored)
+
+    def skip(self, seq: int) -> None:
+        """Continue behind an event that an operator has ordered to skip; `seq` is its position."""
+        self._builder.skip(seq)
+
+    def snapshot(self) -> Iterator[bytes]:
+        """Yield the folded state as chunks of bytes, for the snapshot store."""
+        return self._builder.state.snapshot()
+
+    def fresh(self) -> "ViewFold":
+        """Empty the state, so that the log is read from its first event, and return this object."""
+        self._builder.load(ClusterState())
+        return self
+
+    def restore(self, data: bytes) -> "ViewFold":
+        """Load the state of a snapshot, and return this object."""
+        self._builder.load(ClusterState.restore(data))
+        return self
+
+
+def view_runner(builder: ViewBuilder, bus: Bus, metrics: BusMetrics = NO_METRICS) -> FoldRunner[ViewFold]:
+    """Return a runner that folds the log into the builder of views.
+
+    Args:
+        builder: Receives the facts.
+        bus: Connection to the log.
+        metrics: Metrics of the bus.
+    """
+    fold = ViewFold(builder)
+    return FoldRunner(
+        FOLD,
+        bus.events,
+        FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
+        SystemClock(),
+        snapshots=bus.snapshots,
+        kinds=KINDS,
+        metrics=metrics,
+    )
+
+
+async def follow_reports(builder: ViewBuilder, observations: ObservationLog, logger: Logger) -> None:
+    """Read the newest usage report of every node, then follow all further reports, until cancelled.
+
+    A report that is not valid is skipped; then the node counts as silent.
+
+    Args:
+        builder: Receives the reports. Its nodes must be folded.
+        observations: The stream of reports.
+        logger: Logs reports that are skipped.
+    """
+    newest = await patiently(lambda: observations.latest(builder.node_refs()))
+    for stored in sorted(newest, key=lambda each: each.seq):
+        _observe(builder, stored, logger)
+    position = max((each.seq for each in newest), default=0)
+    async for batch in observations.follow(position):
+        for stored in batch:
+            _observe(builder, stored, logger)
+
+
+def _observe(builder: ViewBuilder, stored: StoredEvent, logger: Logger) -> None:
+    try:
+        report = CATALOGUE.read(stored)
+        if isinstance(report, NodeUsageReported):
+            datetime.fromisoformat(report.updated_at)
+            builder.observe(stored.ref.id, report)
+    except (UnreadableEvent, ValueError) as error:
+        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=str(error))

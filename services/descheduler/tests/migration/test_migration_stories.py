@@ -1,0 +1,219 @@
+"""Whatever happens to pods and Reservations, in whatever order, a migration job keeps its promises."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koord_descheduler.domain.migration.job import (
+    EVICT_DIRECTLY,
+    RESERVATION_FIRST,
+    Condition,
+    ConditionType,
+    MigrationJob,
+    Phase,
+    PodRef,
+    job_from_json,
+    render_status,
+)
+from koord_descheduler.domain.migration.state_machine import created, evicted, look
+from koord_descheduler.domain.migration.world import (
+    CreateReservation,
+    DeleteReservation,
+    Evict,
+    JobPolicy,
+    ReservationView,
+)
+from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+
+TTL = 300.0
+ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.ABORTED)
+POLICY = JobPolicy()
+
+
+def pod(name: str, uid: str, node: str, *, ready: bool) -> PodView:
+    return pod_view_from_json(
+        {
+            "metadata": {"name": name, "namespace": "d", "uid": uid},
+            "spec": {"nodeName": node},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
+        }
+    )
+
+
+@dataclass
+class Cluster:
+    """Pods by name and Reservations by name, as a job sees them."""
+
+    pods: dict[str, PodView] = field(default_factory=dict[str, PodView])
+    reservations: dict[str, ReservationView] = field(default_factory=dict[str, ReservationView])
+    limited: bool = False
+
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        return self.pods.get(name)
+
+    def reservation(self, name: str) -> ReservationView | None:
+        return self.reservations.get(name)
+
+    def pod_scheduled(self, pod: PodView) -> Condition | None:
+        return Condition(bool(pod.node))
+
+    def is_limited(self, pod: PodView) -> bool:
+        return self.limited
+
+
+SCHEDULED = {"Scheduled": Condition(True, "Scheduled")}
+HAPPENINGS = st.sampled_from(
+    [
+        *("pod goes", "pod returns under its name", "owner appears", "owner gets ready", "owner goes"),
+        *("reservation is scheduled", "reservation lands on the pod's node", "reservation has no node"),
+        *("reservation is taken", "reservation expires", "reservation goes", "limited", "not limited"),
+        *("effects fail", "effects work", "kill after the effect", "time passes", "the end of time", "aborted"),
+        *("paused", "resumed"),
+    ]
+)
+
+
+@dataclass
+class Story:
+    """One job, looked at after each happening as the service does, over crashes between effect and record."""
+
+    job: MigrationJob
+    cluster: Cluster = field(default_factory=Cluster)
+    now: float = 0.0
+    fails: bool = False
+    is_killed: bool = False
+    evictions: list[str] = field(default_factory=list[str])
+    asked: set[str] = field(default_factory=set[str])
+
+    def happen(self, what: str) -> None:
+        self.is_killed = what == "kill after the effect"
+        known = self.cluster.reservations.get(self.job.uid)
+        match what:
+            case "pod goes":
+                self.cluster.pods.pop("app", None)
+            case "pod returns under its name":
+                self.cluster.pods["app"] = pod("app", "another", "n3", ready=True)
+            case "owner appears" | "owner gets ready":
+                self.cluster.pods["new"] = pod("new", "u2", "n2", ready=what == "owner gets ready")
+            case "owner goes":
+                self.cluster.pods.pop("new", None)
+            case "reservation goes":
+                self.cluster.reservations.pop(self.job.uid, None)
+            case "limited" | "not limited":
+                self.cluster.limited = what == "limited"
+            case "effects fail" | "effects work":
+                self.fails = what == "effects fail"
+            case "time passes":
+                self.now += 40
+            case "the end of time":
+                self.now += TTL
+            case "aborted":
+                self.job = replace(self.job, phase=Phase.ABORTED)
+            case "paused" | "resumed":
+                self.job = replace(self.job, is_paused=what == "paused")
+            case _ if known is None or known.phase in ("Succeeded", "Failed"):
+                pass
+            case "reservation is scheduled" | "reservation lands on the pod's node":
+                node = "n2" if what == "reservation is scheduled" else "n1"
+                if not known.node:
+                    self.put(replace(known, phase="Available", node=node, conditions=SCHEDULED))
+            case "reservation has no node" if not known.node:
+                self.put(replace(known, phase="Pending", conditions={"Scheduled": Condition(False, "Unschedulable")}))
+            case "reservation is taken" if known.node:
+                self.put(replace(known, phase="Succeeded", current_owners=(PodRef("d", "new", "u2"),)))
+            case "reservation expires":
+                ready = {"Ready": Condition(False, "Expired")}
+                self.put(replace(known, phase="Failed", conditions={**known.conditions, **ready}))
+            case _:
+                pass
+
+    def put(self, reservation: ReservationView) -> None:
+        self.cluster.reservations[reservation.name] = reservation
+
+    def settle(self) -> None:
+        for _ in range(20):
+            before = self.job
+            looked = look(before, self.cluster, POLICY, self.now)
+            if before.phase in ENDED or before.is_paused:
+                assert looked.job == before
+                assert not looked.effects
+                return
+            self.job = looked.job
+            answered = False
+            for effect in looked.effects:
+                match effect:
+                    case CreateReservation():
+                        if not self.fails:
+                            self.cluster.reservations.setdefault(before.uid, ReservationView(name=before.uid))
+                        if self.is_killed:
+                            return
+                        self.job = created(self.job, "refused" if self.fails else "").job
+                        answered = not self.fails
+                    case Evict(victim, _, _):
+                        self.check_eviction(victim)
+                        if not self.fails:
+                            self.evictions.append(victim.uid)
+                        if self.is_killed:
+                            return
+                        self.job = evicted(self.job, victim, "refused" if self.fails else "").job
+                    case DeleteReservation(name):
+                        self.cluster.reservations.pop(name, None)
+                    case _:
+                        pass
+            if not answered:
+                return
+        raise AssertionError("the job does not settle")
+
+    def check_eviction(self, victim: PodView) -> None:
+        assert victim.uid == "u1", "nobody else is evicted"
+        assert self.job.condition(ConditionType.EVICTION) is None, "what was asked for is not asked for again"
+        if self.job.mode == RESERVATION_FIRST:
+            reservation = self.cluster.reservations[self.job.uid]
+            assert reservation.is_scheduled
+            assert reservation.phase == "Available"
+            assert reservation.node != victim.node
+
+
+def story(mode: str) -> Story:
+    job = MigrationJob(name="mj", uid="mj", created=0.0, pod=PodRef("d", "app"), mode=mode, ttl=TTL)
+    return Story(job.passed(), Cluster(pods={"app": pod("app", "u1", "n1", ready=True)}))
+
+
+@settings(max_examples=400)
+@given(st.sampled_from([RESERVATION_FIRST, EVICT_DIRECTLY]), st.lists(HAPPENINGS, max_size=25))
+def test_no_order_of_happenings_makes_a_job_break_its_promises(mode: str, happenings: Sequence[str]) -> None:
+    it = story(mode)
+    it.settle()
+    for what in happenings:
+        it.happen(what)
+        it.settle()
+        assert it.job.conditions == {} or it.job.phase is not Phase.NEW
+        if it.job.phase is Phase.SUCCEEDED:
+            assert it.job.conditions[ConditionType.EVICTION].is_true
+            assert it.evictions
+    if it.job.phase not in ENDED:
+        it.job = replace(it.job, is_paused=False)
+        it.now += TTL
+        it.settle()
+    assert it.job.phase in ENDED, "after its ttl every job has ended"
+    if it.job.reason == "Timeout":
+        assert it.job.uid not in it.cluster.reservations, "nothing stays reserved"
+
+
+@given(st.lists(HAPPENINGS, max_size=20))
+def test_a_new_leader_reads_the_same_job_from_its_object(happenings: Sequence[str]) -> None:
+    it = story(RESERVATION_FIRST)
+    it.settle()
+    for what in happenings:
+        it.happen(what)
+        it.settle()
+    job = it.job
+    document = {
+        "metadata": {"name": "mj", "uid": "mj", "creationTimestamp": "1970-01-01T00:00:00Z"},
+        "spec": {"mode": job.mode, "ttl": "5m", "podRef": {"namespace": "d", "name": "app"}},
+        "status": render_status(job, {}, "2026-01-01T00:00:00Z"),
+    }
+    read = job_from_json(document)
+    fields = ("phase", "status", "reason", "message", "conditions", "node", "bound_pod")
+    assert [getattr(read, name) for name in fields] == [getattr(job, name) for name in fields]
