@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from koord_scheduler.domain.gang.summary import waiting_groups
 from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.quota.status.gauges import SPEC, STATUS, quota_gauges
+from koord_scheduler.domain.reservation.gauges import PHASES, known_reservations, phase_of, resource_gauges
 from koord_scheduler.domain.state.state import SchedulerState
 
 _QUEUES: Final = {
@@ -54,7 +55,7 @@ class NodeCounts(Collector):
 
 
 class StateFigures(Collector):
-    """The metrics that are computed from the scheduler's state on each scrape: queue, gangs and quotas."""
+    """The metrics that are computed from the scheduler's state on each scrape: queue, gangs, quotas, Reservations."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
@@ -71,6 +72,7 @@ class StateFigures(Collector):
             value=waiting_groups(self._state.cluster.gangs),
         )
         yield from self._quotas()
+        yield from self._reservations()
 
     def _pending(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("scheduler_pending_pods", "Pods without a node", labels=["queue"])
@@ -109,6 +111,23 @@ class StateFigures(Collector):
         for key, count in sorted(counts.items()):
             family.add_metric(key, count)
         return family
+
+    def _reservations(self) -> Iterator[GaugeMetricFamily]:
+        books = self._state.cluster.reservations
+        phases = GaugeMetricFamily(
+            "scheduler_reservation_status_phase", "1 for the phase that a Reservation is in", labels=["name", "phase"]
+        )
+        for entry in known_reservations(books):
+            for phase in PHASES:
+                phases.add_metric([entry.name, phase], int(phase == phase_of(entry)))
+        amounts = GaugeMetricFamily(
+            "scheduler_reservation_resource",
+            "What a Reservation holds, what its owners request, and the ratio of both",
+            labels=["type", "name", "resource", "unit"],
+        )
+        for gauge in resource_gauges(books):
+            amounts.add_metric([gauge.type, gauge.name, gauge.resource, gauge.unit], gauge.value)
+        yield from (phases, amounts)
 
     def _quotas(self) -> Iterator[GaugeMetricFamily]:
         families = {

@@ -243,6 +243,7 @@ class Attempt:
             message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:
             message = f"{message} preemption: {found.message}" if found.message else message
+            message = f"{message} {found.notes}" if found.notes else message
         diagnosis = diagnosis_of(self._state, self._pod, self._cycle_view, found, rejection)
         return NotFound(
             message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection, preemption=found

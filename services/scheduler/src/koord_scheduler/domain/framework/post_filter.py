@@ -60,6 +60,7 @@ class NoPreemption:
         ends: Whether the remaining PostFilter plugins are not called.
         unhelpful: Pods whose nominations to a node are cleared.
         job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
+        notes: Sentence that is added to the refusal of the pod and does not concern preemption; empty for none.
     """
 
     message: str
@@ -67,6 +68,7 @@ class NoPreemption:
     ends: bool = False
     unhelpful: Sequence[PodRecord] = ()
     job: "JobRules | None" = None
+    notes: str = ""
 
 
 class Room(Protocol):

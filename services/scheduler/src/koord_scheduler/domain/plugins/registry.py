@@ -74,7 +74,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeAffinity": lambda _, profile: NodeAffinity(
         profile.args_of("NodeAffinity", kubernetes.NodeAffinityArgs).added_affinity
     ),
-    "NodePorts": lambda cluster, _: cluster.shared("NodePorts", None, NodePorts),
+    "NodePorts": lambda cluster, _: cluster.shared("NodePorts", None, lambda: NodePorts(cluster.reservations)),
     "NodeResourcesFit": lambda cluster, profile: NodeResourcesFit(
         profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs), cluster.reservations
     ),

@@ -56,7 +56,7 @@ def preempt(
     refusal = _not_eligible(state, pod)
     if refusal is not None:
         return refusal
-    message = ""
+    message, notes = "", list[str]()
     search = _Searches(state, pod, cycle_view, rejection, within)
     for plugin in state.frameworks.framework_of(pod).plugins_for(pod).at(POST_FILTER):
         found = plugin.post_filter(pod, rejection, search)
@@ -64,8 +64,9 @@ def preempt(
             continue
         if isinstance(found, Preemption) or found.ends:
             return found
-        message = found.message
-    return NoPreemption(message)
+        message = found.message or message
+        notes += [found.notes] if found.notes else []
+    return NoPreemption(message, notes=" ".join(notes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,8 +189,8 @@ class ReservationBooks:
         for entry in tuple(self._on_row.get(row, {}).values()):
             self._refresh(entry, has_changed=True)
 
-    def rows_in_use(self) -> Mapping[int, object]:
-        """Return a mapping whose keys are the positions of the nodes on which Reservations count."""
+    def rows_in_use(self) -> Mapping[int, Mapping[str, Entry]]:
+        """Return position of a node -> uid -> Reservation, for all Reservations that count on nodes."""
         return self._on_row
 
     def name_of(self, uid: str) -> str:

@@ -85,8 +85,9 @@ class Entry:
             names = held.restricted_names() if self.terms.policy else frozenset(self.allocatable)
             allocated: dict[str, int] = {}
             for use in self.owners.values():
-                for name in names & use.requests.keys():
-                    allocated[name] = allocated.get(name, 0) + use.requests[name]
+                for name, amount in use.requests.items():
+                    if name in names:
+                        allocated[name] = allocated.get(name, 0) + amount
             held.allocated, held.owners = allocated, len(self.owners)
             self._held = held
         return self._held

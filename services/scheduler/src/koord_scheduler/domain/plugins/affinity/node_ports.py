@@ -4,11 +4,13 @@ Source:
     scheduler-core spec, 5.5
 """
 
-from collections.abc import Hashable
-from typing import cast
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
+from typing import Final, cast
 
 import numpy as np
 from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import is_reservation
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.extension_points import FILTER, FOLLOW_PODS, READ_POD, ROW_FILTER
@@ -16,6 +18,10 @@ from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.host_ports import HostPort, host_ports
 from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.reservation.books import NO_ROWS, ReservationBooks
+from koord_scheduler.domain.reservation.usable import among
+
+NO_PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
 class NodePorts:
@@ -25,8 +31,11 @@ class NodePorts:
     extension_points = (FILTER, ROW_FILTER, READ_POD, FOLLOW_PODS)
     reads = Reads.LOAD
 
-    def __init__(self) -> None:
+    def __init__(self, reservations: ReservationBooks) -> None:
         self._used: dict[tuple[str, int], dict[str, IntArray]] = {}
+        self._reserved: dict[tuple[int, str], PodClass] = {}
+        self._reservations = reservations
+        reservations.lenders[self.name] = self
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`."""
@@ -40,11 +49,14 @@ class NodePorts:
         """See `PodFollower.took`."""
         if pod_info.pod_class is not None and self._ports(pod_info.pod_class):
             self._count(row, pod_info.pod_class, 1)
+            if is_reservation(pod_info.uid, pod_info.allocation):
+                self._reserved[row, pod_info.uid] = pod_info.pod_class
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """See `PodFollower.gave`."""
         if pod_info.pod_class is not None:
             self._count(row, pod_info.pod_class, -1)
+            self._reserved.pop((row, pod_info.uid), None)
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""
@@ -56,10 +68,19 @@ class NodePorts:
                     taken = np.zeros(len(rows), np.int64)
                     taken[known] = used[rows[known]] > 0
                     codes = taken if codes is None else codes | taken
+        own = self._reservations.rows_of(pod)
+        if own and codes is not None:
+            codes[among(rows, own, nodes.capacity)] = 0
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowFilterPlugin.row_filter`."""
+        if not self._ports(pod):
+            return None
+        code, own = self._code(pod), self._reservations.rows_of(pod)
+        return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
+
+    def _code(self, pod: PodClass) -> RowFunction:
         ports = self._ports(pod)
 
         def code(row: int) -> int:
@@ -70,11 +91,27 @@ class NodePorts:
                         return 1
             return 0
 
-        return code if ports else None
+        return code
+
+    @contextmanager
+    def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
+        """See `Lender.lent`: the ports of the Reservation are free, unless another owner uses them."""
+        reserved = self._reserved.get((row, uid))
+        if reserved is not None:
+            self._count(row, reserved, -1)
+        try:
+            yield
+        finally:
+            if reserved is not None:
+                self._count(row, reserved, 1)
+
+    def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
+        """See `Lender.refused`."""
+        return (NO_PORTS,) if self._code(pod_class)(row) else ()
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
-        return ("node(s) didn't have free ports for the requested pod ports",)
+        return (NO_PORTS,)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
         """See `FilterPlugin.unresolvable`: never."""

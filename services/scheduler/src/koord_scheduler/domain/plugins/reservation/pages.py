@@ -6,12 +6,15 @@ Source: scheduler-fine-grained spec, 3.13.
 from collections.abc import Mapping
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.config.args.fine_grained import ReservationSelectorIndex
 from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.reservation.books import ReservationBooks
 from koord_scheduler.domain.reservation.entry import Entry
 
 
-def reservation_pages(nodes: NodeColumns, books: ReservationBooks) -> Mapping[str, PageAnswer]:
+def reservation_pages(
+    nodes: NodeColumns, books: ReservationBooks, index: ReservationSelectorIndex
+) -> Mapping[str, PageAnswer]:
     """Return path below `/apis/v1/plugins/Reservation/` -> function that returns its response."""
 
     def of_node(asked: Mapping[str, str]) -> object:
@@ -20,7 +23,16 @@ def reservation_pages(nodes: NodeColumns, books: ReservationBooks) -> Mapping[st
             return None
         return {"items": [_described(entry) for entry in books.on_row(row).values()]}
 
-    return {"nodeReservations/{node}": of_node}
+    def selector_index(_: Mapping[str, str]) -> object:
+        found: dict[str, set[str]] = {}
+        for row, there in books.rows_in_use().items() if index.enabled else ():
+            for entry in there.values():
+                for key in entry.terms.labels if entry.terms is not None else ():
+                    if key in index.keys or key.startswith(index.key_prefixes):
+                        found.setdefault(key, set()).add(nodes.names[row])
+        return {key: sorted(names) for key, names in sorted(found.items())}
+
+    return {"nodeReservations/{node}": of_node, "reservationSelectorIndex": selector_index}
 
 
 def _described(entry: Entry) -> object:

@@ -8,9 +8,11 @@ Source: scheduler-fine-grained spec, 3.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, cast
 
 import numpy as np
+from koordcore.protocol.annotations.scheduling import is_preemptible
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.reservations.document import is_reserve_pod
 from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
@@ -24,6 +26,7 @@ from koord_scheduler.domain.framework.extension_points import (
     CONTROLLER,
     FILTER,
     PAGES,
+    POST_FILTER,
     PRE_FILTER,
     QUEUEING_HINTS,
     READ_POD,
@@ -36,12 +39,14 @@ from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
+from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
 from koord_scheduler.domain.plugins.reservation.controller import ReservationController
 from koord_scheduler.domain.plugins.reservation.pages import reservation_pages
 from koord_scheduler.domain.plugins.reservation.scores import normalized, raw_score
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.reservation.books import ASPECT
+from koord_scheduler.domain.reservation.counts import match_counts
 from koord_scheduler.domain.reservation.fit import Held, refusals
 from koord_scheduler.domain.reservation.usable import Usable, among
 from koord_scheduler.domain.reservation.wishes import PodWish, pod_wish
@@ -69,6 +74,7 @@ class Reservation:
         SCORE,
         ROW_SCORE,
         RESERVE,
+        POST_FILTER,
         AFTER_FAILURE,
         QUEUEING_HINTS,
         CONTROLLER,
@@ -109,7 +115,7 @@ class Reservation:
         if usable.problem:
             return Rejection(plugin=self.name, message=usable.problem, key=usable.problem)
         if usable.has_affinity and not usable.by_row:
-            return Rejection(plugin=self.name, message=NO_MATCH)
+            return Rejection(plugin=self.name, message=", ".join([NO_MATCH, *self._counts(usable)]))
         if not usable.by_row or len(usable.by_row) > _FEW_NODES or usable.wish.ignores:
             return None
         return Candidates(first=tuple(self._nodes.names[row] for row in sorted(usable.by_row)))
@@ -245,6 +251,39 @@ class Reservation:
         """See `ReservePlugin.unreserve`: the books follow the pods of nodes, so there is nothing to take back."""
         return ()
 
+    # --- preemption ------------------------------------------------------------------------------------------------
+
+    def post_filter(
+        self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
+    ) -> Preemption | NoPreemption | None:
+        """See `PostFilterPlugin.post_filter`: tell which Reservations matched, and preempt if that is enabled."""
+        usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
+        counts = [] if usable is None else self._counts(usable)
+        notes = f"{', '.join(counts)}." if counts else ""
+        found = search.on_one_node(self) if self._args.enable_preemption and rejection is None else NoPreemption("")
+        return found if isinstance(found, Preemption) else replace(found, notes=notes)
+
+    def _counts(self, usable: Usable) -> list[str]:
+        return match_counts(usable, self._books.entries.get, lambda row: self._reasons[self._code(usable, row)])
+
+    def spares_everyone(self, pod: PodRecord) -> bool:
+        """See `VictimRules.spares_everyone`."""
+        return False
+
+    def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
+        """See `VictimRules.may_preempt`: a label protects pods. The search never evicts Reservations."""
+        return victim.pod is not None and is_preemptible(victim.pod.metadata.labels)
+
+    def room_for(self, pod: PodRecord) -> Room | None:
+        """See `VictimRules.room_for`. There is no further limit."""
+        return None
+
+    def most_candidates(self, nodes: int) -> int:
+        """See `VictimRules.most_candidates`."""
+        args = self._args
+        wanted = max(nodes * args.min_candidate_nodes_percentage // 100, args.min_candidate_nodes_absolute)
+        return min(wanted, nodes)
+
     # --- around the cycle --------------------------------------------------------------------------------------------
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
@@ -271,4 +310,4 @@ class Reservation:
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""
-        return reservation_pages(self._nodes, self._books)
+        return reservation_pages(self._nodes, self._books, self._args.reservation_selector_index)
