@@ -56,10 +56,13 @@ def placed_on(log: SmallLog) -> dict[str, str]:
 def test_a_refused_pod_is_told_how_many_reservations_each_rule_forbids() -> None:
     log, scheduler = started(a="4", b="4", c="4")
     taint = {"key": "team", "value": "red", "effect": "NoSchedule"}
-    once = {"allocateOnce": False}
-    reserve(log, reservation("closed", {"cpu": "1"}, template={"nodeName": "a"}, unschedulable=True, **once))
-    reserve(log, reservation("tainted", {"cpu": "1"}, template={"nodeName": "b"}, taints=[taint], **once))
-    reserve(log, reservation("other", {"cpu": "1"}, template={"nodeName": "c"}, labels={"team": "blue"}, **once))
+    reserve(
+        log, reservation("closed", {"cpu": "1"}, template={"nodeName": "a"}, unschedulable=True, allocateOnce=False)
+    )
+    reserve(log, reservation("tainted", {"cpu": "1"}, template={"nodeName": "b"}, taints=[taint], allocateOnce=False))
+    reserve(
+        log, reservation("other", {"cpu": "1"}, template={"nodeName": "c"}, labels={"team": "blue"}, allocateOnce=False)
+    )
     scheduler.live(T0)
     log.add_pod(web("p", affinity={"reservationSelector": {"team": "green"}}))
     scheduler.live(T0)
