@@ -1,14 +1,14 @@
 """The gRPC server of the proxy: every call is passed on as bytes, and the intercepted ones go through the interceptor.
 
-gRPC carries unary calls and streams in the same form. So each call is served and passed on as a stream of messages,
-without knowledge of its method.
+gRPC carries unary calls and streams in the same form. So a call of an unknown method is served and passed on as a
+stream of messages.
 
 Source: runtime spec, 5.2.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 from koordcore.service.telemetry.logging import logger
 
-from koord_criproxy.domain.calls import intercepted_call
+from koord_criproxy.domain.calls import UNARY, intercepted_call
 from koord_criproxy.shell.channels import OPTIONS
 from koord_criproxy.shell.dispatcher import HookRejected
 from koord_criproxy.shell.hook_client import REMAINING_SECONDS
@@ -68,7 +68,7 @@ class ProxyServer:
             OSError: The socket or its folder cannot be made.
         """
         server = grpc.aio.server(options=OPTIONS)
-        server.add_generic_rpc_handlers((_AnyMethod(self._serve),))
+        server.add_generic_rpc_handlers((_AnyMethod(self._serve_unary, self._serve_stream),))
         with private_socket(self._socket):
             server.add_insecure_port(f"unix://{self._socket}")
             await server.start()
@@ -80,58 +80,54 @@ class ProxyServer:
             await self._server.stop(DRAIN_SECONDS)
             self._socket.unlink(missing_ok=True)
 
-    async def _serve(self, method: str, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def _serve_stream(self, method: str, requests: AsyncIterator[bytes], context: Any) -> None:
+        """Pass on a call of any kind, message by message."""
+        status = "OK"
+        try:
+            make: Any = self._channel(method).stream_stream
+            call = make(method)(requests, metadata=_sent_metadata(context), timeout=context.time_remaining())
+            try:
+                await _begin(call, context)
+                async for message in call:
+                    await context.write(message)
+            except grpc.aio.AioRpcError:
+                pass  # the status says it
+            except asyncio.CancelledError:
+                call.cancel()
+                raise
+            status = await _end(call, context)
+        finally:
+            self._observe(method, status, 0.0)
+
+    async def _serve_unary(self, method: str, body: bytes, context: Any) -> bytes:
+        """Carry out a call with one request and one answer; return the answer of the runtime."""
         name = intercepted_call(method)
         began, inside, status = time.monotonic(), 0.0, "OK"
-        try:
-            if name is None:
-                status = await self._forward(method, requests, context)
-            else:
-                inside, status = await self._intercept(method, name, requests, context)
-        finally:
-            self._observe(method, status, max(0.0, time.monotonic() - began - inside) if name else 0.0)
-
-    async def _forward(self, method: str, requests: AsyncIterator[bytes], context: Any) -> str:
-        """Pass on a call of any kind, and return the status of the answer."""
-        call = self._open(method, requests, context)
-        try:
-            await _begin(call, context)
-            async for message in call:
-                await context.write(message)
-        except grpc.aio.AioRpcError:
-            pass  # the status says it
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
-        return await _end(call, context)
-
-    async def _intercept(
-        self, method: str, name: str, requests: AsyncIterator[bytes], context: Any
-    ) -> tuple[float, str]:
-        """Carry out an intercepted call; return the seconds inside the runtime, and the status of the answer."""
         call: Any = None
-        inside = 0.0
 
-        async def runtime(body: bytes) -> RuntimeAnswer:
+        async def runtime(request: bytes) -> RuntimeAnswer:
             nonlocal call, inside
             began = time.monotonic()
-            call = self._open(method, _once(body), context)
-            found = b""
+            make: Any = self._channel(method).unary_unary
+            call = make(method)(request, metadata=_sent_metadata(context), timeout=context.time_remaining())
             try:
-                async for message in call:
-                    found = message
-                is_ok = await call.code() is grpc.StatusCode.OK
+                return RuntimeAnswer(body=await call, is_ok=True)
             except grpc.aio.AioRpcError:
-                is_ok = False
+                return RuntimeAnswer(body=b"", is_ok=False)
             finally:
                 inside = time.monotonic() - began
-            return RuntimeAnswer(body=found, is_ok=is_ok)
 
-        REMAINING_SECONDS.set(context.time_remaining())
-        body = b"".join([message async for message in requests])
         try:
-            answer = await self._interceptor.call(name, body, runtime)
+            if name is None:
+                answer = await runtime(body)
+            else:
+                REMAINING_SECONDS.set(context.time_remaining())
+                answer = await self._interceptor.call(name, body, runtime)
+            await _begin(call, context)
+            status = await _end(call, context)
+            return answer.body
         except HookRejected as error:
+            status = grpc.StatusCode.UNKNOWN.name
             _log.warning("call_rejected", call=name, error=str(error))
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
             raise AssertionError("abort raises") from error
@@ -139,32 +135,36 @@ class ProxyServer:
             if call is not None:
                 call.cancel()
             raise
-        await _begin(call, context)
-        if answer.is_ok:
-            await context.write(answer.body)
-        return inside, await _end(call, context)
+        finally:
+            self._observe(method, status, max(0.0, time.monotonic() - began - inside) if name else 0.0)
 
-    def _open(self, method: str, requests: AsyncIterator[bytes], context: Any) -> Any:
-        channel = self._images if ".ImageService/" in method else self._runtime
-        stream: Any = channel.stream_stream
-        metadata = _passed_on(context.invocation_metadata())
-        return stream(method)(requests, metadata=metadata, timeout=context.time_remaining())
+    def _channel(self, method: str) -> grpc.aio.Channel:
+        return self._images if ".ImageService/" in method else self._runtime
 
 
 class _AnyMethod(grpc.GenericRpcHandler):
-    """Serves every method of every service as a stream of bytes."""
+    """Serves every method of every service: those with one request and one answer, and all others as streams."""
 
-    def __init__(self, serve: Callable[[str, AsyncIterator[bytes], Any], Any]) -> None:
-        self._serve = serve
+    def __init__(
+        self,
+        unary: Callable[[str, bytes, Any], Awaitable[bytes]],
+        stream: Callable[[str, AsyncIterator[bytes], Any], Awaitable[None]],
+    ) -> None:
+        self._unary = unary
+        self._stream = stream
 
     def service(self, handler_call_details: Any) -> Any:
         method: str = handler_call_details.method
 
-        async def handle(requests: AsyncIterator[bytes], context: Any) -> None:
-            await self._serve(method, requests, context)
+        async def answer(body: bytes, context: Any) -> bytes:
+            return await self._unary(method, body, context)
 
-        make: Any = grpc.stream_stream_rpc_method_handler
-        return make(handle)
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> None:
+            await self._stream(method, requests, context)
+
+        make_unary: Any = grpc.unary_unary_rpc_method_handler
+        make_stream: Any = grpc.stream_stream_rpc_method_handler
+        return make_unary(answer) if method in UNARY else make_stream(handle)
 
 
 async def _begin(call: Any, context: Any) -> None:
@@ -183,8 +183,8 @@ async def _end(call: Any, context: Any) -> str:
     return code.name
 
 
-async def _once(body: bytes) -> AsyncIterator[bytes]:
-    yield body
+def _sent_metadata(context: Any) -> Metadata:
+    return _passed_on(context.invocation_metadata())
 
 
 def _passed_on(metadata: Any) -> Metadata:
