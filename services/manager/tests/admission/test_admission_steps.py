@@ -180,6 +180,21 @@ def test_pods_of_a_tree_are_kept_on_its_nodes_in_every_term() -> None:
         assert [term["matchExpressions"] for term in after] == [[*own, *expressions] for own in found]
 
 
+def test_claims_of_dynamic_resource_allocation_pass_admission_unchanged() -> None:
+    facts = Facts()
+    facts.observe(PROFILES, "", "a", {"metadata": {"name": "a"}, "spec": {"selector": {}, "qosClass": "LS"}})
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    container: Json = {"name": "c", "resources": {"claims": [{"name": "gpu", "request": "gpu-0"}]}}
+    document: Json = {"metadata": {"name": "p"}, "spec": {"resourceClaims": claims, "containers": [container]}}
+    request = Request(uid="1", operation=Operation.CREATE, resource="pods", namespace="default", object=document)
+
+    decision = mutate(request, surroundings(request, facts, Options()))
+    assert decision.object is not None
+    assert decision.object["metadata"]["labels"], "the profile was applied"
+    assert decision.object["spec"]["resourceClaims"] == claims
+    assert decision.object["spec"]["containers"][0]["resources"]["claims"] == [{"name": "gpu", "request": "gpu-0"}]
+
+
 def test_an_invalid_selector_and_an_unknown_namespace_match_nothing() -> None:
     facts = Facts()
     bad = {"matchExpressions": [{"key": "a", "operator": "Matches", "values": ["b"]}]}

@@ -316,6 +316,23 @@ def test_placements_have_the_annotations_of_device_plugins_if_the_gate_is_on(is_
     assert placed.annotations.get("scheduling.koordinator.sh/bind-timestamp") == ("5000000000" if is_on else None)
 
 
+def test_a_pod_with_resource_claims_of_another_scheduler_counts_and_its_devices_are_left_alone() -> None:
+    log = _cluster("a")
+    claims: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+    log.add_pod(pod("claimed", {"cpu": "90"}, nodeName="a", **claims))
+    log.add_pod(asking("own", {"nvidia.com/gpu": "8", "cpu": "10"}))
+    log.add_pod(asking("late", {RATIO: "10", "cpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert _minors(scheduler, "own") == list(range(8)), "claims say nothing about the devices of the Device object"
+    assert "Insufficient cpu" in _refusal(scheduler, "late").message
+    row = scheduler.state.nodes.row("a")
+    assert row is not None
+    node = _plugin(scheduler).states.devices_of(row)
+    assert node is not None
+    assert set(node.use.holders) == {"own"}
+
+
 def test_plain_pods_do_not_meet_the_plugin() -> None:
     log = _cluster("a")
     scheduler = Scheduler(log)
