@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_manager.shell.gateway import running
+from koord_manager.shell.gateway import epoch
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.fact_appender import FactAppender
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
@@ -117,6 +117,23 @@ async def test_genesis_needs_a_fresh_stream_and_an_interrupted_one_goes_on(tmp_p
         assert decisive(await fold(MemoryEventLog(begun))) == decisive(await fold(MemoryEventLog(whole)))
 
 
+async def test_a_genesis_that_stored_no_epoch_is_completed_by_a_second_call(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await living_cluster(world)
+        await world.stop()
+        log = MemoryEventLog(MemoryLog())
+        written = await begun_anew(world, log, tmp_path)
+        await world.server.delete("configmaps", "koordinator-system", "koordstream-cluster")
+
+        assert await begun_anew(world, log, tmp_path) == written
+        assert (await log.head()).last_seq == written
+        stored = world.server.object("configmaps", "koordinator-system", "koordstream-cluster")
+        assert stored is not None
+        assert stored["data"] == {"epoch": "1"}
+        with pytest.raises(GenesisRefused, match="with epoch 1 where 2 is next"):
+            await begun_anew(world, log, tmp_path)
+
+
 async def test_genesis_leaves_out_what_is_too_large_for_the_log_and_says_so(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, begin=False) as world:
         await world.server.apply(pod("small"))
@@ -133,8 +150,8 @@ async def test_genesis_leaves_out_what_is_too_large_for_the_log_and_says_so(tmp_
 
 
 async def test_a_log_of_an_older_epoch_no_longer_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "OUTDATED_SECONDS", 0.05)
-    epoch = ("GET", "/api/v1/namespaces/koordinator-system/configmaps/koordstream-cluster")
+    monkeypatch.setattr(epoch, "OUTDATED_SECONDS", 0.05)
+    read = ("GET", "/api/v1/namespaces/koordinator-system/configmaps/koordstream-cluster")
     async with gateway_world(tmp_path) as world:
         await world.server.apply(pod("a"))
         await world.mirrored("a")
@@ -143,8 +160,8 @@ async def test_a_log_of_an_older_epoch_no_longer_leads(tmp_path: Path, monkeypat
         await world.begin()
         await world.until(lambda: "epoch" in (world.gateway.outdated or ""))
         await world.server.apply(pod("b"))
-        looks = world.server.requests.count(epoch)
-        await world.until(lambda: world.server.requests.count(epoch) > looks + 1)
+        looks = world.server.requests.count(read)
+        await world.until(lambda: world.server.requests.count(read) > looks + 1)
 
         assert world.spec(world.uid("b")) is None
         api = await connect_api(world.server.kubeconfig(tmp_path / "admin"), qps=0, burst=1)
@@ -155,7 +172,7 @@ async def test_a_log_of_an_older_epoch_no_longer_leads(tmp_path: Path, monkeypat
 async def test_who_cannot_read_the_epoch_writes_nothing_and_once_it_leads_no_more_it_is_as_ready_as_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "OUTDATED_SECONDS", 0.05)
+    monkeypatch.setattr(epoch, "OUTDATED_SECONDS", 0.05)
     async with gateway_world(tmp_path, begin=False) as world:
         nobody = User("manager", [])
         world.server.users["manager"] = nobody

@@ -226,3 +226,19 @@ async def test_any_faults_never_give_two_leaders(world: World, kept_in: tuple[st
     await world.pass_time(TAKE_OVER)
     assert len(world.leaders()) == 1
     assert len(world.epochs) > turns / 10
+
+
+async def test_a_candidate_that_withdraws_leaves_the_lease_to_another_until_it_stands(world: World) -> None:
+    first, second = await world.add("a"), await world.add("b")
+    ending = asyncio.create_task(first.election.lost(first.terms[0]))
+    first.election.withdraw("its log is outdated")
+    assert await ending == "its log is outdated"
+    await world.pass_time(2.4 * TIMES.retry + 0.5)
+    assert world.leaders() == [second]
+
+    await second.election.resign()
+    await world.pass_time(TAKE_OVER)
+    assert world.leaders() == []
+    first.election.stand()
+    await world.pass_time(1.2 * TIMES.retry + 0.5)
+    assert world.leaders() == [first]

@@ -69,6 +69,18 @@ class Leadership(Protocol):
         """
         ...
 
+    def withdraw(self, reason: str) -> None:
+        """End the term and leave the lease to other candidates until `stand`. The campaign goes on.
+
+        Args:
+            reason: Text that `lost` returns.
+        """
+        ...
+
+    def stand(self) -> None:
+        """Compete for the lease again after `withdraw`. No-op for a candidate that has not withdrawn."""
+        ...
+
     async def resign(self) -> None:
         """End the campaign. A leader releases the lease, so that another candidate leads at once.
 

@@ -70,6 +70,8 @@ class LeaseElection:
         self._seen_at = 0.0
         self._holder: str | None = None
         self._resigned = False
+        self._withdrawn = False
+        self._to_release: Term | None = None
         self._complained = False
         self._changed = asyncio.Event()
         self._stepping: asyncio.Task[None] | None = None
@@ -125,6 +127,16 @@ class LeaseElection:
             watching.cancel()
             self._lose("resigned" if self._resigned else "the campaign ended")
 
+    def withdraw(self, reason: str) -> None:
+        """See `Leadership.withdraw`. The next step of the campaign releases the lease."""
+        self._withdrawn = True
+        self._to_release = self._term
+        self._lose(reason)
+
+    def stand(self) -> None:
+        """See `Leadership.stand`."""
+        self._withdrawn = False
+
     async def resign(self) -> None:
         """See `Leadership.resign`. If the store does not answer, the lease must expire."""
         self._resigned = True
@@ -136,14 +148,17 @@ class LeaseElection:
         if term is None:
             return
         self._lose("resigned")
+        try:
+            await self._release(term)
+        except (LeaseConflict, LeaseUnavailable) as error:
+            _log.warning("lease_not_released", holder=self.name, epoch=term.epoch, error=str(error))
+
+    async def _release(self, term: Term) -> None:
         now = self._clock.unix()
         released = LeaseRecord(
             holder="", epoch=term.epoch, acquired_at_unix=now, renewed_at_unix=now, duration_seconds=1.0
         )
-        try:
-            await self._bounded_write(released, self._version, acquiring=False)
-        except (LeaseConflict, LeaseUnavailable) as error:
-            _log.warning("lease_not_released", holder=self.name, epoch=term.epoch, error=str(error))
+        await self._bounded_write(released, self._version, acquiring=False)
 
     async def _steps(self) -> None:
         while True:
@@ -157,6 +172,8 @@ class LeaseElection:
                 self._lose(self._late())
             if self._term is not None:
                 await self._renew(self._term)
+            elif self._withdrawn:
+                await self._leave_to_others()
             else:
                 await self._try_to_take()
         except LeaseConflict:
@@ -181,6 +198,13 @@ class LeaseElection:
         if self._term == term:  # else it was lost while the answer was under way
             self._renewed_at = began
             self._changed_now()
+
+    async def _leave_to_others(self) -> None:
+        """Release the lease of the term that was withdrawn, once. Then only read who leads."""
+        term, self._to_release = self._to_release, None
+        if term is not None:
+            await self._release(term)
+        self._note(await self._bounded_read())
 
     async def _try_to_take(self) -> None:
         began = self._clock.monotonic()

@@ -43,6 +43,12 @@ class SoleLeader:
         """See `Leadership.campaign`."""
         await self._resigned.wait()
 
+    def withdraw(self, reason: str) -> None:
+        """See `Leadership.withdraw`; no-op, because there is no other candidate."""
+
+    def stand(self) -> None:
+        """See `Leadership.stand`; no-op."""
+
     async def resign(self) -> None:
         """See `Leadership.resign`."""
         self._resigned.set()

@@ -25,6 +25,8 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.mirror import Seen, next_draft
 
+EPOCH_CONFIG_MAP: Final = "koordstream-cluster"
+"""ConfigMap with the epoch of the cluster."""
 POLICY: Final = "genesis"
 """Policy version of placements that were observed and not decided."""
 

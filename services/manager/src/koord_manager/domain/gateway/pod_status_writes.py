@@ -15,6 +15,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.stories.pod import device_sentence
 
 from koord_manager.domain.gateway.binding import pod_path
+from koord_manager.domain.gateway.genesis import EPOCH_CONFIG_MAP
 from koord_manager.domain.gateway.requests import STRATEGIC_PATCH, Json, Request
 
 SCHEDULER: Final = "koord-scheduler"
@@ -97,6 +98,17 @@ def device_health(
 def event_collection(namespace: str) -> str:
     """Return the path of the Kubernetes events of a namespace; an empty namespace stands for `default`."""
     return f"/api/v1/namespaces/{namespace or 'default'}/events"
+
+
+def log_outdated(namespace: str, problem: str) -> KubernetesEvent:
+    """Return the event of a manager that gives up the lease because a newer log was begun for the cluster.
+
+    Args:
+        namespace: Namespace of the ConfigMap with the cluster's epoch.
+        problem: The two epochs, in a sentence.
+    """
+    involved = Involved("ConfigMap", "v1", namespace, EPOCH_CONFIG_MAP, "")
+    return KubernetesEvent(involved, "LogOutdated", problem, "Warning", MANAGER)
 
 
 def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:

@@ -1,8 +1,9 @@
 """Carry out `koord bus genesis`: list the API server and write the first facts of a log.
 
-First it checks that the stream is empty, or holds the beginning of the same interrupted genesis. Then it lists every
+First it checks that the stream is empty, or holds the facts of the same interrupted genesis. Then it lists every
 resource and appends the facts; repeated events have the same ids. At last it increments the epoch in the ConfigMap
-`koordstream-cluster`, so that services with an older log do not lead. All services have to be stopped.
+`koordstream-cluster`, so that services with an older log do not lead. If only this last step is missing, a repeated
+call carries out this step alone. All services have to be stopped.
 
 Source:
     event-bus spec, 9.3
@@ -13,22 +14,21 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import Draft, Origin
-from koordcore.events.objects.gateway import GENESIS
+from koordcore.events.envelope import Draft, Origin, StoredEvent
+from koordcore.events.objects.gateway import GENESIS, GenesisRecorded
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, EventLog, TooLarge
 from koordcore.protocol.objects import ConfigMap
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain.gateway.genesis import genesis_drafts
+from koord_manager.domain.gateway.genesis import EPOCH_CONFIG_MAP, genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned
 from koord_manager.domain.gateway.requests import MERGE_PATCH
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi
 from koord_manager.shell.gateway.listing import RequestRefused, list_pages
 
-EPOCH_CONFIG_MAP: Final = "koordstream-cluster"
 BATCH: Final = 200
 
 Progress = Callable[[str], Awaitable[None]]
@@ -66,7 +66,8 @@ async def genesis(
 ) -> int:
     """Write the first facts of the log from the objects of the API server, and return their number.
 
-    After an interruption, call it again; facts that are stored already are not stored twice.
+    After an interruption, call it again; facts that are stored already are not stored twice. If all facts are stored
+    and the epoch is not, the result counts the stored facts.
 
     Args:
         api: Client of the API server.
@@ -82,6 +83,13 @@ async def genesis(
         Unreachable: The API server does not answer.
     """
     epoch = await cluster_epoch(api, namespace) + 1
+    recorded = await log.last_of(GENESIS)
+    if recorded is not None:
+        _require_epoch(recorded, epoch)
+        await _bump(api, namespace, epoch)
+        if progress is not None:
+            await progress(f"the log was complete; the cluster's epoch is {epoch}")
+        return recorded.seq
     await _require_fresh(log, epoch)
     seen: list[Seen] = []
     for resource in resources:
@@ -104,12 +112,20 @@ async def genesis(
     return written
 
 
+def _require_epoch(recorded: StoredEvent, epoch: int) -> None:
+    """Raise GenesisRefused unless the recorded genesis is the one whose epoch is not stored yet."""
+    event = CATALOGUE.read(recorded)
+    ours = event.cluster_epoch if isinstance(event, GenesisRecorded) else 0
+    if ours != epoch:
+        raise GenesisRefused(
+            f"the log has begun already, with epoch {ours} where {epoch} is next; genesis needs a fresh stream"
+        )
+
+
 async def _require_fresh(log: EventLog, epoch: int) -> None:
     head = await log.head()
     if head.last_seq == 0:
         return
-    if await log.last_of(GENESIS) is not None:
-        raise GenesisRefused("the log has begun already; genesis needs a fresh stream")
     async for batch in log.history(0, 1, batch=1):
         if batch and batch[0].causation_id.startswith(f"genesis/{epoch}/"):
             return

@@ -16,7 +16,6 @@ from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.bus.folds.foldable import Folded
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
-from koordcore.events.objects.gateway import GENESIS
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership, Term
@@ -24,7 +23,6 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.retry import Backoff, retry
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
-from koordcore.state.aggregates import GenesisState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
@@ -34,18 +32,17 @@ from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.domain.work_queue import WorkQueue
 from koord_manager.shell.appender import is_misconfigured
-from koord_manager.shell.gateway.api import KubernetesApi, Unreachable, send
+from koord_manager.shell.gateway.api import KubernetesApi, send
+from koord_manager.shell.gateway.epoch import EpochCheck
 from koord_manager.shell.gateway.event_recorder import EventRecorder
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
-from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch
 from koord_manager.shell.gateway.ingest import Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.outbox import Outbox, Writes
 from koord_manager.shell.gateway.sweep import Sweep
 
-OUTDATED_SECONDS: Final = 5.0
 MISCONFIGURED_SECONDS: Final = 300.0
 """Longest pause before a misconfigured log is tried again."""
 QUEUE: Final = 16
@@ -117,16 +114,23 @@ class Gateway:
         self._context = context
         self._settings = settings
         self._term: _TermOfGateway | None = None
-        self._outdated: tuple[Term, str] | None = None
+        self._epoch = EpochCheck(
+            context.api,
+            context.view,
+            context.leadership,
+            context.clock,
+            context.logger,
+            context.instance,
+            settings.epoch_namespace,
+        )
 
     @property
     def outdated(self) -> str | None:
-        """Reason why this instance mirrors and writes nothing although it leads, or None if there is none.
+        """Reason why this instance mirrors and writes nothing, or None if there is none.
 
-        Either a newer log was begun for this cluster, or the epoch of the cluster is unknown.
+        Either a newer log was begun for this cluster, or this instance leads and the epoch of the cluster is unknown.
         """
-        term, problem = self._outdated or (None, None)
-        return problem if term is not None and self._context.leadership.term is term else None
+        return self._epoch.problem
 
     @property
     def is_idle(self) -> bool:
@@ -153,11 +157,7 @@ class Gateway:
         while True:
             term = await context.leadership.acquired()
             await context.folded((await retry(context.log.head, (NoAnswer, NotConnected))).last_seq)
-            problem = await self._log_is_outdated()
-            self._outdated = (term, problem) if problem is not None else None
-            if problem is not None:
-                context.logger.error("log_outdated", problem=problem)
-                await asyncio.sleep(OUTDATED_SECONDS)
+            if not await self._epoch.allows(term):
                 continue
             context.logger.info("gateway_begins", epoch=term.epoch, host=context.api.host)
             self._term = _TermOfGateway(context, self._settings)
@@ -175,17 +175,6 @@ class Gateway:
             context.logger.info("gateway_ends", epoch=term.epoch)
             if context.leadership.term is term:
                 await stopped.wait()
-
-    async def _log_is_outdated(self) -> str | None:
-        """Return the reason why the log must not be used, or None if it may."""
-        context = self._context
-        state = context.view.state.get(GENESIS)
-        ours = state.cluster_epoch if isinstance(state, GenesisState) else 0
-        try:
-            theirs = await cluster_epoch(context.api, self._settings.epoch_namespace)
-        except (GenesisRefused, Unreachable) as error:
-            return f"the cluster's epoch is not known: {error}"
-        return f"the log is of epoch {ours}, the cluster of {theirs}" if theirs > ours else None
 
     async def _lead(self, work: "_TermOfGateway", term: Term) -> None:
         """Run the tasks of one term until it is over."""
