@@ -64,7 +64,11 @@ class Webhook:
 
 
 _NO_CONTROL_PLANE: Final[JsonObject] = {
-    "matchExpressions": [{"key": keys.CONTROL_PLANE_NAMESPACE, "operator": "DoesNotExist"}]
+    "matchExpressions": [
+        {"key": keys.CONTROL_PLANE_NAMESPACE, "operator": "DoesNotExist"},
+        # The label is the name of the namespace. Pods of these two start also while no manager runs.
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "koordinator-system"]},
+    ]
 }
 _QUOTAS: Final = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
 _SCHEDULING: Final = "scheduling.koordinator.sh"
