@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test test-compose test-runtime check compiled image bench docs lint format typecheck contracts schemas clean
+.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image bench docs lint format typecheck contracts schemas clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -71,6 +71,23 @@ $(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.* $(RUNTIME_SOURCES)/*
 
 test-runtime: setup $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built) ## containerd 1 and 2, NRI, a CRI client, dockerd (root, containerd, runc, docker.io, go)
 	@$(PYTEST) -n 0 --suite runtime tests/runtime
+
+# etcd, kube-apiserver, kube-controller-manager and kubectl. Without Go they are not built, and their tests say so.
+KUBERNETES_VERSION := 1.35.4
+KUBERNETES_TOOLS := $(CURDIR)/var/kubernetes-tools
+KUBERNETES_SOURCES := tests/kubernetes/tools
+GO_VERSION_OF := -X k8s.io/component-base/version
+GO_VERSION := $(GO_VERSION_OF).gitMajor=1 $(GO_VERSION_OF).gitMinor=35 $(GO_VERSION_OF).gitVersion=v$(KUBERNETES_VERSION)
+$(KUBERNETES_TOOLS)/.built: $(wildcard $(KUBERNETES_SOURCES)/go.*)
+	@echo "==> building Kubernetes $(KUBERNETES_VERSION), some five minutes"
+	@cd $(KUBERNETES_SOURCES) && export GOFLAGS=-mod=readonly && \
+		go build -trimpath -ldflags='-s -w' -o $(KUBERNETES_TOOLS)/etcd go.etcd.io/etcd/server/v3 && \
+		go build -trimpath -ldflags='-s -w $(GO_VERSION)' -o $(KUBERNETES_TOOLS)/ \
+			k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kubectl
+	@touch $@
+
+test-kubernetes: setup $(if $(shell command -v go),$(KUBERNETES_TOOLS)/.built) ## a real etcd, kube-apiserver, controller manager and kubectl (root, go)
+	@$(PYTEST) -n 0 --suite kubernetes tests/kubernetes
 
 test-compose: setup ## the image and docker-compose.yml on a real dockerd (root, docker.io, docker-compose, debootstrap)
 	@$(PYTEST) -n 0 --suite compose tests/compose

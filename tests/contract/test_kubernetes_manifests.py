@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
-from koord_manager.domain.admission.webhooks import WEBHOOKS
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.webhooks import served
 from koord_manager.kubernetes_settings import LEASE_NAME
 from koord_manager.settings import ManagerSettings
 from koord_scheduler.settings import SchedulerSettings
@@ -84,14 +85,14 @@ def test_only_the_manager_has_rights() -> None:
 
 
 def test_the_configuration_of_the_manifests_is_valid() -> None:
-    assert read_config_map(None, documents("configuration.yaml")[0]["data"]).rejections == ()
+    assert read_config_map(None, documents("../configuration.yaml")[0]["data"]).rejections == ()
 
 
-def test_the_webhook_objects_have_every_webhook_that_exists() -> None:
+def test_the_webhook_objects_have_the_webhooks_of_the_default_gates() -> None:
     entries = {entry["name"]: entry for item in documents("webhooks.yaml") for entry in item["webhooks"]}
 
-    assert set(entries) == {webhook.entry_name for webhook in WEBHOOKS}
-    for webhook in WEBHOOKS:
+    assert set(entries) == {webhook.entry_name for webhook in served(Options())}
+    for webhook in served(Options()):
         entry = entries[webhook.entry_name]
         assert entry["clientConfig"]["service"]["path"] == webhook.path
         assert entry["failurePolicy"] == webhook.failure_policy

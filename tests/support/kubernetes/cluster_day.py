@@ -5,9 +5,7 @@ async with cluster_day(tmp_path, nats_server) as day:
     await day.start("scheduler", "koord_scheduler")
 """
 
-import asyncio
-import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,18 +16,16 @@ from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.ports import free_ports
-from koordcore.embedded.process import ChildProcess, ProcessSpec
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from support.kubernetes.apiserver import ApiServer, running_api_server
 from support.kubernetes.authorization import manager_user
-from support.until import until
+from support.kubernetes.services import CLUSTER, Services
 
 Json = dict[str, Any]
 
 BASE = Path(__file__).parents[3] / "k8s" / "base"
 SERVICE = "koordinator-system/koordinator-webhook-service"
-CLUSTER = "day"
 
 
 def manifests(name: str) -> list[Json]:
@@ -37,32 +33,13 @@ def manifests(name: str) -> list[Json]:
     return [item for item in yaml.safe_load_all((BASE / name).read_text(encoding="utf-8")) if item]
 
 
-@dataclass
-class Day:
-    """Everything that runs."""
+@dataclass(kw_only=True)
+class Day(Services):
+    """Everything that runs behind an emulated API server."""
 
     server: ApiServer
-    nats: NatsServer
-    directory: Path
     kubeconfig: Path
-    processes: dict[str, ChildProcess] = field(default_factory=dict[str, ChildProcess])
-    urls: dict[str, str] = field(default_factory=dict[str, str])
     webhook_ports: dict[str, int] = field(default_factory=dict[str, int])
-
-    async def start(self, name: str, module: str, flags: Sequence[str] = (), env: dict[str, str] | None = None) -> None:
-        port = free_ports(1)[0]
-        self.urls[name] = f"http://127.0.0.1:{port}"
-        common = ("--cluster", CLUSTER, "--instance", name, "--nats-urls", self.nats.url, "--http-port", str(port))
-        spec = ProcessSpec(
-            name=name,
-            argv=(sys.executable, "-m", module, *common, "--log-format", "json", *flags),
-            ready=f"{self.urls[name]}/healthz",
-            ready_seconds=60.0,
-            log_file=self.directory / f"{name}.log",
-            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(env or {})},
-        )
-        self.processes[name] = ChildProcess(spec)
-        await self.processes[name].start()
 
     async def start_manager(self, name: str, *, failpoint: str = "") -> None:
         """failpoint: `<name>:<passage>` at which it dies."""
@@ -93,23 +70,6 @@ class Day:
         assert lease is not None, "nobody ever led"
         return str(lease["spec"].get("holderIdentity", "")).rsplit("_", 1)[0]
 
-    async def until(self, holds: Callable[[], object], what: str, seconds: float = 240.0) -> None:
-        """Wait until something holds; a failure shows the last lines of every process's log."""
-        try:
-            await until(holds, what, seconds=seconds, every=0.1)
-        except AssertionError as error:
-            error.add_note(self.trouble())
-            raise
-
-    def trouble(self) -> str:
-        """The last words of every process."""
-        found: list[str] = []
-        for name in self.processes:
-            log = self.directory / f"{name}.log"
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-            found += [f"{name}: {line}" for line in lines[-4:]]
-        return "\n".join(found)
-
     def unbound(self) -> list[str]:
         return [item["metadata"]["name"] for item in self.server.objects("pods") if not item["spec"].get("nodeName")]
 
@@ -121,12 +81,12 @@ async def cluster_day(directory: Path, nats: NatsServer) -> AsyncGenerator[Day]:
     async with running_api_server(tls=tls) as server:
         server.users["manager"] = manager_user()
         kubeconfig = server.kubeconfig(directory / "kubeconfig", token="manager")
-        whole = Day(server, nats, directory, kubeconfig)
+        whole = Day(nats=nats, directory=directory, server=server, kubeconfig=kubeconfig)
         await bootstrap_bus(BusSettings(urls=(nats.url,), cluster=CLUSTER))
         try:
             yield whole
         finally:
-            await asyncio.gather(*(process.kill() for process in whole.processes.values() if process.is_running))
+            await whole.kill()
 
 
 async def fold_of(nats: NatsServer) -> ClusterState:

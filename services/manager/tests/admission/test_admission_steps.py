@@ -255,14 +255,13 @@ def test_unreadable_enhanced_rules_keep_the_former_ones() -> None:
     assert read_rules(former, None) == EnhancedRules()
 
 
-def test_the_manifest_that_users_install_names_every_webhook_as_it_is_served() -> None:
+def test_the_manifest_that_users_install_names_the_webhooks_of_the_default_gates() -> None:
     manifest = Path(__file__).parents[4] / "k8s" / "base" / "webhooks.yaml"
     installed = list(yaml.safe_load_all(manifest.read_text(encoding="utf-8")))
-    everything = Options(gates={gate: True for webhook in WEBHOOKS for gate in webhook.gates})
 
     assert installed == [
-        configuration("mutate", "koordinator-mutating-webhook-configuration", everything, ADDRESS, b""),
-        configuration("validate", "koordinator-validating-webhook-configuration", everything, ADDRESS, b""),
+        configuration("mutate", "koordinator-mutating-webhook-configuration", Options(), ADDRESS, b""),
+        configuration("validate", "koordinator-validating-webhook-configuration", Options(), ADDRESS, b""),
     ]
 
 
@@ -282,6 +281,33 @@ def test_a_configuration_object_is_rebuilt_from_what_the_user_installed() -> Non
     assert again is not None
     assert len(again["webhooks"]) == len(installed["webhooks"])
     assert len({entry["clientConfig"]["caBundle"] for entry in again["webhooks"]}) == 1
+
+
+def test_the_entry_of_a_gate_that_is_switched_on_is_added_until_it_is_off_again() -> None:
+    everything = Options(gates={gate: True for webhook in WEBHOOKS for gate in webhook.gates})
+    installed = configuration("validate", "v", Options(), ADDRESS, b"")
+
+    more = reconciled(installed, everything, ADDRESS, b"CA")
+    assert more is not None
+    assert {entry["name"] for entry in more["webhooks"]} == {
+        webhook.entry_name for webhook in WEBHOOKS if webhook.kind == "validate"
+    }
+    assert reconciled(more, everything, ADDRESS, b"CA") is None
+
+    less = reconciled(more, Options(), ADDRESS, b"CA")
+    assert less is not None
+    assert [entry["name"] for entry in less["webhooks"]] == [entry["name"] for entry in installed["webhooks"]]
+
+
+def test_an_entry_that_is_installed_in_a_new_form_stays_so() -> None:
+    kept = reconciled(configuration("mutate", "m", Options(), ADDRESS, b""), Options(), ADDRESS, b"CA")
+    assert kept is not None
+    kept["webhooks"][0]["failurePolicy"] = "Ignore"
+
+    again = reconciled(kept, Options(), ADDRESS, b"CA") or kept
+
+    assert again["webhooks"][0]["failurePolicy"] == "Ignore"
+    assert reconciled(again, Options(), ADDRESS, b"CA") is None
 
 
 def test_by_host_the_api_server_comes_by_url() -> None:

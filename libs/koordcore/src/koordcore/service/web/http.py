@@ -268,6 +268,14 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is `localhost` or an address of the loopback interface."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _allowed_hosts(settings: ServiceSettings) -> frozenset[str] | None:
     """Return the host names that requests may use; None: any.
 
@@ -276,11 +284,7 @@ def _allowed_hosts(settings: ServiceSettings) -> frozenset[str] | None:
     """
     if settings.http_allowed_hosts:
         return frozenset(name.lower() for name in settings.http_allowed_hosts) | _LOOPBACK_NAMES
-    try:
-        on_loopback = settings.http_host == "localhost" or ipaddress.ip_address(settings.http_host).is_loopback
-    except ValueError:
-        on_loopback = False
-    return _LOOPBACK_NAMES | {settings.http_host.lower()} if on_loopback else None
+    return _LOOPBACK_NAMES | {settings.http_host.lower()} if is_loopback(settings.http_host) else None
 
 
 def _answer(request: Request, results: Sequence[CheckResult]) -> Response:

@@ -186,7 +186,7 @@ def configuration(
 ) -> JsonObject:
     """Return a configuration object that registers the webhooks whose gates are on.
 
-    `k8s/base/webhooks.yaml` contains the objects with all webhooks.
+    `k8s/base/webhooks.yaml` contains the objects with the webhooks of the default gates.
 
     Args:
         kind: Whether to register the mutating or the validating webhooks.
@@ -235,6 +235,10 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
     At the first call, the installed entries are saved in the annotation `template`. The result has those entries of
     the template whose webhooks are served, with the given address and CA. Fields that the API server filled in stay.
 
+    An entry that was installed again with other fields replaces that of the template. If a gate that is off by default
+    is on, and its entry was not installed, the entry is added. So `k8s/base/webhooks.yaml` contains the entries of the
+    default gates only, and installing it again changes nothing.
+
     Args:
         present: The configuration object at the API server.
         options: Feature gates.
@@ -249,12 +253,11 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
     """
     metadata = cast("JsonObject", present.get("metadata") or {})
     annotations = cast("JsonObject", metadata.get("annotations") or {})
-    kept = annotations.get(TEMPLATE_ANNOTATION)
-    if kept is None:
-        template = cast("list[JsonObject]", present.get("webhooks") or [])
-        kept = codec.encode(template).decode()
-    else:
-        template = _entries(str(kept))
+    stored = annotations.get(TEMPLATE_ANNOTATION)
+    installed = cast("list[JsonObject]", present.get("webhooks") or [])
+    template = _template(_entries(str(stored)) if stored is not None else [], installed)
+    template += _added(present, template, options, address)
+    kept = stored if stored is not None and _entries(str(stored)) == template else codec.encode(template).decode()
     paths = {webhook.path for webhook in served(options)}
     entries: list[JsonObject] = []
     for entry in template:
@@ -267,6 +270,28 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
         "webhooks": entries,
     }
     return None if wanted == present else wanted
+
+
+def _template(stored: list[JsonObject], installed: list[JsonObject]) -> list[JsonObject]:
+    """Return the stored entries, with those that were installed again in other form, and new ones."""
+    by_name = {str(entry.get("name")): entry for entry in stored}
+    for entry in installed:
+        name = str(entry.get("name"))
+        if name not in by_name or _without_address(by_name[name]) != _without_address(entry):
+            by_name[name] = entry
+    return list(by_name.values())
+
+
+def _without_address(entry: JsonObject) -> JsonObject:
+    return {field: value for field, value in entry.items() if field != "clientConfig"}
+
+
+def _added(present: JsonObject, template: list[JsonObject], options: Options, address: Address) -> list[JsonObject]:
+    """Return the entries of gates that are on, are off by default, and were not installed."""
+    kind = "mutate" if present.get("kind") == "MutatingWebhookConfiguration" else "validate"
+    known = {entry.get("name") for entry in template} | {webhook.entry_name for webhook in served(Options())}
+    made = cast("list[JsonObject]", configuration(kind, "", options, address, b"")["webhooks"])
+    return [entry for entry in made if entry["name"] not in known]
 
 
 def _client_config(entry: JsonObject, address: Address, path: str, ca_bundle: bytes) -> JsonObject:

@@ -8,13 +8,13 @@ import os
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from koordcore.bus.factory import Bus
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
-from koordcore.service.web.http import HttpServer
+from koordcore.service.web.http import HttpServer, is_loopback
 
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
@@ -28,8 +28,6 @@ from koord_manager.shell.webhooks.keeper import Keeper, KeptApi
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, UpdatePolicy
 from koord_manager.shell.webhooks.server import WebhookRoutes
-
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | None) -> bool:
@@ -109,7 +107,7 @@ def add_webhooks(
         "http_key_file": keeper.key_file,
         "http_client_ca_file": None,
         # on a loopback address only loopback names are served, and the name that the certificate is for
-        "http_allowed_hosts": (environment.dns_name,) if settings.webhook_address in _LOOPBACK else (),
+        "http_allowed_hosts": (environment.dns_name,) if is_loopback(settings.webhook_address) else (),
     }
     server = HttpServer(
         settings.model_copy(update=served_with),

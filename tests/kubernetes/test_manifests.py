@@ -1,0 +1,63 @@
+"""The manifests, as a real API server takes them."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from koordcore.protocol.crd.catalogue import definition_texts
+from support.kubernetes.control_plane import ROOT, ControlPlane
+from support.kubernetes.installation import Installation, reachable, rendered
+from support.kubernetes.kubelets import add_nodes, node_document
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+DEFINITIONS = [yaml.safe_load(text) for text in definition_texts().values()]
+
+
+def is_for_the_server(file: Path) -> bool:
+    """Whether every document of a file is an object of an API server; configurations of schedulers are not."""
+    documents = [item for item in yaml.safe_load_all(file.read_text(encoding="utf-8")) if item]
+    return all("metadata" in item and "apiVersion" in item for item in documents)
+
+
+EXAMPLES = sorted(file for file in (ROOT / "examples").rglob("*.yaml") if is_for_the_server(file))
+
+
+async def test_the_objects_that_we_ship_are_accepted(plane: ControlPlane, installed: Installation) -> None:
+    """The manager serves the webhooks, so its admission accepts them, too."""
+    add_nodes(plane, node_document("node-0"))
+    await installed.start_manager("manager-a")
+    await installed.until_ready("manager-a")
+
+    base = plane.ask("diff", "-f", "-", stdin=yaml.safe_dump_all(reachable(rendered(plane))))
+    answers = {
+        str(file.relative_to(ROOT)): plane.ask("apply", "--dry-run=server", "-f", str(file)) for file in EXAMPLES
+    }
+
+    assert (base.code, base.out, base.err) == (0, "", "")  # a second apply of the base changes nothing
+    assert {file: answer.err for file, answer in answers.items() if answer.code or answer.err} == {}
+
+
+def test_kubectl_explains_the_definitions(plane: ControlPlane) -> None:
+    names = [definition["metadata"]["name"] for definition in DEFINITIONS]
+
+    texts = {name: plane.kubectl("explain", name) for name in names}
+
+    assert [name for name, text in texts.items() if "<empty>" in text] == []
+
+
+def test_kubectl_shows_columns_of_the_definitions(plane: ControlPlane) -> None:
+    """The name and the age alone tell a user nothing."""
+    tables = {
+        item["metadata"]["name"]: [
+            column["name"]
+            for version in item["spec"]["versions"]
+            for column in version.get("additionalPrinterColumns", [])
+        ]
+        for item in plane.get("crd")["items"]
+    }
+
+    # There is one ClusterNetworkTopology in a cluster, and it has lists only.
+    assert [name for name, columns in tables.items() if set(columns) <= {"Age", "AGE"}] == [
+        "clusternetworktopologies.scheduling.koordinator.sh"
+    ]

@@ -1,0 +1,117 @@
+"""Koordstream installed on a real control plane: the objects of k8s/base, and its services as processes.
+
+The managers use the token of their ServiceAccount and the flags of the shipped Deployment. Nothing routes the addresses
+of Services here, so the Service of the webhooks leads to a loopback address on which the managers listen.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from koordcore.bus.factory import BusSettings, bootstrap_bus
+from koordcore.embedded.nats import NatsServer
+from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.services import CLUSTER, Services
+
+Json = dict[str, Any]
+
+NAMESPACE = "koordinator-system"
+WEBHOOK_ADDRESS = "127.77.0.2"
+BASE = Path(__file__).parents[3] / "k8s" / "base"
+
+
+def shipped_flags(file: str) -> list[str]:
+    """Return the flags in the Deployment of a service, without addresses that processes of one host cannot share."""
+    deployment: Json = yaml.safe_load((BASE / file).read_text(encoding="utf-8"))
+    flags: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    replaced = ("--gateway", "--metrics-addr", "--health-probe-addr", "--http-host", "--http-port")
+    return [flag for flag in flags if not flag.startswith(replaced)]
+
+
+def rendered(plane: ControlPlane, folder: str = "k8s/base") -> list[Json]:
+    """Return the objects of a kustomization."""
+    text = plane.kubectl("kustomize", "--load-restrictor=LoadRestrictionsNone", folder)
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def reachable(documents: Sequence[Json]) -> list[Json]:
+    """Return the objects with a Service of the webhooks that leads to `WEBHOOK_ADDRESS`."""
+
+    def is_webhook_service(item: Json) -> bool:
+        return bool(item["kind"] == "Service" and item["metadata"]["name"] == "koordinator-webhook-service")
+
+    spec = {"type": "ExternalName", "externalName": WEBHOOK_ADDRESS}
+    return [{**item, "spec": spec} if is_webhook_service(item) else item for item in documents]
+
+
+@dataclass(kw_only=True)
+class Installation(Services):
+    """The installed system.
+
+    Attributes:
+        plane: The control plane.
+        credentials: Kubeconfig with the token of the manager's ServiceAccount.
+    """
+
+    plane: ControlPlane
+    credentials: Path
+
+    async def start_manager(self, name: str, *flags: str, webhooks: bool = True) -> None:
+        """Start a manager.
+
+        Args:
+            name: Name of the instance.
+            flags: Flags besides those of the Deployment.
+            webhooks: Whether this manager serves the webhooks; only one process can listen on their address.
+        """
+        address = ("--webhook-address", WEBHOOK_ADDRESS) if webhooks else ("--webhooks", "off")
+        env = {"WEBHOOK_PORT": "443", "WEBHOOK_CERT_DIR": str(self.directory / f"{name}-certs")}
+        flags = ("--kubeconfig", str(self.credentials), *shipped_flags("manager.yaml"), *address, *flags)
+        await self.start(name, "koord_manager", flags, env)
+
+    async def start_scheduler(self, name: str = "scheduler") -> None:
+        """Start a scheduler with the flags of the Deployment."""
+        await self.start(name, "koord_scheduler", shipped_flags("scheduler.yaml"))
+
+    async def until_ready(self, name: str) -> None:
+        """Wait until an instance answers that it is ready."""
+
+        def is_ready() -> bool:
+            return httpx.get(f"{self.urls[name]}/readyz", timeout=5, trust_env=False).status_code == 200
+
+        await self.until(is_ready, f"{name} is ready")
+
+    def bound_pods(self, namespace: str = "default") -> dict[str, str]:
+        """Return pod -> node of the bound pods of a namespace."""
+        items: list[Json] = self.plane.get("pods", "-n", namespace)["items"]
+        return {item["metadata"]["name"]: item["spec"]["nodeName"] for item in items if "nodeName" in item["spec"]}
+
+    def leader(self) -> str:
+        """Return the instance that holds the Lease, or "" if there is none."""
+        answer = self.plane.ask(
+            "get", "lease", "koordinator-manager", "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
+        )
+        return answer.out.rsplit("_", 1)[0]
+
+
+def install(plane: ControlPlane) -> None:
+    """Apply k8s/base: the definitions of the protocol's objects first, then everything."""
+    plane.apply(*(item for item in rendered(plane) if item["kind"] in ("Namespace", "CustomResourceDefinition")))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    plane.apply(*reachable(rendered(plane)))
+
+
+@asynccontextmanager
+async def installation(plane: ControlPlane, nats: NatsServer, directory: Path) -> AsyncGenerator[Installation]:
+    """Create the streams of a new log for an installed base. No service runs yet."""
+    credentials = plane.kubeconfig("manager", plane.token("koord-manager"))
+    await bootstrap_bus(BusSettings(urls=(nats.url,), cluster=CLUSTER))
+    whole = Installation(nats=nats, directory=directory, plane=plane, credentials=credentials)
+    try:
+        yield whole
+    finally:
+        await whole.kill()
