@@ -1,4 +1,4 @@
-"""What the reconciler mode sets outside of cgroup files: OOM scores, resctrl groups of pods, files of Terway.
+"""What the reconciler mode sets outside of cgroup files: OOM scores, cookies, resctrl groups, files of Terway.
 
 Source: runtime spec, 2.6.
 """
@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from koord_agent.domain.gate_names import OOM_SCORE_ADJ, RESCTRL, TERWAY_QOS
+from koord_agent.domain.gate_names import CORE_SCHED, OOM_SCORE_ADJ, RESCTRL, TERWAY_QOS
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.qos.intervals import Interval
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.hooking.core_cookies import CoreCookies
 from koord_agent.shell.hooking.oom_scores import OomScores
 from koord_agent.shell.hooking.pod_groups import PodGroupReconciler, resctrl_machine
 from koord_agent.shell.hooking.terway_files import TerwayFiles
+from koord_agent.shell.host.core_sched import CoreSchedKernel
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.probe import HostRoots
 
@@ -52,6 +54,9 @@ class MachineHooks:
         self._reconcilers: list[_Reconciler] = []
         if is_enabled(OOM_SCORE_ADJ):
             self._reconcilers.append(OomScores(roots.proc, host.read))
+        kernel = CoreSchedKernel(roots.proc) if is_enabled(CORE_SCHED) else None
+        if kernel is not None and kernel.is_supported:
+            self._reconcilers.append(CoreCookies(kernel, host.read))
         if is_enabled(TERWAY_QOS):
             self._reconcilers.append(TerwayFiles(terway))
         machine = resctrl_machine(roots) if is_enabled(RESCTRL) else None

@@ -1,0 +1,168 @@
+"""Cookies of core scheduling: processes with the same cookie may share a physical core.
+
+A cycle gives the processes of each group of pods one cookie, and takes it away when a pod leaves core scheduling. The
+kernel creates cookies and copies them between processes; it never tells which process had one first, so the oldest pod
+of a group decides. Source: runtime spec, 3.2.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from koordcore.protocol.qos import QosClass
+
+from koord_agent.domain.hooks.core_sched import CoreSchedClass, core_sched_classes, core_sched_group
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.state.node_look import NodeLook
+
+KEPT_MS: Final = 300_000
+"""Time for which a group or container is remembered after it was seen last."""
+PROCESSES: Final = "cgroup.procs"
+
+
+class CookieKernel(Protocol):
+    """Operations of the kernel on cookies."""
+
+    def enable(self) -> bool:
+        """Switch core scheduling on, and group identity off, where the kernel has switches. Return False on failure."""
+        ...
+
+    def cookie(self, process: int) -> int | None:
+        """Return the cookie of a process, 0 for none; None if it cannot be read."""
+        ...
+
+    def create(self, process: int) -> None:
+        """Give a process a new cookie. No-op if the process is gone."""
+        ...
+
+    def share(self, source: int, targets: Sequence[int]) -> None:
+        """Give the cookie of a process to other processes. Processes that are gone are skipped."""
+        ...
+
+    def clear(self, processes: Sequence[int]) -> None:
+        """Take the cookies of processes away. Processes that are gone are skipped."""
+        ...
+
+
+@dataclass(slots=True)
+class _Group:
+    cookie: int
+    processes: dict[int, None] = field(default_factory=dict[int, None])
+    seen_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    id: str
+    group_id: str
+    is_enabled: bool
+    processes: tuple[int, ...]
+
+
+class CoreCookies:
+    """Sets the cookies of one machine. Only the cycle of its node uses it.
+
+    Args:
+        kernel: Operations of the kernel.
+        read: Returns the text of a file in a cgroup directory; None if it is unreadable.
+    """
+
+    def __init__(self, kernel: CookieKernel, read: Callable[[CgroupFile], str | None]) -> None:
+        self._kernel = kernel
+        self._read = read
+        self._groups: dict[str, _Group] = {}
+        self._grouped: dict[str, int] = {}
+        """Id of a container in a group -> time at which it was seen last."""
+        self._is_rebuilt = False
+
+    def apply(self, look: NodeLook) -> list[str]:
+        """Set and take away cookies. Return errors, one sentence each.
+
+        Args:
+            look: Snapshot of the node, with its NodeSLO.
+        """
+        classes = core_sched_classes(look.section("resourceQOSStrategy"))
+        is_wanted = any(one.enabled for one in classes.values())
+        if not is_wanted and self._is_rebuilt and not self._grouped:
+            return []
+        if is_wanted and not self._kernel.enable():
+            return ["core scheduling: the kernel does not switch it on"]
+        containers = list(self._containers(look, classes))
+        if not self._is_rebuilt:
+            self._is_rebuilt = True
+            self._rebuild(containers, look.now_ms)
+        for container in containers:
+            if container.is_enabled:
+                self._join(container, look.now_ms)
+            elif container.id in self._grouped:
+                self._leave(container)
+        self._groups = {name: one for name, one in self._groups.items() if look.now_ms - one.seen_ms <= KEPT_MS}
+        self._grouped = {id_: at for id_, at in self._grouped.items() if look.now_ms - at <= KEPT_MS}
+        return []
+
+    def _containers(self, look: NodeLook, classes: Mapping[str, CoreSchedClass]) -> Iterator[_Container]:
+        """Yield the containers that exist, those of the oldest pod first."""
+        for pod in sorted(look.pods, key=lambda pod: (pod.created_ms or 0, pod.uid)):
+            if pod.qos_label == QosClass.SYSTEM or pod.uid in look.frozen or not pod.is_active:
+                continue
+            group = core_sched_group(classes, pod.labels, pod.kube_qos, pod.uid)
+            for container in pod.containers:
+                try:
+                    directory = look.container_directory(pod, container.container_id)
+                except UnknownContainerId:
+                    continue
+                text = self._read(CgroupFile(directory, PROCESSES)) or ""
+                processes = tuple(int(line) for line in text.split() if line.isdecimal())
+                yield _Container(container.container_id, group.group_id, group.enabled, processes)
+
+    def _rebuild(self, containers: Iterable[_Container], now_ms: int) -> None:
+        """Learn the cookies that an earlier process of the agent has set. The first one of a group counts."""
+        for container in containers:
+            for process in container.processes:
+                cookie = self._kernel.cookie(process)
+                if not cookie:
+                    continue
+                self._grouped[container.id] = now_ms
+                group = self._groups.setdefault(container.group_id, _Group(cookie, seen_ms=now_ms))
+                if group.cookie == cookie:
+                    group.processes[process] = None
+
+    def _join(self, container: _Container, now_ms: int) -> None:
+        """Give all processes of a container the cookie of its group. A group without one gets a new one."""
+        cookies = {process: self._kernel.cookie(process) for process in container.processes}
+        known = [process for process, cookie in cookies.items() if cookie is not None]
+        if not known:
+            return
+        self._grouped[container.id] = now_ms
+        group = self._groups.get(container.group_id)
+        source = None if group is None else self._holder(group)
+        if group is None or source is None:
+            self._kernel.create(known[0])
+            cookie = self._kernel.cookie(known[0])
+            if not cookie:
+                return
+            source = known[0]
+            group = self._groups[container.group_id] = _Group(cookie, {source: None})
+        missing = [process for process in known if process != source and cookies[process] != group.cookie]
+        if missing:
+            self._kernel.share(source, missing)
+        group.processes.update(dict.fromkeys(known))
+        group.seen_ms = now_ms
+
+    def _holder(self, group: _Group) -> int | None:
+        """Return a process that still holds the cookie of a group. Those that lost it are forgotten."""
+        for process in tuple(group.processes):
+            if self._kernel.cookie(process) == group.cookie:
+                return process
+            del group.processes[process]
+        return None
+
+    def _leave(self, container: _Container) -> None:
+        with_cookie = [process for process in container.processes if self._kernel.cookie(process)]
+        if with_cookie:
+            self._kernel.clear(with_cookie)
+        self._grouped.pop(container.id)
+        for group in self._groups.values():
+            for process in container.processes:
+                group.processes.pop(process, None)
