@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,10 +11,9 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_descheduler.domain.view.folding import view_of_state
+from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koordcore.protocol.objects import OwnerReference
-from koordcore.state import ClusterState
 from support.scheduler.questions import asked
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
@@ -41,14 +41,14 @@ def played(
     log: SmallLog, plugin: str, args: str, *, rounds: int, usage: dict[str, dict[str, int]] | None = None
 ) -> DryRun:
     """Play rounds on a small log; `usage` is node -> pod -> milli-cores."""
-    state = ClusterState()
+    builder = ViewBuilder()
     for stored in log.events:
-        state.apply(stored)
+        builder.apply(stored)
     metrics = {
         name: NodeMetric(updated=0.0, pods={f"default/{key}": {"cpu": cpu, "memory": 0} for key, cpu in pods.items()})
         for name, pods in (usage or {}).items()
     }
-    cluster = view_of_state(state, metrics, 0.0)
+    cluster = replace(builder.view(0.0), metrics=metrics)
     configuration = load(PROFILE.replace("PLUGIN", plugin).replace("ARGS", args).encode(), BUILT_IN)
     player = RoundPlayer(configuration, BUILT_IN, SharedState())
     asking = dry_run(player.play, cluster, rounds=rounds, interval=10.0)

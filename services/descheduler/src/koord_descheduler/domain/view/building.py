@@ -18,6 +18,7 @@ from koordcore.state.aggregates import (
     EvictionState,
     NamespaceState,
     NodeAgentState,
+    NodePolicyState,
     NodeSpecState,
     PodSpecState,
     PodState,
@@ -27,6 +28,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.decided import decided_node, decided_pod
 from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
 from koord_descheduler.domain.view.nodes import NodeView, node_view
 from koord_descheduler.domain.view.pods import PodView, pod_view
@@ -36,6 +38,7 @@ KINDS: Final = (
     "podspec",
     "nodespec",
     "pod",
+    "nodepolicy",
     "nodestate",
     "namespace",
     "priorityclass",
@@ -89,7 +92,7 @@ class ViewBuilder:
         event = self.state.apply(stored)
         if ref.kind in ("podspec", "pod"):
             self._changed_pods.add(ref.id)
-        elif ref.kind == "nodespec":
+        elif ref.kind in ("nodespec", "nodepolicy"):
             self._changed_nodes.add(ref.id)
         elif ref.kind == "nodestate":
             self._changed_pods |= before ^ self._running(ref.id)
@@ -183,7 +186,7 @@ class ViewBuilder:
         """
         node = placed.node if placed is not None and placed.node else spec.object.spec.node_name
         try:
-            view = pod_view(spec.object, node)
+            view = pod_view(decided_pod(spec, placed), node)
         except InvalidInput as error:
             self.unreadable[f"podspec.{uid}"] = str(error)
             return None
@@ -196,7 +199,8 @@ class ViewBuilder:
         if state.object is None:
             return None
         try:
-            return node_view(state.object)
+            policy = self.state.of_kind(NodePolicyState).get(token)
+            return node_view(decided_node(state.object, policy))
         except InvalidInput as error:
             self.unreadable[f"nodespec.{token}"] = str(error)
             return None

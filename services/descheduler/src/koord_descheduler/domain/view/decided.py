@@ -1,0 +1,46 @@
+"""Objects with what the log decided about them: resources that the manager publishes, CPUs that the scheduler gave.
+
+With an API server the objects have these themselves; without one only the log has them.
+
+Source:
+    descheduler spec, 1.2
+"""
+
+from typing import Any
+
+import msgspec
+from koordcore.protocol.annotations.allocation import allocation_annotations
+from koordcore.protocol.objects import Node, Pod
+from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState
+from koordcore.state.node_policy import decided_annotations, lent_resources
+from koordcore.values.allocation import NOTHING
+
+
+def decided_node(node: Node, policy: NodePolicyState | None) -> Node:
+    """Return a node with the resources and annotations that the manager decided."""
+    if policy is None:
+        return node
+    lent = {name: str(amount) for name, amount in lent_resources(policy).items()}
+    annotations = decided_annotations(policy)
+    if not lent and not annotations:
+        return node
+    status = msgspec.structs.replace(
+        node.status, allocatable={**node.status.allocatable, **lent}, capacity={**node.status.capacity, **lent}
+    )
+    metadata = msgspec.structs.replace(node.metadata, annotations={**node.metadata.annotations, **annotations})
+    return msgspec.structs.replace(node, metadata=metadata, status=status)
+
+
+def decided_pod(spec: PodSpecState, placed: PodState | None) -> Pod:
+    """Return a pod with the annotations of its allocation, and with a time of creation."""
+    changes: dict[str, Any] = {}
+    metadata = spec.object.metadata
+    if not metadata.creation_timestamp:
+        changes["creation_timestamp"] = spec.added_at
+    if placed is not None and placed.allocation is not NOTHING:
+        written = allocation_annotations(placed.allocation, metadata.annotations)
+        if written:
+            changes["annotations"] = {**metadata.annotations, **written}
+    if not changes:
+        return spec.object
+    return msgspec.structs.replace(spec.object, metadata=msgspec.structs.replace(metadata, **changes))
