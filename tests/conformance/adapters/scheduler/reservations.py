@@ -101,7 +101,9 @@ def reservation_nominate(given: dict[str, Json]) -> dict[str, Json]:
     requests = parse_amounts(given.get("pod_requests") or {})
     candidates = [_held(raw) for raw in given["reservations"]]
     return {
-        "scores": {each.terms.name: reservation_score(requests, each) for each in candidates},
+        "scores": {
+            each.terms.name: reservation_score(requests, each.allocatable, each.allocated) for each in candidates
+        },
         "nominated": nominate(requests, candidates).terms.name,
     }
 

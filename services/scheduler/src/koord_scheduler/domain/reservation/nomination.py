@@ -10,18 +10,19 @@ from koord_scheduler.domain.reservation.fit import Held
 MOST: int = 100
 
 
-def reservation_score(requests: Mapping[str, int], held: Held) -> int:
+def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int], allocated: Mapping[str, int]) -> int:
     """Return a score 0..100 of how much of a Reservation is used once the pod uses it.
 
     Args:
         requests: What the pod requests, in milli-cores and whole units.
-        held: The Reservation.
+        allocatable: What the Reservation holds.
+        allocated: What its owners request.
     """
     parts = [
         MOST * used // capacity if used <= capacity else 0
-        for name, capacity in held.allocatable.items()
+        for name, capacity in allocatable.items()
         if capacity > 0
-        for used in (requests.get(name, 0) + held.allocated.get(name, 0),)
+        for used in (requests.get(name, 0) + allocated.get(name, 0),)
     ]
     return sum(parts) // len(parts) if parts else 0
 
@@ -43,7 +44,7 @@ def nominate(requests: Mapping[str, int], candidates: Sequence[Held], more: Mapp
     return min(
         candidates,
         key=lambda each: (
-            -reservation_score(requests, each) - scores.get(each.terms.name, 0),
+            -reservation_score(requests, each.allocatable, each.allocated) - scores.get(each.terms.name, 0),
             each.terms.name,
         ),
     )

@@ -5,7 +5,7 @@ Source: scheduler-fine-grained spec, 3.5, 3.6.
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -19,9 +19,28 @@ from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
 from koord_scheduler.domain.reservation.fit import PREFIX, RESTRICTED, Held, NodeRoom, fits_with
 from koord_scheduler.domain.reservation.lending import Lender, all_lent, refused_by
 from koord_scheduler.domain.reservation.matching import Match, Wish, match
+from koord_scheduler.domain.reservation.nomination import reservation_score
 from koord_scheduler.domain.reservation.wishes import PodWish
 
 _USED: Final = (Match.MATCHED, Match.IGNORED)
+
+
+_MOST_KEPT: Final = 1024
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class _Unused(NamedTuple):
+    """What follows from the amounts of a Reservation that nobody has taken from.
+
+    Attributes:
+        allocatable: The amounts that it holds.
+        restored: Resource column -> the same amounts.
+        score: Its score for the pods.
+    """
+
+    allocatable: Mapping[str, int]
+    restored: dict[int, int]
+    score: int
 
 
 class Usable:
@@ -63,6 +82,7 @@ class Usable:
         self._pod_class = ref(pod_class)
         self._wanted = [(name, nodes.column(name), amount) for name, amount in self.requests.items() if amount > 0]
         self._rows: dict[str, int] = {}
+        self._unused: dict[int, _Unused] = {}
         self._nodes = nodes
         self._omits_node_labels = omits_node_labels
 
@@ -117,12 +137,44 @@ class Usable:
 
     def _restore(self, row: int) -> None:
         there = self.by_row[row]
+        if len(there) == 1:
+            (only,) = there.values()
+            if not only.covered:
+                self.restored[row] = self._unused_of(only).restored
+                return
         amounts = {PODS_COLUMN: len(there)}
         for entry in there.values():
             for name, amount in entry.unused().items():
                 column = self._nodes.column(name)
                 amounts[column] = amounts.get(column, 0) + amount
         self.restored[row] = amounts
+
+    def _unused_of(self, entry: Entry) -> "_Unused":
+        """Return what is equal for all Reservations that hold the same amounts and that nobody has taken from."""
+        held = entry.allocatable
+        found = self._unused.get(id(held))
+        if found is None or found.allocatable is not held:
+            if len(self._unused) >= _MOST_KEPT:
+                self._unused.clear()
+            restored = {PODS_COLUMN: 1}
+            for name, amount in held.items():
+                restored[self._nodes.column(name)] = amount
+            score = reservation_score(self.requests, held, _NOTHING)
+            found = self._unused[id(held)] = _Unused(held, restored, score)
+        return found
+
+    def plain_score(self, row: int) -> int | None:
+        """Return the score of the Reservation that pods use on the node at position `row`, in the usual case.
+
+        None: there are several, it has an order or owners, or more than amounts decides.
+        """
+        there = self.by_row[row]
+        if len(there) > 1 or self.lenders:
+            return None
+        (only,) = there.values()
+        if only.terms is None or only.terms.order is not None or not self._fits_plainly(row, only):
+            return None
+        return self._unused_of(only).score
 
     def room(self, row: int) -> NodeRoom:
         """Return the free amounts of the node at position `row`, without the unused amounts of these Reservations."""

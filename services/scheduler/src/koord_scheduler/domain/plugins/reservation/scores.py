@@ -28,11 +28,14 @@ def raw_score(usable: Usable, row: int) -> int:
         usable: The Reservations that the pods may use.
         row: Position of the node.
     """
+    plain = usable.plain_score(row)
+    if plain is not None:
+        return plain
     candidates = [entry.held() for entry in usable.fitting(row)]
     if not candidates:
         return 0
     chosen = candidates[0] if len(candidates) == 1 else nominate(usable.requests, candidates)
-    score = reservation_score(usable.requests, chosen)
+    score = reservation_score(usable.requests, chosen.allocatable, chosen.allocated)
     order = chosen.terms.order
     if order is None:
         return score
