@@ -25,7 +25,7 @@ from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
-from koordcore.bus.setup.manifest import BOOTSTRAP, DESCHEDULER, EMBEDDED, agent
+from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, agent
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.bus.setup.tls_files import ensure_tls_files
@@ -66,7 +66,7 @@ class Guarded:
 
     def __init__(self, directory: Path) -> None:
         self.keys = directory / "keys"
-        users = nats_users(NAMES, self.keys, (*EMBEDDED, DESCHEDULER, SINGLE))
+        users = nats_users(NAMES, self.keys, (*EMBEDDED, SINGLE))
         self.server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
 
     async def start(self) -> None:
@@ -121,7 +121,7 @@ def snapshot(fold: str) -> Snapshot:
 
 def test_seeds_are_readable_by_their_owner_only(guarded: Guarded):
     files = list(guarded.keys.iterdir())
-    assert len(files) == len(EMBEDDED) + 2
+    assert len(files) == len(EMBEDDED) + 1
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 

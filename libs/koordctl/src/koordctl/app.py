@@ -76,6 +76,12 @@ COMMANDS = (
     Entry("node", ASK, "Show what an agent can measure and set on this machine.", "node"),
     Entry("keys", RUN, "Keys, certificates and NATS configuration for compose and Kubernetes.", "operating.keys"),
     Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
+    Entry(
+        "descheduler",
+        ASK,
+        "Check a descheduler's configuration before it runs, or convert a policy into one.",
+        "operating.descheduler",
+    ),
     Entry("events", LOG, "Show facts of the log, and follow it.", "events", "events"),
     Entry(
         "replay",

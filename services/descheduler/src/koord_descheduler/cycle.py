@@ -145,7 +145,8 @@ class Rounds:
         for fault in outcome.faults:
             self.logger.error("plugin_failed", profile=fault.profile, plugin=fault.plugin, error=fault.text)
         self.done += 1
-        self.logger.info("round", evictions=len(chosen) - len(refused), attempts=len(outcome.attempts))
+        if outcome.attempts:
+            self.logger.info("round", evictions=len(chosen) - len(refused), attempts=len(outcome.attempts))
         return outcome
 
     async def _append(self, attempts: Sequence[Attempt], position: int, term: Term) -> frozenset[str]:

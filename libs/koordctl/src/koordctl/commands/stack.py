@@ -43,6 +43,9 @@ def up(
     sync: Annotated[
         str, typer.Option("--sync", help="How often the log is synced to disk: a duration, or `always` for each write.")
     ] = "1s",
+    descheduler: Annotated[
+        Path | None, typer.Option("--descheduler", help="Run the descheduler with this DeschedulerConfiguration.")
+    ] = None,
     traces: Annotated[bool, typer.Option("--traces", help="Write spans to traces.jsonl beside the logs.")] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground until Ctrl-C.")] = False,
 ) -> None:
@@ -59,7 +62,7 @@ def up(
     folder = (var or var_directory()).absolute()
     if foreground:
         # Also what the background process runs: it finds everything prepared by the one that the user started.
-        asyncio.run(_run(folder, port_base, speed, sync, nodes, agent=agent, traces=traces))
+        asyncio.run(_run(folder, port_base, speed, sync, nodes, agent=agent, descheduler=descheduler, traces=traces))
         return
     running = running_stack(folder)
     if running is not None:
@@ -76,6 +79,7 @@ def up(
     began = time.monotonic()
     argv = [sys.executable, "-m", "koordctl", "up", "--foreground", "--var", str(folder)]
     argv += ["--speed", str(speed), "--simulated-nodes", nodes, "--agent" if agent else "--no-agent", "--sync", sync]
+    argv += ["--descheduler", str(descheduler.absolute())] if descheduler is not None else []
     argv += ["--traces"] if traces else []
     argv += ["--port-base", str(port_base)] if port_base is not None else []
     simulated_nodes(nodes)  # a wrong file is said here, not in a log
@@ -118,7 +122,15 @@ def _say_ready(stack: Stack, said: set[str]) -> None:
 
 
 async def _run(
-    var: Path, port_base: int | None, speed: float, sync: str, nodes: str, *, agent: bool, traces: bool
+    var: Path,
+    port_base: int | None,
+    speed: float,
+    sync: str,
+    nodes: str,
+    *,
+    agent: bool,
+    descheduler: Path | None,
+    traces: bool,
 ) -> None:
     """Run the stack until a signal arrives.
 
@@ -133,6 +145,7 @@ async def _run(
         sync=sync,
         host_node=host,
         simulated=write_nodes(var / "simulated-nodes.json", simulated) if simulated else None,
+        descheduler=descheduler,
         traces=traces,
     )
     processes = specs(options)

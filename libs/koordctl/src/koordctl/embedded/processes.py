@@ -36,6 +36,8 @@ from koordcore.values.invalid import InvalidInput
 from koordctl.access.log import DEFAULT_CLUSTER, key_folder
 
 SERVICES: Final = ("manager", "scheduler", "projector")
+DESCHEDULER: Final = "descheduler"
+"""Service that runs only with a configuration."""
 _OWN_FLAGS: Final = {"manager": ("--feature-gates", "EnableSyncGPUSharedResource=true")}
 """Flags of a service. Admission adds gpu.shared to the requests of pods with GPUs, so nodes have to offer it."""
 PORTS_FILE: Final = "ports.json"
@@ -57,6 +59,7 @@ class StackOptions:
         host_node: Node name of this machine; None runs no agent for this machine.
         simulated: File with the simulated nodes; None simulates no nodes.
         simulators: Number of processes that share the simulated nodes.
+        descheduler: Configuration of the descheduler; None runs none.
         traces: Whether the services write their spans to var/log/traces.jsonl.
         flags: Additional flags for each service (manager, scheduler, projector, agent).
         log_level: Log level of the services.
@@ -70,6 +73,7 @@ class StackOptions:
     host_node: str | None = None
     simulated: Path | None = None
     simulators: int = 1
+    descheduler: Path | None = None
     traces: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     log_level: str = "info"
@@ -136,7 +140,8 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
         EmbeddedError: The program of a server is missing, or there is no free port.
     """
     agents = _agent_names(options)
-    names = ("nats", "nats-monitor", "postgres", *SERVICES, *agents)
+    optional = (DESCHEDULER,) if options.descheduler is not None else ()
+    names = ("nats", "nats-monitor", "postgres", *SERVICES, *optional, *agents)
     ports = choose_ports(options, names)
     nats = _nats(options, ports)
     postgres = _postgres(options, ports)
@@ -146,6 +151,9 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
         # The address holds the password: not on a command line, which every user of the machine can read.
         env = {"KOORD_PROJECTOR_DSN": postgres.dsn} if name == "projector" else {}
         found.append(_service(options, name, name, ports[name], nats_url, _OWN_FLAGS.get(name, ()), env))
+    if options.descheduler is not None:
+        flags = ("--config", str(options.descheduler.absolute()))
+        found.append(_service(options, DESCHEDULER, DESCHEDULER, ports[DESCHEDULER], nats_url, flags, {}))
     found += [
         _service(options, name, "agent", ports[name], nats_url, _agent_flags(options, name), {}) for name in agents
     ]

@@ -164,6 +164,7 @@ EMBEDDED: tuple[ServiceManifest, ...] = (
     BOOTSTRAP,
     MANAGER,
     SCHEDULER,
+    DESCHEDULER,
     agent(),
     PROJECTOR,
     OPERATOR,

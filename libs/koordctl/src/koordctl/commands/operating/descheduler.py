@@ -1,0 +1,75 @@
+"""`koord descheduler`: check a configuration, and convert a policy of the Kubernetes descheduler into one."""
+
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, cast
+
+import typer
+import yaml
+from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.manifests.documents import read_documents
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.render.output import fail, say_error
+
+app = typer.Typer(
+    help="Check a descheduler's configuration before it runs, or convert a policy into one.", no_args_is_help=True
+)
+
+
+@app.command("check-config")
+def check_config(
+    file: Annotated[Path, typer.Argument(help="A DeschedulerConfiguration (YAML or JSON).", show_default=False)],
+) -> None:
+    """Check a configuration, and print it with all defaults. Every problem is named with field, rule and value.
+
+    Examples:
+
+      koord descheduler check-config examples/descheduler/configurations/low-node-load.yaml
+    """
+    from koord_descheduler.domain.config.loading import load
+    from koord_descheduler.domain.plugins.registry import BUILT_IN
+
+    try:
+        configuration = load(_text(file), BUILT_IN)
+    except InvalidConfiguration as error:
+        _refused(file, error)
+    print(yaml.safe_dump(configuration.as_json(), sort_keys=False), end="")
+
+
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(help="A DeschedulerPolicy, v1alpha1 or v1alpha2.", show_default=False)],
+) -> None:
+    """Print the DeschedulerConfiguration with the effect of a DeschedulerPolicy of the Kubernetes descheduler.
+
+    Examples:
+
+      koord descheduler convert examples/descheduler/policies/low-node-utilization.yaml
+    """
+    from koord_descheduler.domain.config.loading import load
+    from koord_descheduler.domain.config.policies import converted
+    from koord_descheduler.domain.plugins.registry import BUILT_IN
+
+    try:
+        documents = read_documents(_text(file))
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            raise InvalidInput("one DeschedulerPolicy", f"{len(documents)} documents", "document")
+        result = converted(cast("dict[str, Any]", documents[0]))
+        load(codec.encode(result), BUILT_IN)
+    except InvalidInput as error:
+        _refused(file, error)
+    print(yaml.safe_dump(result, sort_keys=False), end="")
+
+
+def _text(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", status=2)
+
+
+def _refused(file: Path, error: InvalidInput) -> NoReturn:
+    for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
+        say_error(f"{file}: {problem.sentence()}")
+    raise typer.Exit(1) from error

@@ -1,0 +1,183 @@
+"""Convert a DeschedulerPolicy of the Kubernetes descheduler (v1alpha1, v1alpha2) into a DeschedulerConfiguration.
+
+The result keeps the behaviour of the policy: its profiles filter and evict with the DefaultEvictor.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.arguments.selector_text import parse_selector_text
+from koord_descheduler.domain.config.document import ALL, API_VERSION, KIND
+from koord_descheduler.domain.framework.plugin import Point
+from koord_descheduler.domain.plugins.evictors.default_evictor import NAME as DEFAULT_EVICTOR
+
+POLICY: Final = "DeschedulerPolicy"
+V1ALPHA1: Final = "descheduler/v1alpha1"
+V1ALPHA2: Final = "descheduler/v1alpha2"
+_LIMITS: Final = ("maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace", "maxNoOfPodsToEvictTotal")
+_IMPLIED: Final = frozenset({"filter", "preEvictionFilter", "evict", "sort", "presort"})
+"""Extension points of a policy that only the DefaultEvictor serves, so that a profile need not name them."""
+_EVICTOR_SWITCHES: Final = ("evictLocalStoragePods", "evictSystemCriticalPods", "evictFailedBarePods", "ignorePvcPods")
+_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "RemoveDuplicates": ("removeDuplicates",),
+    "LowNodeUtilization": ("nodeResourceUtilizationThresholds",),
+    "HighNodeUtilization": ("nodeResourceUtilizationThresholds",),
+    "RemovePodsViolatingInterPodAntiAffinity": (),
+    "RemovePodsViolatingNodeAffinity": (),
+    "RemovePodsViolatingNodeTaints": (),
+    "RemovePodsViolatingTopologySpreadConstraint": (),
+    "RemovePodsHavingTooManyRestarts": ("podsHavingTooManyRestarts",),
+    "PodLifeTime": ("podLifeTime",),
+    "RemoveFailedPods": ("failedPods",),
+}
+"""Strategy of v1alpha1 -> parameters whose fields become arguments of the plugin of the same name."""
+_OWN_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "RemovePodsViolatingNodeAffinity": ("nodeAffinityType",),
+    "RemovePodsViolatingNodeTaints": ("includePreferNoSchedule", "excludedTaints"),
+}
+_BALANCE: Final = frozenset(
+    {
+        "RemoveDuplicates",
+        "LowNodeUtilization",
+        "HighNodeUtilization",
+        "RemovePodsViolatingTopologySpreadConstraint",
+    }
+)
+
+
+def converted(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the DeschedulerConfiguration with the effect of a policy, as a JSON object.
+
+    Args:
+        policy: The decoded policy. Its plugins and their arguments are not checked.
+
+    Raises:
+        InvalidInput: The document is not a policy, or a field of it has a wrong type.
+    """
+    if policy.get("kind") != POLICY:
+        raise InvalidInput(POLICY, policy.get("kind"), "kind")
+    version = policy.get("apiVersion")
+    if version not in (V1ALPHA1, V1ALPHA2):
+        raise InvalidInput(f"{V1ALPHA1} or {V1ALPHA2}", version, "apiVersion")
+    result: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
+    if policy.get("nodeSelector"):
+        result["nodeSelector"] = _selector(_text(policy["nodeSelector"], "nodeSelector"))
+    result |= {name: policy[name] for name in _LIMITS if policy.get(name) is not None}
+    result["profiles"] = list(_strategies(policy) if version == V1ALPHA1 else _profiles(policy))
+    return result
+
+
+def _profiles(policy: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for index, raw in enumerate(_list(policy.get("profiles"), "profiles")):
+        path = f"profiles[{index}]"
+        profile = _object(raw, path)
+        plugins = _object(profile.get("plugins"), f"{path}.plugins")
+        unknown = sorted(plugins.keys() - _IMPLIED - {Point.DESCHEDULE.value, Point.BALANCE.value})
+        if unknown:
+            raise InvalidInput("an extension point of the Kubernetes descheduler", unknown[0], f"{path}.plugins")
+        entries = [
+            _object(entry, f"{path}.pluginConfig[{place}]")
+            for place, entry in enumerate(_list(profile.get("pluginConfig"), f"{path}.pluginConfig"))
+        ]
+        config: dict[str, Any] = {str(entry.get("name")): entry.get("args") or {} for entry in entries}
+        yield _profile(
+            _text(profile.get("name", ""), f"{path}.name"),
+            {
+                point: _names(_object(plugins.get(point.value), f"{path}.plugins.{point.value}"), path)
+                for point in (Point.DESCHEDULE, Point.BALANCE)
+            },
+            config,
+        )
+
+
+def _strategies(policy: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a profile per enabled strategy: node fit and priority threshold are parameters of the strategy there."""
+    switches = {name: policy[name] for name in _EVICTOR_SWITCHES if policy.get(name)}
+    for name, raw in _object(policy.get("strategies"), "strategies").items():
+        path = f"strategies[{name}]"
+        strategy = _object(raw, path)
+        if not strategy.get("enabled"):
+            continue
+        if name not in _PARAMS:
+            raise InvalidInput(f"one of {', '.join(sorted(_PARAMS))}", name, "strategies")
+        params = _object(strategy.get("params"), f"{path}.params")
+        evictor = dict(switches)
+        if params.get("nodeFit"):
+            evictor["nodeFit"] = True
+        threshold = {"value": params.get("thresholdPriority"), "name": params.get("thresholdPriorityClassName")}
+        if any(threshold.values()):
+            evictor["priorityThreshold"] = {key: value for key, value in threshold.items() if value}
+        point = Point.BALANCE if name in _BALANCE else Point.DESCHEDULE
+        config = {DEFAULT_EVICTOR: evictor, name: _arguments(name, params, path)}
+        yield _profile(f"strategy-{name}-profile", {point: [name]}, config)
+
+
+def _arguments(name: str, params: Mapping[str, Any], path: str) -> dict[str, Any]:
+    args: dict[str, Any] = {}
+    for group in _PARAMS[name]:
+        args |= _object(params.get(group), f"{path}.params.{group}")
+    args |= {key: params[key] for key in _OWN_PARAMS.get(name, ()) if params.get(key) is not None}
+    is_utilization = name in ("LowNodeUtilization", "HighNodeUtilization")
+    if params.get("namespaces"):
+        args["evictableNamespaces" if is_utilization else "namespaces"] = params["namespaces"]
+    if params.get("labelSelector") and not is_utilization and name != "RemoveDuplicates":
+        args["labelSelector"] = params["labelSelector"]
+    if name == "RemovePodsViolatingTopologySpreadConstraint" and params.get("includeSoftConstraints"):
+        args["constraints"] = ["DoNotSchedule", "ScheduleAnyway"]
+    phases = args.pop("podStatusPhases", None)
+    if phases:
+        args["states"] = phases
+    return args
+
+
+def _profile(name: str, plugins: Mapping[Point, Sequence[str]], config: Mapping[str, Any]) -> dict[str, Any]:
+    evictor = {"disabled": [{"name": ALL}], "enabled": [{"name": DEFAULT_EVICTOR}]}
+    return {
+        "name": name,
+        "plugins": {
+            **{
+                point.value: {"enabled": [{"name": each} for each in names]}
+                for point, names in plugins.items()
+                if names
+            },
+            Point.EVICT.value: evictor,
+            Point.FILTER.value: evictor,
+        },
+        "pluginConfig": [{"name": each, "args": args} for each, args in config.items()],
+    }
+
+
+def _names(plugin_set: Mapping[str, Any], path: str) -> list[str]:
+    return [_text(each, f"{path}.plugins") for each in _list(plugin_set.get("enabled"), f"{path}.plugins")]
+
+
+def _selector(text: str) -> dict[str, Any]:
+    requirements = [
+        {"key": each.key, "operator": str(each.operator), **({"values": sorted(each.values)} if each.values else {})}
+        for each in parse_selector_text(text).requirements
+    ]
+    return {"matchExpressions": requirements}
+
+
+def _object(value: object, path: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidInput("an object", value, path)
+    return cast("dict[str, Any]", value)
+
+
+def _list(value: object, path: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InvalidInput("a list", value, path)
+    return cast("list[Any]", value)
+
+
+def _text(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput("text", value, path)
+    return value
