@@ -79,7 +79,7 @@ COMMANDS = (
     Entry(
         "descheduler",
         ASK,
-        "Check a descheduler's configuration before it runs, or convert a policy into one.",
+        "Check a descheduler's configuration, or convert a policy into one.",
         "operating.descheduler",
     ),
     Entry("events", LOG, "Show facts of the log, and follow it.", "events", "events"),

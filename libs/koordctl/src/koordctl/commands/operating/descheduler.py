@@ -12,9 +12,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.render.output import fail, say_error
 
-app = typer.Typer(
-    help="Check a descheduler's configuration before it runs, or convert a policy into one.", no_args_is_help=True
-)
+app = typer.Typer(help="Check a descheduler's configuration, or convert a policy into one.", no_args_is_help=True)
 
 
 @app.command("check-config")
