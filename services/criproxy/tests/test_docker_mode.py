@@ -1,12 +1,14 @@
 """Docker mode as a service, in front of a scripted dockerd: what passes unchanged, and what happens in trouble."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from koord_criproxy.shell.docker import http_peer, http_proxy
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import World, proxied
 from support.until import until
@@ -209,3 +211,27 @@ async def test_a_request_that_is_not_http_is_refused(world: World, request_bytes
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
         assert (await client.get("/version")).status_code == 200
+
+
+async def test_a_client_that_does_not_read_does_not_hold_the_end_of_the_proxy(
+    world: World, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_proxy, "DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr(http_peer, "CLOSE_SECONDS", 0.1)
+    flooded = asyncio.Event()
+
+    async def flood(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for number in range(1_000):
+                writer.write(b"x" * 100_000)
+                if number == 5:
+                    flooded.set()
+                await writer.drain()
+
+    dockerd.scripts[b"/logs"] = flood
+    async with proxied(world):
+        _, writer = await asyncio.open_unix_connection(world.settings.koord_runtimeproxy_endpoint)
+        writer.write(b"GET /containers/x/logs HTTP/1.1\r\nHost: d\r\n\r\n")
+        await asyncio.wait_for(flooded.wait(), 60)
+    writer.close()

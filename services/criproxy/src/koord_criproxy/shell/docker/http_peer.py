@@ -10,6 +10,7 @@ from koordcore.values import codec
 LARGEST_HEAD: Final = 256 * 1024
 """Largest head of a message in bytes."""
 CHUNK: Final = 64 * 1024
+CLOSE_SECONDS: Final = 5.0
 BROKEN: Final = (ConnectionError, asyncio.IncompleteReadError, OSError)
 """What a connection that has ended raises."""
 
@@ -138,7 +139,12 @@ class Peer:
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. What the other side does not read within 5 s is dropped."""
         self._writer.close()
-        with contextlib.suppress(*BROKEN):
-            await self._writer.wait_closed()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._writer.wait_closed()
+        except TimeoutError:
+            self.abandon()
+        except BROKEN:
+            pass  # the other side has closed it before
