@@ -31,11 +31,13 @@ class HookDone:
         plugin: Its name.
         values: What it set.
         error: Why it failed; "" for success. A plug-in that fails sets nothing.
+        seconds: How long it ran, by the clock of the caller.
     """
 
     plugin: str
     values: HookValues
     error: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,14 @@ def stages_of(plugins: Iterable[HookPlugin]) -> frozenset[Stage]:
     return frozenset(stage for plugin in plugins for stage in plugin.stages)
 
 
-def run_stage(plugins: Sequence[HookPlugin], call: HookCall, rules: HookRules, policy: FailurePolicy) -> StageResult:
+def run_stage(
+    plugins: Sequence[HookPlugin],
+    call: HookCall,
+    rules: HookRules,
+    policy: FailurePolicy,
+    *,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> StageResult:
     """Run the plug-ins of the stage of a call.
 
     Args:
@@ -81,6 +90,7 @@ def run_stage(plugins: Sequence[HookPlugin], call: HookCall, rules: HookRules, p
         call: The call.
         rules: What the agent knows of the node.
         policy: Whether a plug-in that fails ends the call.
+        clock: Returns the time in seconds, to measure the plug-ins.
 
     Returns:
         The values of all plug-ins that did not fail. A later plug-in overrides the values of an earlier one.
@@ -89,13 +99,14 @@ def run_stage(plugins: Sequence[HookPlugin], call: HookCall, rules: HookRules, p
     for plugin in plugins:
         if call.stage not in plugin.stages:
             continue
+        began = clock()
         try:
             decided = plugin.decide(call, rules)
         except InvalidInput as error:
-            done.append(HookDone(plugin.name, NOTHING, str(error)))
+            done.append(HookDone(plugin.name, NOTHING, str(error), clock() - began))
             if policy is FailurePolicy.FAIL:
                 return StageResult(values, tuple(done), failed=plugin.name)
             continue
-        done.append(HookDone(plugin.name, decided))
+        done.append(HookDone(plugin.name, decided, seconds=clock() - began))
         values = values.then(decided)
     return StageResult(values, tuple(done))

@@ -47,7 +47,7 @@ class ObserveHook(Protocol):
         """Record a run.
 
         Args:
-            hook: Name of the plug-in, or "" for a whole call.
+            hook: Name of the plug-in.
             stage: Stage at which it ran.
             is_ok: Whether it succeeded.
             seconds: Duration.
@@ -116,15 +116,13 @@ class HookAnswers:
         Returns:
             The result. If `failed` is set, the caller has to return the error.
         """
-        began = time.perf_counter()
-        result = run_stage(self._plugins, call, self._rules(), self._policy)
+        result = run_stage(self._plugins, call, self._rules(), self._policy, clock=time.perf_counter)
         if not result.failed and call.stage in POD_STAGES:
             self._files.apply(call, result)
         elif not result.failed and result.values.host_dir:
             self._files.prepare(result.values)
-        seconds = time.perf_counter() - began
         for one in result.done:
-            self._observe(one.plugin, call.stage, is_ok=not one.error, seconds=seconds / len(result.done))
+            self._observe(one.plugin, call.stage, is_ok=not one.error, seconds=one.seconds)
             if one.error:
                 _log.warning("hook_failed", hook=one.plugin, stage=call.stage, pod=call.pod.name, reason=one.error)
         self.facts.add(facts_of(call, result, self._policy))
