@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from koordcore.protocol.hardware.vendor_devices import NodeLock, parse_node_lock
-from koordcore.state.aggregates import PodSpecState
 from koordcore.values import codec
 
 from koord_manager.domain.cluster.view import ManagerView
@@ -68,7 +67,7 @@ def lock_request(
     if held is not None and not held.is_expired(now):
         if (held.namespace, held.name) == (own.namespace, own.name):
             return None
-        if _exists(view, held.namespace, held.name):
+        if view.pod(held.namespace, held.name) is not None:
             return Settled(LOCKED, f"node {binding.node} is locked for pod {held.namespace}/{held.name}")
     written: Json = {"resourceVersion": meta.resource_version, "annotations": {binding.lock: own.text()}}
     return Request("lock-node", "PATCH", _path(binding), {"metadata": written}, MERGE_PATCH)
@@ -84,8 +83,3 @@ def label_request(binding: Binding) -> Request | None:
 
 def _path(binding: Binding) -> str:
     return f"/api/v1/nodes/{binding.node}"
-
-
-def _exists(view: ManagerView, namespace: str, name: str) -> bool:
-    pods = (spec.object.metadata for _, spec in view.state.of_kind(PodSpecState).items())
-    return any((meta.namespace, meta.name) == (namespace, name) for meta in pods)
