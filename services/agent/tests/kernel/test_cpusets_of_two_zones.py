@@ -1,5 +1,6 @@
 """CPU lists on a machine of two NUMA zones, described by a sysfs tree, with cgroup v1 and v2: the agent's own code."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ def _pod(uid: str, qos: str, kube_qos: KubeQos, allocation: Allocation = NOTHING
     )
 
 
+@pytest.mark.skipif(shutil.which("lscpu") is None, reason="needs lscpu")
 @pytest.mark.parametrize("version", [1, 2])
 def test_pods_get_their_cpus_and_disjoint_pools_of_both_zones(tmp_path: Path, version: int) -> None:
     in_zone_1 = Allocation(zones=(ZoneAmounts(zone=1, amounts={"cpu": 1_000}),))
