@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from koordcore.events.agents.hooks import ContainerHookApplied, HookedValue
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.agents.observation import Usage
 from koordcore.events.envelope import StoredEvent
@@ -68,6 +69,22 @@ def test_story_runs_from_submission_to_usage() -> None:
     assert (story.status, story.node, story.requests) == ("Running", "n.1", {"cpu": 2000})
     assert story.used == USED
     assert {moment.trace for moment in story.moments} == {TRACE.split("-")[1]}
+
+
+def test_what_hooks_changed_is_shown_with_stage_plugin_old_and_new_value() -> None:
+    values = [
+        HookedValue(name="cfs_quota_us", plugin="CPUSetAllocator", old="100000", new="-1"),
+        HookedValue(name="env NVIDIA_VISIBLE_DEVICES", plugin="gpu env inject", new="2"),
+    ]
+    applied = ContainerHookApplied(
+        uid="u", namespace="d", pod="web", container="c", stage="PreCreateContainer", mode="Proxy", values=values
+    )
+    story = explained_pod("u", [submitted(), placed(), stored(11, "nodestate.n_1", applied)], [])
+    assert story.moments[-1].hooked == values
+    lines = shown(story)
+    assert any("hooked" in line and "container c at PreCreateContainer (Proxy)" in line for line in lines)
+    assert "CPUSetAllocator: cfs_quota_us 100000 -> -1" in lines
+    assert "gpu env inject: env NVIDIA_VISIBLE_DEVICES (unset) -> 2" in lines
 
 
 def test_wait_is_told_by_the_times_that_are_shown_whatever_the_hosts_clock_says() -> None:

@@ -49,6 +49,11 @@ def test_plugin_that_fails_halfway_leaves_nothing_of_its_own_and_all_of_the_othe
     assert "/dev/infiniband/uverbs0" in result.done[-1].error
 
 
+def test_pod_without_devices_passes_all_plugins_on_a_machine_without_devices() -> None:
+    result = run_stage(enabled_plugins(lambda _: True), call(annotations={}), HookRules(), FailurePolicy.FAIL)
+    assert (result.failed, len(result.done)) == ("", 5)
+
+
 def test_policy_fail_ends_the_call_with_the_reason() -> None:
     one = call(annotations={keys.RESOURCE_STATUS: "{"})
     result = run_stage(enabled_plugins(lambda _: True), one, HookRules(), FailurePolicy.FAIL)

@@ -62,7 +62,8 @@ def stage_pipeline(given: dict[str, Json]) -> dict[str, Json]:
     request = messages_of_call(rpc)[0](pod_meta=meta, **fields)
     policy = FailurePolicy(given.get("plugin_failure_policy") or "Ignore")
     call = call_of_request(rpc, request, runtime="containerd")
-    result = run_stage(enabled_plugins(is_on), call, rules, policy)
+    plugins = enabled_plugins(is_on, has_resctrl=given.get("resctrl_supported", False))
+    result = run_stage(plugins, call, rules, policy)
     told: dict[str, Json] = {"called": [one.plugin for one in result.done], "failed_hook": result.failed or None}
     if rpc in POD_CALLS:
         values = result.values

@@ -14,7 +14,7 @@ from koordcore.values.allocation import NOTHING as NO_ALLOCATION
 
 from koord_agent.domain.hook_stages.stages import Mode, Stage
 from koord_agent.domain.hook_stages.values import NOTHING, HookValues
-from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, DeviceFiles
+from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, NO_DEVICES, DeviceFiles
 from koord_agent.domain.hooks.batch_resource import is_suppressed_by_quota
 from koord_agent.domain.hooks.cpu_normalization import normalization_ratio
 from koord_agent.domain.hooks.cpuset import CpusetRule, ResourceStatus, cpuset_rule_of, resource_status
@@ -66,7 +66,7 @@ class HookRules:
         ratio: CPU normalization ratio of the node. None if there is none.
         be_unlimited: Whether CPU suppression limits the best-effort class by its quota.
         options: Flags of the agent.
-        devices: Device nodes of the machine. None if the agent cannot look them up.
+        devices: Device nodes of the machine.
         resctrl: Caches of the machine. None without resctrl.
         pods: UID -> pod, for the pods that the agent knows.
     """
@@ -77,7 +77,7 @@ class HookRules:
     ratio: float | None = None
     be_unlimited: bool = False
     options: HookOptions = field(default_factory=HookOptions)
-    devices: DeviceFiles | None = None
+    devices: DeviceFiles = NO_DEVICES
     resctrl: ResctrlMachine | None = None
     pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
 

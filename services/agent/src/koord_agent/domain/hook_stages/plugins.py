@@ -9,7 +9,6 @@ from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.qos import QosClass
-from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import (
     BATCH_RESOURCE,
@@ -120,8 +119,6 @@ def _gpu_env(call: HookCall, rules: HookRules) -> HookValues:
 
 
 def _rdma_device(call: HookCall, rules: HookRules) -> HookValues:
-    if rules.devices is None:
-        raise InvalidInput("a machine whose devices the agent can look up", None, "rdma")
     return HookValues(devices=rdma_devices(call.annotations(rules), rules.devices))
 
 

@@ -101,6 +101,18 @@ class DeviceFiles(Protocol):
         ...
 
 
+class _NoDevices:
+    def character_device(self, path: str) -> tuple[int, int] | None:
+        return None
+
+    def rdma_names(self, pci_address: str) -> Sequence[str]:
+        return ()
+
+
+NO_DEVICES: Final[DeviceFiles] = _NoDevices()
+"""A machine without devices."""
+
+
 def gpu_injection(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
