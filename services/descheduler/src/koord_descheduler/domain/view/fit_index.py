@@ -46,10 +46,13 @@ class FitIndex:
         for name, amount in pod.requests.items():
             mask = mask & (self.free(name) >= amount)
         tolerations = pod.object.spec.tolerations
-        for position in np.flatnonzero(mask).tolist():
+        position = 0
+        # argmax stops at the first True: usually the first node with room fits.
+        while position < len(mask) and mask[position := position + int(mask[position:].argmax())]:
             node = self.nodes[position]
             if first_untolerated(node.taints, tolerations) is None and meets_node_selection(pod, node):
                 yield position
+            position += 1
 
     def fits_any(self, pod: PodView, *, other_than: str = "") -> bool:
         """Return whether a pod fits one of the nodes, or one whose name is not `other_than`."""

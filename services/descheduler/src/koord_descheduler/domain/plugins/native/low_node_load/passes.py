@@ -58,37 +58,26 @@ class Pass:
         if not self.targets:
             return
         load = self.load
-        index = FitIndex([load.nodes[row] for row in self.targets], self.run.cluster)
+        room = _Room(self)
         for row in sources:
             node = load.nodes[row]
             metric = self.run.cluster.metrics[node.name]
             pods = [
                 pod
                 for pod in self.run.cluster.unfinished_on(node.name)
-                if (not self.prod or pod.band is PriorityBand.PROD) and self._is_candidate(pod, metric, index)
+                if (not self.prod or pod.band is PriorityBand.PROD) and self._is_candidate(pod, metric, room)
             ]
             if pods:
                 self._evict(row, self._ordered(row, pods, metric), metric, available)
 
-    def _is_candidate(self, pod: PodView, metric: NodeMetric, index: FitIndex) -> bool:
+    def _is_candidate(self, pod: PodView, metric: NodeMetric, room: "_Room") -> bool:
         """Return whether a pod may leave. If it must fit a target, the first one that it fits is charged with it."""
         if not (self.run.filter(pod) and self.admits(pod)):
             return False
         if not self.needs_fit:
             return True
         usage = metric.pods.get(pod.key)
-        if usage is None:
-            return False
-        load = self.load
-        rows = np.asarray(self.targets)
-        amounts = load.amounts(usage)
-        width = load.compared
-        after = load.usage_of(prod=self.prod)[rows, :width] + amounts[:width]
-        has_room: Flags = np.all(after <= load.limits_of(prod=self.prod).high[rows], axis=1)
-        for position in index.fitting(pod, has_room):
-            load.usage_of(prod=self.prod)[self.targets[position]] += amounts
-            return True
-        return False
+        return usage is not None and room.take(pod, self.load.amounts(usage))
 
     def _ordered(self, row: int, pods: Sequence[PodView], metric: NodeMetric) -> list[PodView]:
         """Return pods in give-up order. Of otherwise equal ones, the pod that just covers the excess leaves first."""
@@ -148,3 +137,32 @@ class Pass:
                 whose = "prod" if prod else "node"
                 parts.append(f"{whose} {name} usage({percent:.2f}%)>threshold({high.get(name, 100.0):.2f}%)")
         return f"node is overutilized, {', '.join(parts)}"
+
+
+class _Room:
+    """What the targets of a pass can still take: below their high thresholds, and by the native check."""
+
+    def __init__(self, given: Pass) -> None:
+        load, rows = given.load, np.asarray(given.targets)
+        limits, usage = load.limits_of(prod=given.prod), load.usage_of(prod=given.prod)
+        self._index = FitIndex([load.nodes[row] for row in given.targets], given.run.cluster)
+        self._rows = rows
+        self._usage = usage
+        self._left: list[Table] = [limits.high[rows, column] - usage[rows, column] for column in range(load.compared)]
+
+    def take(self, pod: PodView, amounts: Table) -> bool:
+        """Charge the first target that a pod fits with its usage. Return False if there is none.
+
+        Args:
+            pod: The pod.
+            amounts: int64 (R,) its usage.
+        """
+        has_room: Flags = np.ones(len(self._rows), dtype=np.bool_)
+        for column, left in enumerate(self._left):
+            has_room &= left >= amounts[column]
+        for position in self._index.fitting(pod, has_room):
+            self._usage[self._rows[position]] += amounts
+            for column, left in enumerate(self._left):
+                left[position] -= amounts[column]
+            return True
+        return False

@@ -1,0 +1,137 @@
+"""What the descheduler costs and achieves: one round over a large cluster, and a simulated day.
+
+The day is small by default, because LowNodeUtilization takes most of its time: `--scale 25` plays it with 1,000 nodes.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bench.options import BenchOptions
+from bench.results import Better, Result
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
+from koord_descheduler.domain.framework.eviction import EvictionLimiter
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.framework.round import run_round
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.metrics import NodeMetric
+from koord_descheduler.domain.view.nodes import NodeView, node_view_from_json
+from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from support.descheduler.simulated_day import LOAD, UPSTREAM, new_day, run_day
+
+NODES, PODS_PER_NODE = 5_000, 30
+DAY_NODES = 40
+ROUNDS = 5
+GIB = 1 << 30
+CONFIGURATION = b"""
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+profiles:
+- name: bench
+  plugins:
+    deschedule:
+      enabled:
+      - {name: PodLifeTime}
+      - {name: RemoveFailedPods}
+      - {name: RemovePodsHavingTooManyRestarts}
+      - {name: RemovePodsViolatingNodeTaints}
+    balance: {enabled: [{name: RemoveDuplicates}, {name: LowNodeLoad}]}
+    evict: {enabled: [{name: DefaultEvictor}], disabled: [{name: "*"}]}
+    filter: {enabled: [{name: DefaultEvictor}], disabled: [{name: "*"}]}
+  pluginConfig:
+  - {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 86400}}
+  - {name: RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}}
+  - name: LowNodeLoad
+    args:
+      lowThresholds: {cpu: 45, memory: 60}
+      highThresholds: {cpu: 70, memory: 90}
+      anomalyCondition: {consecutiveAbnormalities: 1}
+"""
+
+
+def measure(options: BenchOptions) -> Iterator[Result]:
+    """Measure a round with six plugins, and a simulated day."""
+    yield _round(max(10, int(NODES * min(options.scale, 1.0))))
+    yield from _day(max(4, int(DAY_NODES * options.scale)))
+
+
+def _round(nodes: int) -> Result:
+    cluster = _cluster(nodes)
+    configuration = load(CONFIGURATION, BUILT_IN)
+    seconds, cpu = list[float](), list[float]()
+    evictions = 0
+    for number in range(ROUNDS):
+        profiles = build_profiles(configuration, BUILT_IN, SharedState())
+        fresh = replace(cluster, now=cluster.now + number)
+        began, worked = time.perf_counter(), time.process_time()
+        outcome = run_round(profiles, fresh, EvictionLimiter(eviction_limits(configuration)))
+        seconds.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - worked)
+        assert not outcome.faults, outcome.faults
+        evictions = len(outcome.attempts)
+    return Result(
+        name=f"one round with six plugins over {nodes:,} nodes, {nodes * PODS_PER_NODE:,} pods",
+        value=sorted(seconds)[len(seconds) // 2],
+        unit="s",
+        target=2.0,
+        better=Better.LOWER,
+        note=f"slowest of {ROUNDS}: {max(seconds):.2f} s; least CPU time {min(cpu):.2f} s; {evictions} evictions",
+    )
+
+
+def _cluster(count: int) -> ClusterView:
+    """Nodes of which one in twenty is hot, and half are cool."""
+    nodes, pods, metrics = list[NodeView](), list[PodView](), dict[str, NodeMetric]()
+    for row in range(count):
+        name = f"n{row:05}"
+        allocatable = {"cpu": "32", "memory": "128Gi", "pods": "110"}
+        nodes.append(node_view_from_json({"metadata": {"name": name}, "status": {"allocatable": allocatable}}))
+        each = 800 if row % 20 == 0 else 300 if row % 2 else 600
+        used: dict[str, dict[str, int]] = {}
+        for slot in range(PODS_PER_NODE):
+            uid = f"p{row:05}-{slot}"
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": uid, "uid": f"rs-{uid}", "controller": True}
+            resources = {"requests": {"cpu": "800m", "memory": "1Gi"}}
+            pods.append(
+                pod_view_from_json(
+                    {
+                        "metadata": {"name": uid, "namespace": "bench", "uid": uid, "ownerReferences": [owner]},
+                        "spec": {"nodeName": name, "containers": [{"name": "main", "resources": resources}]},
+                        "status": {"phase": "Running"},
+                    }
+                )
+            )
+            used[f"bench/{uid}"] = {"cpu": each, "memory": GIB}
+        metrics[name] = NodeMetric(updated=0.0, pods=used)
+    return ClusterView(now=10.0, nodes=tuple(nodes), pods=tuple(pods), metrics=metrics)
+
+
+def _day(nodes: int) -> Iterator[Result]:
+    without, load_, upstream = (run_day(new_day(nodes), policy) for policy in (None, LOAD, UPSTREAM))
+    note = f"{nodes} nodes; without {without}, LowNodeLoad {load_}, LowNodeUtilization {upstream}"
+    yield Result(
+        name="simulated day: hot-node minutes with LowNodeLoad / without",
+        value=100 * load_.hot_minutes / without.hot_minutes,
+        unit="%",
+        target=20.0,
+        better=Better.LOWER,
+        note=note,
+    )
+    yield Result(
+        name="simulated day: evictions of LowNodeLoad / LowNodeUtilization with the same goal",
+        value=100 * load_.evictions / upstream.evictions,
+        unit="%",
+        target=100 / 3,
+        better=Better.LOWER,
+        note=note,
+    )
+    yield Result(
+        name="simulated day: evicted pods without a new place",
+        value=float(load_.homeless),
+        unit="pods",
+        target=0.0,
+        better=Better.LOWER,
+        note=note,
+    )
