@@ -30,7 +30,8 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.documents.explanations import Occasion, Subject, tell
 from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
-from koord_manager.shell.webhooks.quota_gate import QuotaGate
+from koord_manager.shell.webhooks.missing_quotas import missing_quotas, read_quotas
+from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate
 from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
 
 Kind = Literal["mutate", "validate"]
@@ -52,6 +53,7 @@ class Desk(NamedTuple):
         actor: Name of this service in the events that it publishes.
         explanations: Stream for admission decisions, or None if they are not published.
         explanation_queue: Explanations that wait to be published.
+        api: Client of the API server, or None without one.
     """
 
     view: ManagerView
@@ -66,6 +68,7 @@ class Desk(NamedTuple):
     actor: str
     explanations: ObservationLog | None
     explanation_queue: ExplanationQueue
+    api: ObjectsApi | None = None
 
 
 class Decided(NamedTuple):
@@ -100,6 +103,9 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     with desk.tracer.span(f"manager.{kind}.{request.resource}") as span:
         try:
             decided = await _decide(desk, kind, request, pending)
+            if not decided.decision.allowed and await _learn(desk, request, pending):
+                pending = desk.pending.current(desk.view.admission.quotas, desk.steady())
+                decided = await _decide(desk, kind, request, pending)
         except Exception as error:  # noqa: BLE001 - told with its cause; the request is answered, not broken off
             return _broken(desk, kind, asked, error)
     decision = decided.decision
@@ -129,6 +135,17 @@ def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
     desk.logger.error("review_failed", kind=kind, object=named, uid=request.uid, error=cause, exc_info=error)
     desk.metrics.decided(kind, request.resource, request.operation, "failed", "rejected", seconds=0)
     return write_review(asked, allowed=False, message=f"internal failure: {cause}", code=INTERNAL)
+
+
+async def _learn(desk: Desk, request: Request, pending: Pending) -> bool:
+    """Read the quotas that the request refers to and that the fold lacks; return whether there are any."""
+    names = missing_quotas(request, lambda name: name in pending or desk.view.admission.quotas.get(name) is not None)
+    if not names or desk.api is None:
+        return False
+    found = await read_quotas(desk.api, names)
+    for quota in found:
+        desk.pending.accept(quota.name, quota, desk.steady())
+    return bool(found)
 
 
 _NONE: Final = Violation(rule="", field="", message="")

@@ -93,6 +93,7 @@ def add_webhooks(
         actor=f"manager/{settings.instance}",
         explanations=bus.explanations,
         explanation_queue=ExplanationQueue(shell.log),
+        api=api,
     )
 
     def renewed(bundle: Bundle) -> None:
