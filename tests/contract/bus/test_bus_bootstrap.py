@@ -1,5 +1,6 @@
 """The bootstrap job on a real server: creates, repeats, changes what is safe, refuses the rest."""
 
+import asyncio
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from koordcore.bus.setup.bootstrap import Change, StreamDiffers, bootstrap
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
 from support.bus.bus_worlds import SMALL
+from support.until import until
 
 pytestmark = pytest.mark.nats
 
@@ -33,6 +35,23 @@ async def test_everything_is_created_once_and_safe_changes_are_made(fresh_nats_s
         config = await config_of(bus.connection, NAMES.ev)
         assert config["max_bytes"] == SMALL.ev * 2
         assert (config["allow_atomic"], config["discard"], config["deny_delete"]) == (True, "new", True)
+
+
+async def test_a_service_waits_until_the_streams_are_created(
+    fresh_nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+):
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot", awaits_streams=True)
+
+    async def service() -> int:
+        async with open_bus(settings) as bus:
+            return (await bus.events.head()).last_seq
+
+    waiting = asyncio.create_task(service())
+    await until(lambda: "waiting for the stream KOORD_EV_boot" in caplog.text)
+    assert not waiting.done()
+    await bootstrap_bus(settings, sizes=SMALL)
+
+    assert await waiting == 0
 
 
 @pytest.mark.parametrize(

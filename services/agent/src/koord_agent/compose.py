@@ -9,6 +9,7 @@ import os
 import random
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -62,11 +63,14 @@ async def compose(shell: Shell[AgentSettings]) -> None:
     link = BusLink()
     shell.health.add_readiness("bus", link.trouble)
 
+    # An agent has no right to read the stream of facts; it keeps its reports until the streams exist.
+    without_waiting = replace(bus_settings(shell.settings), awaits_streams=False)
+
     async def hold_bus() -> None:
         # The agents enforce what they were told last; so this may take as long as it likes.
         while True:
             try:
-                async with open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus) as bus:
+                async with open_bus(without_waiting, metrics=shell.metrics.bus) as bus:
                     connection = bus.connection
                     assert connection is not None, "a bus of a server has a connection"
                     link.connect(

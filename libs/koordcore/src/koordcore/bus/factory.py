@@ -26,7 +26,7 @@ from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
-from koordcore.bus.setup.bootstrap import Change, bootstrap, require_version
+from koordcore.bus.setup.bootstrap import Change, bootstrap, require_version, until_created
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.ports.desired import DesiredStore, PushFeed
 from koordcore.ports.eventlog import EventLog
@@ -46,6 +46,8 @@ class BusSettings:
         nkey_seed_file: File with the secret key of the user. None: connect without authentication.
         tls: Files for TLS; None: no TLS.
         connect_seconds: Seconds after which the connection attempt is given up.
+        awaits_streams: Whether to wait until the streams of the cluster exist. The user must have the right to read the
+            stream of facts.
         follower: Limits for reading streams.
     """
 
@@ -56,6 +58,7 @@ class BusSettings:
     nkey_seed_file: Path | None = None
     tls: TlsClientFiles | None = None
     connect_seconds: float = 30.0
+    awaits_streams: bool = False
     follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
 
     def connection(self) -> ConnectionSettings:
@@ -133,6 +136,8 @@ async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -
     connection = await connect(settings.connection())
     try:
         require_version(connection.server_version)
+        if settings.awaits_streams:
+            await until_created(connection, names)
         yield bus_on(connection, names, metrics=metrics, follower=settings.follower)
     finally:
         await connection.drain_and_close()

@@ -35,7 +35,7 @@ class ElectedSettings(ServiceSettings):
 
 
 def bus_settings(settings: ServiceSettings) -> BusSettings:
-    """Return the settings of a service's connection to the log."""
+    """Return the settings of a service's connection to the log. A service waits for streams that are missing."""
     tls = None
     if settings.nats_ca_file is not None:
         tls = TlsClientFiles(ca=settings.nats_ca_file, certificate=settings.nats_cert_file, key=settings.nats_key_file)
@@ -46,6 +46,7 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
         instance=f"{settings.service}/{settings.instance}",
         nkey_seed_file=settings.nats_seed_file,
         tls=tls,
+        awaits_streams=True,
     )
 
 

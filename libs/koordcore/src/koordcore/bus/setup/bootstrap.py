@@ -8,15 +8,21 @@ Source:
 """
 
 import json
+import logging
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, patient_api
 from koordcore.bus.setup.streams import StreamSpec
+from koordcore.retry import Backoff
 
 MINIMUM_VERSION = (2, 12, 0)
+_NO_STREAM: Final = 10059
+
+_log = logging.getLogger("koordcore.bus")
 
 SAFE_FIELDS = frozenset({"description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"})
 """Fields that may change on an existing stream. A full stream accepts messages again after `max_bytes` grows."""
@@ -73,12 +79,37 @@ def require_version(version: str) -> None:
         raise ServerTooOld(f"nats-server {version}: atomic batches need 2.12 or newer")
 
 
+async def until_created(connection: BusConnection, names: BusNames) -> None:
+    """Wait until the streams of a cluster exist, however long that takes.
+
+    The stream of facts is created last, so only this stream is looked for. A service has the right to read it.
+
+    Raises:
+        Denied: The user may not read the stream of facts.
+        NoAnswer: The server does not answer.
+    """
+    backoff = Backoff(0.2, 5.0)
+    is_logged = False
+    while True:
+        try:
+            await patient_api(connection, f"$JS.API.STREAM.INFO.{names.ev}", b"")
+        except ApiError as error:
+            if error.err_code != _NO_STREAM:
+                raise
+            if not is_logged:
+                _log.warning("waiting for the stream %s; `koord bus bootstrap` creates it", names.ev)
+            is_logged = True
+            await backoff.wait()
+        else:
+            return
+
+
 async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
     wanted = spec.config()
     try:
         data = await patient_api(connection, f"$JS.API.STREAM.INFO.{spec.name}", b"")
     except ApiError as error:
-        if error.err_code != 10059:
+        if error.err_code != _NO_STREAM:
             raise
         await patient_api(connection, f"$JS.API.STREAM.CREATE.{spec.name}", json.dumps(wanted).encode())
         return Change.CREATED

@@ -109,22 +109,6 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
     c = names.cluster
     return (
         StreamSpec(
-            name=names.ev,
-            description="facts, by aggregate",
-            subjects=(f"koord.{c}.ev.>",),
-            max_bytes=limits.ev,
-            replicas=replicas,
-            discard="new",
-            duplicate_window_seconds=5 * MINUTE,
-            allow_direct=True,
-            allow_atomic=True,
-            deny_delete=True,
-            compression="s2",
-            republish=Republish(
-                source=f"koord.{c}.ev.*.*", destination=f"koord.{c}.push." + "{{wildcard(1)}}.{{wildcard(2)}}"
-            ),
-        ),
-        StreamSpec(
             name=names.obs,
             description="observations: usage samples, heartbeats",
             subjects=(f"koord.{c}.obs.>",),
@@ -199,6 +183,23 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             discard="new",
             allow_direct=True,
             allow_rollup=True,
+        ),
+        # The last one, because services wait for it alone.
+        StreamSpec(
+            name=names.ev,
+            description="facts, by aggregate",
+            subjects=(f"koord.{c}.ev.>",),
+            max_bytes=limits.ev,
+            replicas=replicas,
+            discard="new",
+            duplicate_window_seconds=5 * MINUTE,
+            allow_direct=True,
+            allow_atomic=True,
+            deny_delete=True,
+            compression="s2",
+            republish=Republish(
+                source=f"koord.{c}.ev.*.*", destination=f"koord.{c}.push." + "{{wildcard(1)}}.{{wildcard(2)}}"
+            ),
         ),
     )
 
