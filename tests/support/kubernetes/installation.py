@@ -60,18 +60,19 @@ class Installation(Services):
     plane: ControlPlane
     credentials: Path
 
-    async def start_manager(self, name: str, *flags: str, webhooks: bool = True) -> None:
+    async def start_manager(self, name: str, *flags: str, webhooks: bool = True, cluster: str = CLUSTER) -> None:
         """Start a manager.
 
         Args:
             name: Name of the instance.
             flags: Flags besides those of the Deployment.
             webhooks: Whether this manager serves the webhooks; only one process can listen on their address.
+            cluster: Id of the cluster, which names the streams.
         """
         address = ("--webhook-address", WEBHOOK_ADDRESS) if webhooks else ("--webhooks", "off")
         env = {"WEBHOOK_PORT": "443", "WEBHOOK_CERT_DIR": str(self.directory / f"{name}-certs")}
         flags = ("--kubeconfig", str(self.credentials), *shipped_flags("manager.yaml"), *address, *flags)
-        await self.start(name, "koord_manager", flags, env)
+        await self.start(name, "koord_manager", flags, env, cluster=cluster)
 
     async def start_scheduler(self, name: str = "scheduler") -> None:
         """Start a scheduler with the flags of the Deployment."""

@@ -34,7 +34,15 @@ class Services:
     processes: dict[str, ChildProcess] = field(default_factory=dict[str, ChildProcess])
     urls: dict[str, str] = field(default_factory=dict[str, str])
 
-    async def start(self, name: str, module: str, flags: Sequence[str] = (), env: dict[str, str] | None = None) -> None:
+    async def start(
+        self,
+        name: str,
+        module: str,
+        flags: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+        *,
+        cluster: str = CLUSTER,
+    ) -> None:
         """Start an instance of a service and wait until it answers.
 
         Args:
@@ -42,10 +50,11 @@ class Services:
             module: Python package of the service.
             flags: Further flags.
             env: Further environment variables.
+            cluster: Id of the cluster, which names the streams.
         """
         port = free_ports(1)[0]
         self.urls[name] = f"http://127.0.0.1:{port}"
-        common = ("--cluster", CLUSTER, "--instance", name, "--nats-urls", self.nats.url, "--http-port", str(port))
+        common = ("--cluster", cluster, "--instance", name, "--nats-urls", self.nats.url, "--http-port", str(port))
         spec = ProcessSpec(
             name=name,
             argv=(sys.executable, "-m", module, *common, "--log-format", "json", *flags),

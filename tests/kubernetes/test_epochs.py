@@ -1,0 +1,52 @@
+"""Two logs of one cluster: the manager with the older log leaves the Lease to the manager with the newer one."""
+
+import httpx
+import pytest
+from koord_manager.genesis import begin_anew
+from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from support.bus.bus_worlds import SMALL
+from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.installation import NAMESPACE, Installation
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+NEWER = "newer"
+
+
+async def begin_newer_log(plane: ControlPlane, installed: Installation) -> None:
+    """Run genesis with exactly the rights of its ServiceAccount."""
+    settings = BusSettings(urls=(installed.nats.url,), cluster=NEWER)
+    await bootstrap_bus(settings, sizes=SMALL)
+
+    async def tell(sentence: str) -> None: ...
+
+    async with open_bus(settings) as bus:
+        await begin_anew(
+            bus.events,
+            kubeconfig=plane.kubeconfig("genesis", plane.token("koord-genesis")),
+            context="",
+            namespace=NAMESPACE,
+            config_name="slo-controller-config",
+            take_node_metrics=False,
+            progress=tell,
+        )
+
+
+async def test_a_manager_with_an_outdated_log_leaves_the_lease_to_another(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    await begin_newer_log(plane, installed)
+    await installed.start_manager("older", webhooks=False)
+    url = f"{installed.urls['older']}/readyz"
+
+    def answer() -> str:
+        return httpx.get(url, timeout=5, trust_env=False).text
+
+    await installed.until(lambda: "epoch 0, the cluster of 1" in answer(), "the older manager says why it is not ready")
+    await installed.start_manager("newer", webhooks=False, cluster=NEWER)
+    await installed.until(lambda: installed.leader() == "newer", "the manager with the newer log leads")
+
+    events = plane.get("events", "-n", NAMESPACE, "--field-selector", "reason=LogOutdated")["items"]
+    assert [event["message"] for event in events] == ["the log is of epoch 0, the cluster of 1"]
+    assert "epoch 0, the cluster of 1" in answer()
+    plane.kubectl("delete", "configmap", "koordstream-cluster", "-n", NAMESPACE)
