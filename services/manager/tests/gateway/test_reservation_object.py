@@ -1,5 +1,6 @@
 """What is written to Reservation objects, and when they are deleted."""
 
+import json
 from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
@@ -13,7 +14,8 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.events.scheduling.reservation import ReservationCollected, ReservationSucceeded
-from koordcore.values.allocation import Allocation, ReservationUse
+from koordcore.protocol import keys
+from koordcore.values.allocation import AllocatedDevice, Allocation, ReservationUse
 from support.histories import stored
 
 UID, NODE = "r-1", AggregateRef("node", "node-1")
@@ -57,8 +59,8 @@ class World:
         """Objects whose status may have to be written, since the last call."""
         return sorted(self.writes.queue.take(STATUS))
 
-    def place(self) -> None:
-        own = Allocation(reservation=ReservationUse(name="web", uid=UID))
+    def place(self, **more: Any) -> None:
+        own = Allocation(reservation=ReservationUse(name="web", uid=UID), **more)
         requests = {"cpu": 8000, "memory": 4 << 30}
         self.fold(NODE, NodeResourcesTaken(pods=[entry(UID, requests, own)]))
         placed = PodPlaced(
@@ -122,6 +124,26 @@ def test_placement_owner_and_its_end_change_the_status() -> None:
     (request,) = pending_reservation(cluster.view, "web")
     assert status_of(request)["allocated"] == {"cpu": None}
     assert status_of(request)["currentOwners"] == []
+
+
+def test_the_cpus_and_devices_of_a_reservation_are_written_as_annotations() -> None:
+    cluster = world()
+    gpu = AllocatedDevice(type="gpu", minor=1, amounts={"koordinator.sh/gpu-core": 100})
+    cluster.place(cpuset="0-3", devices=(gpu,))
+    allocation, status = pending_reservation(cluster.view, "web")
+    assert (allocation.method, allocation.path) == (
+        "PATCH",
+        "/apis/scheduling.koordinator.sh/v1alpha1/reservations/web",
+    )
+    assert status.path.endswith("/status")
+    body: Any = allocation.body
+    written = body["metadata"]["annotations"]
+    assert json.loads(written[keys.RESOURCE_STATUS])["cpuset"] == "0-3"
+    assert [each["minor"] for each in json.loads(written[keys.DEVICE_ALLOCATED])["gpu"]] == [1]
+    metadata = {**OBJECT["metadata"], "annotations": written}
+    changed = CustomObjectObserved(object={**OBJECT, "metadata": metadata})
+    cluster.fold(custom_ref("reservations", "", "web"), changed)
+    assert [each.path for each in pending_reservation(cluster.view, "web")] == [status.path]
 
 
 def test_status_that_the_object_has_is_not_written() -> None:

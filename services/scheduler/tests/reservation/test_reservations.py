@@ -172,6 +172,33 @@ def test_a_waiting_reservation_says_why_and_expires() -> None:
     assert status(log).node == ""
 
 
+def test_a_pod_waits_until_its_reservation_takes_owners_again() -> None:
+    log, scheduler = started("n")
+    closed = reservation(requests={"cpu": "3"}, allocateOnce=False, unschedulable=True)
+    reserve(log, closed)
+    scheduler.live(T0)
+    log.add_pod(web("owner", "2"))
+    scheduler.live(T0)
+    assert "owner" not in placed_on(log)
+    reserve(log, {**closed, "spec": {**closed["spec"], "unschedulable": False}})
+    scheduler.live(T0 + 30)
+    assert placed_on(log)["owner"] == "n"
+
+
+def test_a_pod_waits_until_an_owner_leaves_its_reservation() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "4"}, allocateOnce=False))
+    scheduler.live(T0)
+    for uid in ("first", "second"):
+        log.add_pod(web(uid, "3"))
+        scheduler.live(T0)
+    assert "second" not in placed_on(log)
+    log.remove_pod("first")
+    scheduler.live(T0 + 30)
+    scheduler.live(T0 + 60)  # the pod was woken, and its back-off is over
+    assert placed_on(log) == {"uid-r": "n", "second": "n"}
+
+
 def test_a_snapshot_contains_reservations() -> None:
     log, scheduler = started("n")
     reserve(log, reservation(requests={"cpu": "3"}, allocateOnce=False))

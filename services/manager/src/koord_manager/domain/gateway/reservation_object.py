@@ -9,10 +9,12 @@ Source:
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
-from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.envelope import AggregateRef, Event, name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.reservations.document import PLURAL
 from koordcore.protocol.reservations.status import ReservationStatus
 from koordcore.state.aggregates import NodeLedger, ReservationState
@@ -62,14 +64,35 @@ def pending_reservation(view: ManagerView, name: str) -> list[Request]:
     if ended is not None and ended.is_collected:
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         return [Request("delete-reservation", "DELETE", f"{_PATH}/{name}", options, JSON)]
-    wanted = status_document(reservation_of_log(view.state, uid))
+    status = reservation_of_log(view.state, uid)
+    requests = _allocation_requests(view, name, uid, status.node, found["metadata"].get("annotations") or {})
+    wanted = status_document(status)
     present: Json = found.get("status") or {}
     if all((present.get(key) or type(value)()) == value for key, value in wanted.items()):
-        return []
+        return requests
     for key in ("allocatable", "allocated"):  # null removes a resource that is no longer there
         wanted[key] = {**dict.fromkeys(cast("Json", present.get(key) or {})), **wanted[key]}
     body: Json = {"metadata": {"uid": uid}, "status": wanted}
-    return [Request("reservation-status", "PATCH", f"{_PATH}/{name}/status", body, MERGE_PATCH)]
+    return [*requests, Request("reservation-status", "PATCH", f"{_PATH}/{name}/status", body, MERGE_PATCH)]
+
+
+def _allocation_requests(
+    view: ManagerView, name: str, uid: str, node: str, present: Mapping[str, str]
+) -> list[Request]:
+    """Return the request that writes the CPUs, zones and devices of a Reservation as annotations; empty if written.
+
+    Source: scheduler-fine-grained spec, 3.9.
+    """
+    ledger = view.state.of_kind(NodeLedger).get(name_token(node)) if node else None
+    entry = None if ledger is None else ledger.pods.get(uid)
+    if entry is None:
+        return []
+    rendered = allocation_annotations(entry.allocation, {})
+    written = {key: rendered[key] for key in (keys.RESOURCE_STATUS, keys.DEVICE_ALLOCATED) if key in rendered}
+    if all(present.get(key) == text for key, text in written.items()):
+        return []
+    body: Json = {"metadata": {"uid": uid, "annotations": written}}
+    return [Request("reservation-allocation", "PATCH", f"{_PATH}/{name}", body, MERGE_PATCH)]
 
 
 class ReservationNames:

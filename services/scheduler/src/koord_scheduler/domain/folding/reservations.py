@@ -3,6 +3,8 @@
 Source: scheduler-fine-grained spec, 3.2, 3.3.
 """
 
+from typing import Final
+
 import msgspec
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.scheduling.reservation import (
@@ -27,6 +29,9 @@ from koord_scheduler.domain.reservation.entry import Entry
 from koord_scheduler.domain.reservation.wishes import POLICY
 from koord_scheduler.domain.state.state import SchedulerState
 
+_OWN_ANNOTATIONS: Final = (keys.RESERVATION_NAME, keys.RESOURCE_STATUS, keys.DEVICE_ALLOCATED)
+"""Annotations that say which Reservation it is and what the scheduler gave it. They do not decide about nodes."""
+
 
 def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> None:
     """Fold a new or changed Reservation, which the cluster's facts have read already.
@@ -40,6 +45,8 @@ def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> No
     entry = state.cluster.reservations.find(name)
     if entry is not None:
         _submit(state, stored, entry)
+        if entry.node and entry.is_available():
+            state.hints.room_appeared(entry.node, stored.event_id)
 
 
 def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> None:
@@ -80,8 +87,8 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
     if not state.cluster.reservations.may_preempt:
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy="Never"))
     meta = pod.metadata
-    # Without the name, equal Reservations are read once. The policy is what filters read of the object.
-    read = {key: text for key, text in meta.annotations.items() if key != keys.RESERVATION_NAME}
+    # Without what differs, equal Reservations are read once. The policy is what filters read of the object.
+    read = {key: text for key, text in meta.annotations.items() if key not in _OWN_ANNOTATIONS}
     if reservation.spec.allocate_policy:
         read[POLICY] = reservation.spec.allocate_policy
     pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=read))

@@ -319,6 +319,8 @@ class ReservationBooks:
         if entry.group is not None:
             self._told(entry.group.id, entry, has_changed=has_changed)
         self._told(_EVERY_GROUP, entry, has_changed=has_changed)
+        if has_changed and entry.row != NOWHERE:
+            self._nodes.load.record(entry.row)
         if has_changed and entry.is_available():
             self.version += 1
 

@@ -114,8 +114,9 @@ class KnownState:
         return pod.subject.profile if pod is not None and pod.subject is not None else ""
 
     def _sees_otherwise(self, subject: Subject) -> bool:
-        profile = self.frameworks.profile_of(subject).profile
-        return profile.concerning(subject.pod_class.concerned).sees_otherwise
+        profile, pod_class = self.frameworks.profile_of(subject).profile, subject.pod_class
+        may_use = self.cluster.reservations.usable(pod_class) is not None  # what they hold is no free amount
+        return may_use or profile.concerning(pod_class.concerned).sees_otherwise
 
     def _gate(self, uid: str) -> str | None:
         pod = self.pods[uid]
