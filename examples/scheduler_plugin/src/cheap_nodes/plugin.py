@@ -6,12 +6,12 @@ from typing import cast
 
 import numpy as np
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.config.wire import Text, WireModel
 from koord_scheduler.domain.framework.extension_points import FILTER, FOLD, READ_POD, READ_SHAPE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
+from koordcore.protocol.component_config.wire import Text, WireModel
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 
