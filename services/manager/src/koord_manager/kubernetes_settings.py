@@ -22,7 +22,10 @@ class KubernetesSettings(ElectedSettings):
     )
     kubeconfig: Path | None = Field(None, description="Kubeconfig of the API server; switches the gateway on.")
     kube_context: str = Field("", description="Context of the kubeconfig; empty for the current one.")
-    rest_config_qps: float = Field(30.0, description="Requests per second to the API server; 0 or less for no limit.")
+    rest_config_qps: float = Field(
+        30.0,
+        description="Requests per second to the API server; 0 or less for no limit. Events have the same limit again.",
+    )
     rest_config_burst: int = Field(50, ge=1, description="Burst of requests beyond that rate.")
     leader_election_namespace: str = Field("koordinator-system", description="Namespace of the Lease.")
     leader_elect_resource_lock: Literal["leases"] = Field("leases", description="Kind of the lock.")

@@ -111,6 +111,8 @@ class KubernetesApi:
         self._configuration = configuration
         self._rest: Any = RESTClientObject(configuration, maxsize=100)
         self._limit = RateLimit(qps, burst)
+        # Of their own, so that a burst of bindings and a burst of events do not delay each other.
+        self._limit_of_events = RateLimit(qps, burst)
         self._refresh = refresh
         self._refreshed_at = float("-inf")
 
@@ -143,7 +145,8 @@ class KubernetesApi:
             body: JSON value, or None for no body.
             content_type: Content type of the body.
             seconds: Timeout.
-            limited: Whether the request waits for the rate limit; requests of leader elections do not.
+            limited: Whether the request waits for the rate limit; requests of leader elections do not. Kubernetes
+                events have a rate limit of their own.
 
         Raises:
             Unreachable: There is no answer, so it is unknown whether a write took effect.
@@ -151,7 +154,7 @@ class KubernetesApi:
         import aiohttp  # here, and the client itself in `connect_api`: without Kubernetes neither is loaded
 
         if limited:
-            await self._limit.take()
+            await (self._limit_of_events if _is_about_events(path) else self._limit).take()
         for attempt in range(2):
             try:
                 async with asyncio.timeout(seconds):
@@ -292,6 +295,11 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
 
     await load()
     return KubernetesApi(settings, qps=qps, burst=burst, refresh=load)
+
+
+def _is_about_events(path: str) -> bool:
+    """Whether a path is that of Kubernetes events in a namespace."""
+    return path.partition("/namespaces/")[2].split("/")[1:2] == ["events"]
 
 
 class LeaseHttp:

@@ -36,6 +36,8 @@ from koord_manager.shell.gateway.outbox import Counted
 REMEMBERED: Final = 20_000
 """Maximum number of events and of conditions whose last state is remembered."""
 ATTEMPTS: Final = 3
+CONCURRENT: Final = 8
+"""Maximum number of events that are written at once."""
 
 
 class EventRecorder:
@@ -77,7 +79,7 @@ class EventRecorder:
         return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
-        """Write events, conditions and nominated nodes to the API server, one after the other, until cancelled."""
+        """Write nominated nodes, conditions and events to the API server until cancelled; events in groups."""
         while True:
             if self._pending_writes.nominated:
                 uid = next(iter(self._pending_writes.nominated))
@@ -89,13 +91,24 @@ class EventRecorder:
                 with self._errors(uid):
                     await self._explain(uid, explanation)
             elif self._pending_writes.events:
-                word = self._pending_writes.events.popleft()
-                with self._errors(word.name):
-                    await self._record(word)
+                await asyncio.gather(*(self._record_one(word) for word in self._next_events()))
             else:
                 self._news.clear()
                 if self.is_idle:
                     await self._news.wait()
+
+    def _next_events(self) -> list[KubernetesEvent]:
+        """Take the next events from the queue; no two of them have the same object to write."""
+        events = self._pending_writes.events
+        taken: dict[str, KubernetesEvent] = {}
+        while events and len(taken) < CONCURRENT and events[0].name not in taken:
+            taken[events[0].name] = events[0]
+            events.popleft()
+        return list(taken.values())
+
+    async def _record_one(self, word: KubernetesEvent) -> None:
+        with self._errors(word.name):
+            await self._record(word)
 
     async def listen(self) -> None:
         """Follow the scheduler's explanations of pods without a node, and queue their conditions, until cancelled.
