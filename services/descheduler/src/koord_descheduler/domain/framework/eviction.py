@@ -53,6 +53,7 @@ class EvictionLimiter:
         total: Evictions of this round.
         by_node: Node -> its evictions in this round.
         by_namespace: Namespace -> its evictions in this round.
+        is_exhausted: Whether the total limit has refused an eviction. It will refuse all others of this round.
 
     Source:
         descheduler spec, 5.2
@@ -62,10 +63,12 @@ class EvictionLimiter:
     total: int = 0
     by_node: Counter[str] = field(default_factory=Counter[str])
     by_namespace: Counter[str] = field(default_factory=Counter[str])
+    is_exhausted: bool = False
 
     def reset(self) -> None:
         """Forget all evictions: a new round begins."""
         self.total = 0
+        self.is_exhausted = False
         self.by_node.clear()
         self.by_namespace.clear()
 
@@ -81,7 +84,8 @@ class EvictionLimiter:
             return Result.NODE_LIMIT
         if _is_reached(self.by_namespace[namespace], limits.per_namespace):
             return Result.NAMESPACE_LIMIT
-        return Result.TOTAL_LIMIT if _is_reached(self.total, limits.total) else None
+        self.is_exhausted = _is_reached(self.total, limits.total)
+        return Result.TOTAL_LIMIT if self.is_exhausted else None
 
     def count(self, node: str, namespace: str) -> None:
         """Count an eviction that was done."""
@@ -143,6 +147,11 @@ class EvictionPath:
     is_dry_run: bool = False
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     evicted: set[str] = field(default_factory=set[str])
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Return whether no further eviction is possible in this round."""
+        return self.limiter.is_exhausted
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:
         """Return the codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""

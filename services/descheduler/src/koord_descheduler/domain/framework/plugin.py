@@ -31,6 +31,11 @@ class Evictor(Protocol):
         descheduler spec, 5.1
     """
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Return whether no further eviction is possible in this round."""
+        ...
+
     def refusals(self, pod: PodView) -> tuple[str, ...]:
         """Return the codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""
         ...
@@ -71,6 +76,11 @@ class PluginRun:
     def pre_eviction_filter(self, pod: PodView) -> bool:
         """Return whether all filter plugins of the profile accept a pod just before its eviction."""
         return not self.evictor.pre_eviction_refusals(pod)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Return whether no further eviction is possible in this round, so that a plugin may stop to look for pods."""
+        return self.evictor.is_exhausted
 
     def evict(self, pod: PodView, reason: str) -> bool:
         """Ask for the eviction of a pod. Return whether it is evicted, or would be in a dry run."""

@@ -85,6 +85,8 @@ class RemoveDuplicates:
 
     def balance(self, run: PluginRun) -> None:
         """Evict the pods, group by group as they were first seen."""
+        if run.is_exhausted:
+            return
         groups, crowded = _Groups(), _crowded_owners(run)
         for node in run.nodes:
             pods = [

@@ -32,6 +32,7 @@ class Constraint:
         selector: Selects the pods that count.
         affinity_of: Pod whose node selector and node affinity exclude nodes; None: they are ignored.
         tolerations_of: Pod whose missing tolerations exclude nodes; None: taints are ignored.
+        need: Equal for constraints that accept the same nodes.
     """
 
     max_skew: int
@@ -39,6 +40,7 @@ class Constraint:
     selector: Selector
     affinity_of: PodView | None
     tolerations_of: PodView | None
+    need: bytes
 
     def accepts(self, node: NodeView) -> bool:
         """Return whether a node has the topology key, and the honoured policies do not exclude it."""
@@ -89,6 +91,7 @@ def distinct_constraints(pods: Iterable[PodView], kinds: frozenset[str]) -> list
                     selector,
                     pod if honours_affinity else None,
                     pod if honours_taints else None,
+                    codec.encode((written.topology_key, needs)),
                 )
     return list(found.values())
 
@@ -138,6 +141,28 @@ class PodsByLabel:
         return index
 
 
+class AcceptedNodes:
+    """The nodes that constraints accept, by value of the topology key. Constraints with equal needs share them.
+
+    Args:
+        nodes: Nodes of the round.
+    """
+
+    def __init__(self, nodes: Iterable[NodeView]) -> None:
+        self._nodes = list(nodes)
+        self._known: dict[bytes, dict[str, list[NodeView]]] = {}
+
+    def by_value(self, constraint: Constraint) -> Mapping[str, Sequence[NodeView]]:
+        """Return value of the topology key -> nodes that the constraint accepts, in order."""
+        found = self._known.get(constraint.need)
+        if found is None:
+            found = self._known[constraint.need] = {}
+            for node in self._nodes:
+                if constraint.accepts(node):
+                    found.setdefault(node.labels[constraint.topology_key], []).append(node)
+        return found
+
+
 @dataclass(slots=True)
 class Domain:
     """A topology domain: a value of the topology key, and its pods. Those that should leave first stand last."""
@@ -147,7 +172,7 @@ class Domain:
 
 
 def domains_of(
-    constraint: Constraint, pods: PodsByLabel, nodes: Mapping[str, NodeView], accepted: Iterable[NodeView]
+    constraint: Constraint, pods: PodsByLabel, nodes: Mapping[str, NodeView], accepted: Iterable[str]
 ) -> list[Domain]:
     """Return the domains of a constraint by size, smallest first; equal ones by value.
 
@@ -155,12 +180,12 @@ def domains_of(
         constraint: The constraint.
         pods: Pods of its namespace. All of them are evictable: others are not counted.
         nodes: Name -> node of the round.
-        accepted: Nodes that the constraint accepts. Their domains exist even without pods.
+        accepted: Values of the topology key on nodes that the constraint accepts. They are domains even without pods.
 
     Source:
         descheduler spec, 10.10 (2), (3)
     """
-    found: dict[str, list[PodView]] = {node.labels[constraint.topology_key]: [] for node in accepted}
+    found: dict[str, list[PodView]] = {value: [] for value in accepted}
     for pod in pods.selected(constraint.selector):
         value = nodes[pod.node].labels.get(constraint.topology_key)
         if value is not None and not pod.is_terminating:

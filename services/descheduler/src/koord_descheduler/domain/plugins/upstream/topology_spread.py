@@ -7,7 +7,7 @@ Source:
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol.component_config.wire import Text, WireModel
@@ -25,6 +25,7 @@ from koord_descheduler.domain.arguments.common import (
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
 from koord_descheduler.domain.plugins.upstream.topology_domains import (
+    AcceptedNodes,
     Constraint,
     Domain,
     PodsByLabel,
@@ -85,29 +86,34 @@ class RemovePodsViolatingTopologySpreadConstraint:
             for pod in run.cluster.unfinished_on(node.name):
                 by_namespace.setdefault(pod.namespace, []).append(pod)
         chosen: dict[str, PodView] = {}
+        accepted = AcceptedNodes(run.nodes)
         for pods in by_namespace.values():
-            if not any(pod.object.spec.topology_spread_constraints for pod in pods):
+            if run.is_exhausted or not any(pod.object.spec.topology_spread_constraints for pod in pods):
                 continue
             visible = [pod for pod in pods if self._scope.admits(pod) and run.filter(pod)]
             by_label = PodsByLabel(visible)
             for constraint in distinct_constraints(visible, self._kinds):
-                for pod in self._leaving(constraint, by_label, nodes, run.cluster):
+                for pod in self._leaving(constraint, by_label, nodes, accepted.by_value(constraint), run.cluster):
                     chosen.setdefault(pod.uid, pod)
         for pod in chosen.values():
             if run.filter(pod) and run.pre_eviction_filter(pod):
                 run.evict(pod, f"topology spread constraint of the pod is violated on node {pod.node}")
 
     def _leaving(
-        self, constraint: Constraint, pods: PodsByLabel, nodes: dict[str, NodeView], cluster: ClusterView
+        self,
+        constraint: Constraint,
+        pods: PodsByLabel,
+        nodes: dict[str, NodeView],
+        accepted: Mapping[str, Sequence[NodeView]],
+        cluster: ClusterView,
     ) -> Iterator[PodView]:
         """Yield the pods that leave so that one constraint is met."""
-        accepted = [node for node in nodes.values() if constraint.accepts(node)]
         domains = domains_of(constraint, pods, nodes, accepted)
         if not domains or len(domains[-1].pods) - len(domains[0].pods) <= constraint.max_skew:
             return
         average = sum(len(domain.pods) for domain in domains) / len(domains)
-        below = {domain.value for domain in domains if len(domain.pods) < average}
-        landing = [node for node in accepted if node.labels.get(constraint.topology_key) in below]
+        below = [domain.value for domain in domains if len(domain.pods) < average]
+        landing = [node for value in below for node in accepted.get(value, ())]
         fits = _Landing(landing, cluster)
         for pod in _moved(domains, constraint.max_skew, average, fits):
             if not self._args.topology_balance_node_fit or fits(pod):

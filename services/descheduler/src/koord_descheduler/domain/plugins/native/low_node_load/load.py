@@ -80,6 +80,10 @@ class PoolLoad:
         """Return the thresholds for the usage of all pods, or for that of the prod pods."""
         return self.prod_limits if prod else self.limits
 
+    def over_on(self, row: int, *, prod: bool) -> Flags:
+        """Return for each compared resource of one node whether its usage is above the high threshold: bool (K,)."""
+        return self.usage_of(prod=prod)[row, : self.compared] > self.limits_of(prod=prod).high[row]
+
     def over(self, *, prod: bool) -> Flags:
         """Return which compared resources of each node exceed the high threshold: bool (N, K)."""
         return self.usage_of(prod=prod)[:, : self.compared] > self.limits_of(prod=prod).high

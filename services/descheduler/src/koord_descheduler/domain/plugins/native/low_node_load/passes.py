@@ -60,6 +60,8 @@ class Pass:
         load = self.load
         room = _Room(self)
         for row in sources:
+            if self.run.is_exhausted or (available <= 0).any():
+                return  # neither a budget nor the targets take another pod, of whichever source
             node = load.nodes[row]
             metric = self.run.cluster.metrics[node.name]
             pods = [
@@ -82,7 +84,7 @@ class Pass:
     def _ordered(self, row: int, pods: Sequence[PodView], metric: NodeMetric) -> list[PodView]:
         """Return pods in give-up order. Of otherwise equal ones, the pod that just covers the excess leaves first."""
         load = self.load
-        over = load.over(prod=self.prod)[row]
+        over = load.over_on(row, prod=self.prod)
         excess = load.usage_of(prod=self.prod)[row, : load.compared] - load.limits_of(prod=self.prod).high[row]
         weights = self.pool.resource_weights or {}
         hot = [
@@ -106,7 +108,7 @@ class Pass:
     def _evict(self, row: int, pods: Sequence[PodView], metric: NodeMetric, available: Table) -> None:
         load, run = self.load, self.run
         for pod in pods:
-            if not load.over(prod=self.prod)[row].any():
+            if not load.over_on(row, prod=self.prod).any():
                 self.cooled(load.nodes[row].name)
                 return
             if (available <= 0).any():
@@ -128,7 +130,7 @@ class Pass:
     def _reason(self, row: int) -> str:
         load, prod = self.load, self.prod
         high = (self.pool.prod_high_thresholds if prod else self.pool.high_thresholds) or {}
-        over = load.over(prod=prod)[row]
+        over = load.over_on(row, prod=prod)
         parts: list[str] = []
         for column, name in enumerate(load.resources[: load.compared]):
             if over[column]:
