@@ -104,6 +104,14 @@ def test_refused_pod_is_offered_to_the_next_plugin_again() -> None:
     ]
 
 
+def test_total_limit_that_refused_once_is_told_to_the_plugins_until_the_next_round() -> None:
+    limiter = EvictionLimiter(EvictionLimits(total=2))
+    run_round((profile("p", []),), CLUSTER, limiter)
+    assert limiter.is_exhausted
+    limiter.reset()
+    assert not limiter.is_exhausted
+
+
 def test_dry_run_counts_and_proposes_nothing() -> None:
     outcome = run(profile("p", []), is_dry_run=True)
     assert {attempt.result for attempt in outcome.attempts} == {Result.DRY_RUN}
