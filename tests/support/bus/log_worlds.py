@@ -81,7 +81,8 @@ class ServerWorld:
 
     def spec(self, *, ev_bytes: int = 64 * MIB) -> StreamSpec:
         """The facts stream of this world."""
-        return streams(self.names, replicas=self.replicas, sizes=StreamSizes(ev=ev_bytes))[0]
+        every = streams(self.names, replicas=self.replicas, sizes=StreamSizes(ev=ev_bytes))
+        return next(spec for spec in every if spec.name == self.names.ev)
 
     async def open(self) -> None:
         """Make the stream."""

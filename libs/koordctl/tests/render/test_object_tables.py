@@ -56,8 +56,8 @@ def test_node_shows_batch_resources_in_the_units_of_its_own() -> None:
 
 
 def test_lists_stand_on_one_line_and_what_is_counted_is_a_number() -> None:
-    topology: dict[str, Any] = {"topologyPolicies": ["None", "Restricted"], "zones": [{}, {}]}
-    assert table("NodeResourceTopology", **topology)[1] == ["o", "None,Restricted", 2]
+    assert table("NodeResourceTopology", topologyPolicies=["None", "Restricted"])[1] == ["o", "None,Restricted"]
+    assert table("ClusterNetworkTopology", spec={"networkTopologySpec": [{}, {}]})[1] == ["o", 2, 0]
     assert table("ConfigMap", data={"a": "", "b": ""})[1] == ["d", "o", 2]
 
 

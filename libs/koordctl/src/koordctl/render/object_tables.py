@@ -27,7 +27,6 @@ CLUSTER_SCOPED: Final = ("Node", "Namespace", "PriorityClass")
 NODE_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "batch-cpu": BATCH_CPU, "batch-memory": BATCH_MEMORY}
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     "ClusterNetworkTopology": {"layers": "spec.networkTopologySpec", "nodes-seen": "status.detailStatus"},
-    "NodeResourceTopology": {"policies": "topologyPolicies", "zones": "zones"},
     "ConfigMap": {"keys": "data"},
     "PriorityClass": {"value": "value"},
     "Deployment": {"replicas": "spec.replicas"},
