@@ -50,6 +50,20 @@ COMMANDS = (
         "reserve",
         "reserve",
     ),
+    Entry(
+        "cordon",
+        ASK,
+        "Close nodes for new pods. Pods that run there stay.",
+        "descheduling.cordon",
+        "cordon",
+    ),
+    Entry(
+        "uncordon",
+        ASK,
+        "Open nodes for new pods again. A taint or a running drain may still keep pods away.",
+        "descheduling.cordon",
+        "uncordon",
+    ),
     Entry("explain", ASK, "Explain the state of a pod, a node or a Reservation from the log.", "explain"),
     Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(

@@ -3,6 +3,7 @@
 import random
 import uuid
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version
 
 from koordcore.bus.factory import Bus, open_bus
@@ -41,6 +42,7 @@ from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
+from koord_manager.shell.object_changes import ObjectChanges
 from koord_manager.shell.ports import add_ports
 from koord_manager.shell.profile_controller import run_profile_controller
 from koord_manager.shell.queue_metrics import QueueMetrics
@@ -201,6 +203,9 @@ def assemble(
             unready=lambda: None if runner.is_caught_up else "the log is not folded yet",
             environment=webhooks,
         )
+    if bus.connection is not None:
+        changes = ObjectChanges(view, intake, leadership, api)
+        shell.service.add(Component(name="object-changes", run=partial(changes.run, bus.connection, bus.names)))
     if api is None:
         # documents are taken by the leader only; webhooks answer whoever leads
         shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")

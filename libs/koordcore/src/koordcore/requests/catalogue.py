@@ -10,6 +10,7 @@ import msgspec
 
 from koordcore.requests.endpoint import Endpoint, WorkQueue
 from koordcore.requests.fit import FitAnswer, FitRequest
+from koordcore.requests.objects import ChangeAnswer, ChangeRequest
 
 
 class StateHashRequest(msgspec.Struct, frozen=True):
@@ -47,7 +48,15 @@ SCHEDULER_FIT: Final = Endpoint(
     prefers_standby=True,
 )
 
-ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (PROJECTOR_STATE_HASH, SCHEDULER_FIT)
+MANAGER_CHANGE_OBJECTS: Final = Endpoint(
+    service="manager",
+    verb="change_objects",
+    request=ChangeRequest,
+    answer=ChangeAnswer,
+    summary="Create, delete and patch objects, open and close nodes. The leading manager is their only writer.",
+)
+
+ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (PROJECTOR_STATE_HASH, SCHEDULER_FIT, MANAGER_CHANGE_OBJECTS)
 WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = ()
 """Work queues with a worker. A new one also needs its worker (`koordcore.bus.work.effect_worker`) in a service, a
 durable consumer (`koordcore.bus.setup.consumers`), and the right `works_on` in `koordcore.bus.setup.manifest`."""

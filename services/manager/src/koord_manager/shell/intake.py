@@ -6,14 +6,18 @@ result of the first.
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
+from koordcore.requests.objects import ChangeNode, PatchObject
 
 from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.domain.documents.admitting import WITHIN_RULE
 from koord_manager.domain.documents.delete import Target
+
+WorkSubject: TypeAlias = Manifest | Target | ChangeNode | PatchObject
+"""What is decided: a document, the object to delete, or a change of an object."""
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -54,7 +58,7 @@ class Work:
     """One document that waits to be processed; it is equal only to itself.
 
     Attributes:
-        subject: The document, or the object to delete.
+        subject: The document, the object to delete, or a change of an object.
         request_id: Id of the HTTP request.
         number: Number of the document in the request.
         done: Future that gets the result.
@@ -62,7 +66,7 @@ class Work:
         warnings: Sentences about parts of the document that are ignored.
     """
 
-    subject: Manifest | Target
+    subject: WorkSubject
     request_id: str
     number: int
     done: "asyncio.Future[Result]"
@@ -87,7 +91,7 @@ class Intake:
         A document of the wrong shape is refused at once.
 
         Args:
-            subjects: The documents, or the names of objects to delete.
+            subjects: The documents, the names of objects to delete, or changes of objects.
             request_id: Id of the HTTP request.
             dry_run: Whether to decide without storing anything.
         """
@@ -97,8 +101,8 @@ class Intake:
             if index % 100 == 99:
                 await asyncio.sleep(0)  # a request of thousands of documents must not hold the loop
             warnings: tuple[str, ...] = ()
-            if isinstance(subject, Target):
-                work: Manifest | Target = subject
+            if isinstance(subject, Target | ChangeNode | PatchObject):
+                work: WorkSubject = subject
             else:
                 warnings = document_warnings(subject)
                 try:

@@ -13,6 +13,7 @@ from koordcore.events.envelope import Draft
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.crd import Refused, ResourceVersion, accepted_kinds, admit_as
 from koordcore.protocol.manifests import CustomObject, InvalidManifest
+from koordcore.requests.objects import PatchObject
 from koordcore.state.aggregates import CustomObjectState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -21,10 +22,11 @@ from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
-from koord_manager.domain.admission.request import JsonObject, Operation, Request
+from koord_manager.domain.admission.request import AdmissionDecision, JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import AdmissionRefused
 from koord_manager.domain.documents.applied import Applied
+from koord_manager.domain.documents.merge_patch import merged as merge_patched
 from koord_manager.domain.documents.three_way_merge import last_applied, three_way
 
 _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "deletionTimestamp")
@@ -61,15 +63,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         object=_stored(resource, merged),
         old_object=old,
     )
-    around = surroundings(request, view.admission, options)
-    decision = mutate(request, around)
-    if not decision.allowed:
-        raise AdmissionRefused(decision.violations)
-    assert decision.object is not None
-    document = _stored(resource, decision.object)  # a mutation, too, has to keep to the schema
-    judged = validate(msgspec.structs.replace(request, object=document), around)
-    if not judged.allowed:
-        raise AdmissionRefused(judged.violations)
+    document, decision = _admitted(view, resource, request, options)
     uid = new_uid if old is None else str(_metadata(old).get("uid") or "")
     document = with_recorded_templates(resource.plural, document).document
     document = _with_identity(document, old, manifest, uid=uid, now=now)
@@ -85,6 +79,45 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         made=decision.object,
         warnings=warnings,
     )
+
+
+def patch_custom(view: ManagerView, change: PatchObject, *, new_uid: str, options: Options) -> Applied | None:
+    """Decide a merge patch of a custom resource: return the fact that mirrors the patched object.
+
+    Return None if the object does not exist, or has another uid than the patch names.
+
+    Args:
+        view: The folded state of the cluster.
+        change: The patch. It cannot change identity and last applied manifest.
+        new_uid: Uid of the request.
+        options: Feature gates and flags of admission.
+
+    Raises:
+        InvalidManifest: The patched object is refused, with every violation that was found.
+    """
+    resource = resource_of_kind(change.kind)
+    state = view.custom(resource.plural, change.namespace, change.name) if resource else None
+    old = state.object if state is not None else None
+    if resource is None or state is None or old is None or change.uid not in ("", _metadata(old).get("uid")):
+        return None
+    request = Request(
+        uid=new_uid,
+        operation=Operation.UPDATE,
+        resource=resource.plural,
+        namespace=change.namespace,
+        name=change.name,
+        object=_stored(resource, merge_patched(old, change.patch)),
+        old_object=old,
+    )
+    document, decision = _admitted(view, resource, request, options)
+    document = with_recorded_templates(resource.plural, document).document
+    uid, manifest = str(_metadata(old).get("uid") or ""), last_applied(_annotations(old))
+    document = _with_identity(document, old, manifest, uid=uid, now="")
+    if document == old:
+        return Applied("unchanged", uid, [])
+    ref = custom_ref(resource.plural, change.namespace, change.name)
+    draft = Draft(ref, CustomObjectObserved(object=document), state.seq)
+    return Applied("configured", uid, [draft], steps=decision.steps, given=request.object, made=decision.object)
 
 
 def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:
@@ -112,6 +145,26 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
         raise AdmissionRefused(decision.violations)
     ref = custom_ref(resource.plural, namespace, name)
     return [Draft(ref, CustomObjectDeleted(kind=kind, namespace=namespace, name=name), state.seq)]
+
+
+def _admitted(
+    view: ManagerView, resource: ResourceVersion, request: Request, options: Options
+) -> tuple[JsonObject, AdmissionDecision]:
+    """Return an object as admission changes it, and the decision.
+
+    Raises:
+        AdmissionRefused: Admission refuses the object.
+    """
+    around = surroundings(request, view.admission, options)
+    decision = mutate(request, around)
+    if not decision.allowed:
+        raise AdmissionRefused(decision.violations)
+    assert decision.object is not None
+    document = _stored(resource, decision.object)  # a mutation, too, has to keep to the schema
+    judged = validate(msgspec.structs.replace(request, object=document), around)
+    if not judged.allowed:
+        raise AdmissionRefused(judged.violations)
+    return document, decision
 
 
 def resource_of_kind(kind: str) -> ResourceVersion | None:

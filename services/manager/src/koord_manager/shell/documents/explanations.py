@@ -14,6 +14,7 @@ from koordcore.events.envelope import Origin
 from koordcore.events.management.admission import AdmissionDecided, admission_ref
 from koordcore.ports.observations import ObservationLog
 from koordcore.protocol.manifests import CustomObject
+from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
@@ -72,7 +73,7 @@ class Subject(NamedTuple):
 
     Attributes:
         uid: Uid of the request.
-        source: "webhook" or "apply".
+        source: "webhook", "apply", or "change" if another service asked for it.
         resource: Plural of its kind, such as `pods`.
         operation: What the request does with the object, such as CREATE.
         user: Name of the user, or empty if unknown.
@@ -244,6 +245,11 @@ def _subject(work: Work, operation: str) -> Subject:
     subject = work.subject
     if isinstance(subject, Target):
         return Subject(uid, "apply", _PLURALS.get(subject.kind, subject.kind.lower()), *subject[1:], operation)
+    if isinstance(subject, ChangeNode):
+        return Subject(uid, "change", "nodes", "", subject.name, operation)
+    if isinstance(subject, PatchObject):
+        resource = _PLURALS.get(subject.kind, subject.kind.lower())
+        return Subject(uid, "change", resource, subject.namespace, subject.name, operation, object=subject.patch)
     meta = subject.object.metadata
     custom = subject.object.resource.plural if isinstance(subject.object, CustomObject) else None
     resource = custom or _PLURALS.get(subject.kind, subject.kind.lower())

@@ -16,6 +16,7 @@ from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest, Manifest
 from koordcore.protocol.objects import Pod
+from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.service.failpoints import failpoint
 from koordcore.values.timestamps import rfc3339
 
@@ -24,10 +25,11 @@ from koord_manager.domain.documents.admitting import AdmissionRefused, pod_docum
 from koord_manager.domain.documents.applied import Applied
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.documents.delete import Target, decide_delete
+from koord_manager.domain.object_changes.facts import decide_change
 from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.shell.context import ManagerContext, epoch_of, reached, reason_not_to_decide
 from koord_manager.shell.documents.explanations import Occasion, record_applied, record_refused
-from koord_manager.shell.intake import FieldError, Result, Work, field_errors
+from koord_manager.shell.intake import FieldError, Result, Work, WorkSubject, field_errors
 
 MAX_DOCUMENTS = 500
 """Maximum number of documents decided at once."""
@@ -93,7 +95,7 @@ def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[li
     first: list[Work] = []
     later: list[Work] = []
     for index, work in enumerate(works):
-        kind, before = work.subject.kind, works[index - 1].subject.kind if index else ""
+        kind, before = _identity(work.subject)[0], _identity(works[index - 1].subject)[0] if index else ""
         depends = kind in JUDGED_BY_ALL or (before in DEFINERS and kind != before)
         if index and depends:
             later.extend(works[index:])
@@ -104,7 +106,7 @@ def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[li
     return first, later
 
 
-def _claims(context: ManagerContext, subject: Manifest | Target) -> set[tuple[str, ...]]:
+def _claims(context: ManagerContext, subject: WorkSubject) -> set[tuple[str, ...]]:
     """Return what two documents of one group must not share: the object itself, and the quota that a pod charges."""
     claims: set[tuple[str, ...]] = {_identity(subject)}
     if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
@@ -118,8 +120,10 @@ def _claims(context: ManagerContext, subject: Manifest | Target) -> set[tuple[st
     return claims
 
 
-def _identity(subject: Manifest | Target) -> tuple[str, str, str]:
-    if isinstance(subject, Target):
+def _identity(subject: WorkSubject) -> tuple[str, str, str]:
+    if isinstance(subject, ChangeNode):
+        return "Node", "", subject.name
+    if isinstance(subject, Target | PatchObject):
         return subject.kind, subject.namespace, subject.name
     meta = subject.object.metadata
     return subject.kind, meta.namespace, meta.name
@@ -212,6 +216,8 @@ def _decide(context: ManagerContext, work: Work, now: str, new_uid: str) -> Appl
     if isinstance(work.subject, Target):
         drafts = decide_delete(context.view, work.subject, context.options)
         return Applied("deleted", "", drafts) if drafts is not None else Applied("not-found", "", [])
+    if isinstance(work.subject, ChangeNode | PatchObject):
+        return decide_change(context.view, work.subject, new_uid=new_uid, options=context.options)
     return decide_apply(context.view, work.subject, new_uid=new_uid, now=now, options=context.options)
 
 

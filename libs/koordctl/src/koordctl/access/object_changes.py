@@ -1,0 +1,32 @@
+"""The door to the manager's changes of objects. It works with and without an API server."""
+
+from collections.abc import Sequence
+
+from koordcore.requests.catalogue import MANAGER_CHANGE_OBJECTS
+from koordcore.requests.objects import ChangeOutcome, ChangeRequest, ObjectChange
+
+from koordctl.access.log import LogTrouble, open_log
+
+SECONDS = 15.0
+"""Real seconds after which a change fails."""
+
+
+async def change_objects(changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+    """Ask the leading manager to change objects, and return one outcome per change.
+
+    Args:
+        changes: The changes, in order.
+
+    Raises:
+        LogTrouble: The manager refused the request, or does not answer in time.
+    """
+    from koordcore.bus.client.connection import NoAnswer
+    from koordcore.bus.work.requests import RequestFailed, ask
+
+    request = ChangeRequest(changes=list(changes))
+    async with open_log() as log:
+        try:
+            answer = await ask(log.connection, log.names, MANAGER_CHANGE_OBJECTS, request, seconds=SECONDS)
+        except (NoAnswer, RequestFailed) as error:
+            raise LogTrouble(f"manager: {error}") from error
+    return answer.outcomes

@@ -1,0 +1,49 @@
+"""`koord cordon` and `koord uncordon`: close nodes for new pods, and open them again."""
+
+import sys
+from typing import Annotated
+
+import typer
+from koordcore.requests.objects import ChangeNode, ChangeResult
+
+from koordctl.access.log import wait_for
+from koordctl.access.object_changes import change_objects
+from koordctl.render.output import errors
+
+Nodes = Annotated[list[str], typer.Argument(help="Names of nodes.")]
+
+
+def cordon(node: Nodes) -> None:
+    """Close nodes for new pods. Pods that run there stay.
+
+    Examples:
+
+      koord cordon node-1
+
+      koord cordon node-1 node-2
+    """
+    _change(node, unschedulable=True)
+
+
+def uncordon(node: Nodes) -> None:
+    """Open nodes for new pods again. A taint or a running drain may still keep pods away.
+
+    Examples:
+
+      koord uncordon node-1
+    """
+    _change(node, unschedulable=False)
+
+
+def _change(names: list[str], *, unschedulable: bool) -> None:
+    """Set `spec.unschedulable` of nodes, and print one line per node. End with status 1 if one does not exist."""
+    changes = [ChangeNode(name=name, unschedulable=unschedulable) for name in names]
+    failed = False
+    for name, outcome in zip(names, wait_for(change_objects(changes)), strict=True):
+        if outcome.result is ChangeResult.DONE:
+            sys.stdout.write(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}\n")
+        else:
+            failed = True
+            errors.print(f"node/{name}: {outcome.message}", highlight=False, markup=False)
+    if failed:
+        raise typer.Exit(1)
