@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from koord_agent.shell.bus.own_facts import AgentFacts
 from koordcore.bus.adapters.event_log import JetStreamEventLog
 from koordcore.bus.client.connection import (
     BusConnection,
@@ -31,6 +30,7 @@ from koordcore.bus.setup.streams import streams
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.bus.work.endpoints import EndpointServer
 from koordcore.bus.work.requests import ask
+from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
@@ -180,7 +180,7 @@ async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: st
         assert push is not None
         await bus.observations.publish(AggregateRef("node", node), report, origin(user))
         assert bus.connection is not None
-        own = AgentFacts(bus.connection, NAMES)
+        own = OwnFactLog(bus.connection, NAMES)
         first = await own.append([sealed("nodestate", node, PodsStarted(pods=[]), 0, f"{user}-1")])
         assert isinstance(first, Appended)
         again = await own.append([sealed("nodestate", node, PodsStarted(pods=["x"]), first.last_seq, f"{user}-2")])

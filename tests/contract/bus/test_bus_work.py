@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from koord_agent.shell.bus.own_facts import AgentFacts
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.setup.bootstrap import Change, StreamDiffers
 from koordcore.bus.setup.consumers import ConsumerSpec, bootstrap_consumers
 from koordcore.bus.work.dlq import DeadLetters, NoSuchItem
 from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
+from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import AggregateRef, StoredEvent
@@ -46,7 +46,7 @@ async def test_a_fact_whose_acknowledgement_was_lost_is_stored_once(place: Place
     proxy = LossyProxy(place.url)
     await proxy.start()
     connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent", reconnect_wait_seconds=0.05))
-    own = AgentFacts(connection, place.bus.names)
+    own = OwnFactLog(connection, place.bus.names)
     first = await own.append([sealed("nodestate", "n1", started(0), 0, "a")])
     assert isinstance(first, Appended)
     proxy.swallow = True

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from koordcore.bus.client.connection import BusConnection, ConnectRefused, NotConnected
 from koordcore.bus.factory import open_bus
+from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.service.bus import bus_settings
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
@@ -27,7 +28,6 @@ from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.bus.outbox import Outbox
-from koord_agent.shell.bus.own_facts import AgentFacts
 from koord_agent.shell.bus.report_publisher import ReportPublisher
 from koord_agent.shell.extending.extension_controllers import controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
@@ -75,7 +75,7 @@ async def compose(shell: Shell[AgentSettings]) -> None:
                     assert connection is not None, "a bus of a server has a connection"
                     link.connect(
                         Ports(
-                            facts=AgentFacts(connection, bus.names, metrics=shell.metrics.bus),
+                            facts=OwnFactLog(connection, bus.names, metrics=shell.metrics.bus),
                             reports=bus.observations,
                             desired=bus.desired,
                             pushes=bus.pushes,

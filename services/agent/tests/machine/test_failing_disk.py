@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from koord_agent.shell.store.local_store import LocalStore, NotStored
+from koord_agent.shell.store.local_store import LocalStore
 from koordcore.events.envelope import AggregateRef
 from koordcore.ports.desired import DesiredNode
+from koordcore.service.outbox.fact_file import NotStored
 
 NODE = AggregateRef("nodestate", "n")
 WANTED = DesiredNode(node="n", pods=[], slo={}, capacity={}, allocatable={})

@@ -12,12 +12,12 @@ from koord_agent.compose import assemble
 from koord_agent.cycle import Cycle
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.bus.bus_link import BusLink, OwnFacts, Ports
-from koord_agent.shell.bus.own_facts import AgentFacts
+from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, memory_bus, open_bus
+from koordcore.bus.write.own_facts import OwnFactLog, OwnFacts
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported
@@ -140,7 +140,7 @@ class World:
             Ports(facts=self.log, reports=bus.observations, desired=bus.desired, pushes=self.feed)
             if bus.connection is None
             else Ports(
-                facts=AgentFacts(bus.connection, bus.names),
+                facts=OwnFactLog(bus.connection, bus.names),
                 reports=bus.observations,
                 desired=bus.desired,
                 pushes=self.feed,
@@ -264,7 +264,7 @@ async def test_one_pods_way_on_its_node(tmp_path: Path) -> None:
 async def test_with_the_log_away_it_enforces_and_delivers_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("koord_agent.shell.bus.outbox.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("koordcore.service.outbox.fact_queue.PAUSE_SECONDS", 0.01)
     async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
         world.log.away = True
         await world.bus.desired.put(desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000)))

@@ -1,26 +1,12 @@
 """The connection of the agent to the bus. It may be established late; enforcement never waits for it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+from koordcore.bus.write.own_facts import OwnFacts
 from koordcore.ports.desired import DesiredStore, PushFeed
-from koordcore.ports.eventlog import AppendOutcome
 from koordcore.ports.observations import ObservationLog
-
-
-class OwnFacts(Protocol):
-    """Those methods of `EventLog` that an agent may use: append to its own aggregates, and read their last events."""
-
-    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """See `EventLog.append`."""
-        ...
-
-    async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordcore.ports.desired import DesiredNode
+from koordcore.service.outbox.fact_file import NotStored
 from koordcore.service.telemetry.logging import Logger
 
-from koord_agent.shell.store.local_store import LocalStore, NotStored
+from koord_agent.shell.store.local_store import LocalStore
 
 SAVED_PER_CYCLE: Final = 200
 

@@ -5,94 +5,33 @@ repeats nor loses facts. Only `outbox` and `desired_saver` use it.
 """
 
 import hashlib
-import sqlite3
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
-from koordcore.events.envelope import AggregateRef, name_from_token
 from koordcore.ports.desired import DesiredNode
+from koordcore.service.outbox.fact_file import FactFile, QueuedFact, SealedFact
 from koordcore.values import codec
 
 _SCHEMA = """
-create table if not exists fact (
-    id integer primary key autoincrement, kind text, token text, headers blob, body blob);
 create table if not exists announced (node text, uid text, primary key (node, uid)) without rowid;
 create table if not exists topology (node text primary key, digest text) without rowid;
 create table if not exists desired (node text primary key, at_ms integer, digest text, body blob) without rowid;
 """
 
 
-class QueuedFact(msgspec.Struct, frozen=True):
-    """A fact in the queue on disk. Its expected position is added when it is sent.
-
-    Attributes:
-        id: Number in the queue.
-        ref: Aggregate of the fact.
-        headers: Headers of the message.
-        body: Encoded event.
-    """
-
-    id: int
-    ref: AggregateRef
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def node(self) -> str:
-        """Name of the node that the fact is about."""
-        return name_from_token(self.ref.id)
-
-
-class NotStored(Exception):
-    """Raised if the disk refused, so that nothing was stored. The message has the reason."""
-
-
-class LocalStore:
+class LocalStore(FactFile):
     """The file in which an agent keeps unsent facts, published pods and the last desired states. Only one task uses it.
 
-    Without a folder it is in memory.
-
-    Attributes:
-        set_aside: New name of a file that could not be read; None if it could.
-        unusable: Reason why the store is in memory although there is a folder; "" otherwise.
+    Without a folder it is in memory: it is better to publish some starts again than not to enforce.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self.set_aside: Path | None = None
-        self.unusable = ""
-        # Better to say some starts again than not to enforce.
-        try:
-            self._db = self._of_folder(folder) if folder is not None else _open(":memory:")
-        except (OSError, sqlite3.Error) as error:
-            self.unusable = str(error)
-            self._db = _open(":memory:")
-
-    def _of_folder(self, folder: Path) -> sqlite3.Connection:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / "agent.sqlite"
-        try:
-            return _open(file)
-        except sqlite3.OperationalError:
-            raise  # full, locked, not allowed: the file itself is sound
-        except sqlite3.DatabaseError:
-            # the damaged file stays for whoever looks into it
-            self.set_aside = file.rename(file.with_suffix(".damaged"))
-            for leftover in folder.glob("agent.sqlite-*"):
-                leftover.unlink()
-            return _open(file)
-
-    def facts(self) -> list[QueuedFact]:
-        """Return the unsent facts, oldest first."""
-        rows = self._db.execute("select id, kind, token, headers, body from fact order by id")
-        return [_fact(row) for row in rows]
+        super().__init__(folder, name="agent.sqlite", tables=_SCHEMA)
 
     def add(
         self,
-        facts: Iterable[tuple[AggregateRef, dict[str, str], bytes]],
+        facts: Iterable[SealedFact],
         *,
         started: Mapping[str, Iterable[str]],
         stopped: Mapping[str, Iterable[str]],
@@ -109,15 +48,8 @@ class LocalStore:
         Raises:
             NotStored: The disk refused.
         """
-        added: list[QueuedFact] = []
-        with self._transaction():
-            for ref, headers, body in facts:
-                cursor = self._db.execute(
-                    "insert into fact (kind, token, headers, body) values (?, ?, ?, ?)",
-                    (ref.kind, ref.id, codec.encode(headers), body),
-                )
-                assert cursor.lastrowid is not None, "an insert has a row id"
-                added.append(QueuedFact(cursor.lastrowid, ref, headers, body))
+        with self.transaction():
+            added = self.insert(facts)
             self._db.executemany(
                 "delete from announced where node = ? and uid = ?",
                 [(node, uid) for node, uids in stopped.items() for uid in uids],
@@ -128,15 +60,6 @@ class LocalStore:
             )
             self._db.executemany("insert or replace into topology values (?, ?)", list((topologies or {}).items()))
         return added
-
-    def remove(self, facts: Iterable[QueuedFact]) -> None:
-        """Delete facts that the log has stored.
-
-        Raises:
-            NotStored: The disk refused. The facts are sent again after a restart.
-        """
-        with self._transaction():
-            self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
 
     def announced(self) -> dict[str, set[str]]:
         """Return node -> UIDs of pods whose start was published and whose end was not."""
@@ -155,7 +78,7 @@ class LocalStore:
         Raises:
             NotStored: The disk refused.
         """
-        with self._transaction():
+        with self.transaction():
             self._db.executemany(
                 "insert or replace into desired values (?, ?, ?, ?)",
                 [(value.node, at_ms, _digest(body := codec.encode(value)), body) for value in values],
@@ -184,42 +107,6 @@ class LocalStore:
                 except codec.DecodeError as error:
                     problems.append(f"{node}: the stored desired state cannot be read: {error}")
         return found, problems
-
-    @contextmanager
-    def _transaction(self) -> Generator[None]:
-        try:
-            self._db.execute("begin")
-            try:
-                yield
-                self._db.execute("commit")
-            except BaseException:
-                if self._db.in_transaction:  # a full disk ends it by itself
-                    self._db.execute("rollback")
-                raise
-        except sqlite3.Error as error:
-            raise NotStored(str(error)) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-
-def _open(file: Path | str) -> sqlite3.Connection:
-    db = sqlite3.connect(file, isolation_level=None)
-    try:
-        db.execute("pragma journal_mode = wal")
-        # The queue survives the process; a power cut may take the last moments, which are then said again or never.
-        db.execute("pragma synchronous = normal")
-        db.executescript(_SCHEMA)
-    except sqlite3.DatabaseError:
-        db.close()
-        raise
-    return db
-
-
-def _fact(row: Any) -> QueuedFact:
-    id_, kind, token, headers, body = row
-    return QueuedFact(id_, AggregateRef(kind, token), codec.decode(headers, dict[str, str]), body)
 
 
 def _digest(body: bytes) -> str:

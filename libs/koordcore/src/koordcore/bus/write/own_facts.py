@@ -1,12 +1,13 @@
-"""Access of an agent to the log: appends to the aggregates of its nodes, and direct gets of their last events.
+"""Access of a process on a node to the log: it appends to its own aggregates, and reads their last events.
 
-The permission for reads at the leader would cover every fact of the cluster, so an agent does not have it. A direct get
-may be old. Then the append conflicts, and the outbox reads again.
+It uses direct gets. The permission for reads at the leader would cover every fact of the cluster, so such a process
+does not have it. A direct get may be old. Then the append conflicts, and the queue of facts reads again.
 
 Source: event-bus spec, 10 (agent of node n).
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.client.wire import decode_headers
@@ -18,6 +19,18 @@ from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome
 
 _NOT_FOUND = "404"
+
+
+class OwnFacts(Protocol):
+    """The methods of `EventLog` that a process on a node may use: append to its aggregates, read their last events."""
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        """See `EventLog.append`."""
+        ...
+
+    async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+        """See `EventLog.last_of`."""
+        ...
 
 
 class _LastOnlyReader(StreamReader):
@@ -55,8 +68,8 @@ class _LastOnlyReader(StreamReader):
         return last if last is not None and last.seq >= seq else None
 
 
-class AgentFacts:
-    """The log as an agent may use it: it appends to the aggregates of its nodes, and reads their last events."""
+class OwnFactLog:
+    """The log as a process on a node may use it. Implements `OwnFacts`."""
 
     def __init__(self, connection: BusConnection, names: BusNames, *, metrics: BusMetrics = NO_METRICS) -> None:
         self._names = names

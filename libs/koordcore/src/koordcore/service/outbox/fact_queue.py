@@ -1,0 +1,203 @@
+"""Queue of facts of a process that must work without the log. They are on disk, and are sent to the log in order.
+
+    fact file --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
+
+While the log is unavailable, facts wait. The expected position is the last event of each aggregate, which is read once.
+
+Source: event-bus spec, 3.3 (bounded on-disk queue), 4.3.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from koordcore.bus.client.connection import Denied, NoAnswer
+from koordcore.bus.write.own_facts import OwnFacts
+from koordcore.events.envelope import AggregateRef, NewEvent
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable, Unsendable
+from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact
+from koordcore.service.telemetry.logging import Logger
+
+MAX_BATCH = 200
+READS_AT_ONCE = 32
+APPEND_SECONDS = 10.0
+PAUSE_SECONDS = 2.0
+"""Delay after an outcome that only changes with time."""
+
+
+@dataclass(slots=True)
+class _Aggregate:
+    """Waiting facts of one aggregate, oldest first. last_seq is None until it was read."""
+
+    waiting: deque[QueuedFact]
+    last_seq: int | None = None
+
+
+class FactQueue:
+    """Facts that wait in a file until the log has them. The task `run` sends them.
+
+    Args:
+        file: File with the facts, among them those of earlier runs of the process.
+        log: Waits until the log can be reached for the first time, and returns it.
+        logger: Logger of the service.
+
+    Attributes:
+        sent: Number of facts that were sent.
+    """
+
+    def __init__(self, file: FactFile, log: Callable[[], Awaitable[OwnFacts]], logger: Logger) -> None:
+        self.sent = 0
+        self._file = file
+        self._log = log
+        self._logger = logger
+        self._aggregates: dict[AggregateRef, _Aggregate] = {}
+        self._sending: frozenset[int] = frozenset()
+        self._depth = 0
+        self._trouble = ""
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._queue(file.facts())
+
+    def __len__(self) -> int:
+        """Return the number of facts that wait or are being sent."""
+        return self._depth
+
+    def add(self, facts: Iterable[QueuedFact]) -> None:
+        """Send these facts, which are stored in the file, after the facts that wait."""
+        self._queue(facts)
+        self._wake.set()
+
+    def oldest(self, count: int) -> list[QueuedFact]:
+        """Return up to this number of facts that wait and are not being sent, oldest first."""
+        waiting = [fact for aggregate in self._aggregates.values() for fact in aggregate.waiting]
+        return sorted((fact for fact in waiting if fact.id not in self._sending), key=lambda fact: fact.id)[:count]
+
+    def drop(self, facts: Iterable[QueuedFact]) -> None:
+        """Remove facts that wait and are not being sent. The caller has removed them from the file."""
+        for fact in facts:
+            self._aggregates[fact.ref].waiting.remove(fact)
+            self._depth -= 1
+
+    async def run(self) -> None:
+        """Send the queued facts to the log, in order, until cancelled."""
+        log = await self._log()
+        while True:
+            self._wake.clear()
+            heads = self._heads()
+            if not heads:
+                self._idle.set()
+                await self._wake.wait()
+                continue
+            self._sending = frozenset(fact.id for fact in heads)
+            try:
+                pause = await self._send(log, heads)
+            except (NoAnswer, Denied, Misconfigured) as error:
+                self._logger.error("facts_not_sent", facts=len(heads), reason=str(error))
+                pause = True
+            finally:
+                self._sending = frozenset()
+            if pause:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def flush(self, real_seconds: float) -> None:
+        """Wait until all facts are sent, but at most for this number of seconds of real time."""
+        try:
+            async with asyncio.timeout(real_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            self._logger.warning("outbox_left", facts=self._depth)
+
+    def _queue(self, facts: Iterable[QueuedFact]) -> None:
+        for fact in facts:
+            aggregate = self._aggregates.get(fact.ref)
+            if aggregate is None:
+                aggregate = self._aggregates[fact.ref] = _Aggregate(deque())
+            aggregate.waiting.append(fact)
+            self._depth += 1
+            self._idle.clear()
+
+    def _heads(self) -> list[QueuedFact]:
+        """Return the oldest fact of each aggregate, up to a batch, aggregates with the oldest facts first."""
+        heads = [aggregate.waiting[0] for aggregate in self._aggregates.values() if aggregate.waiting]
+        heads.sort(key=lambda fact: fact.id)
+        return heads[:MAX_BATCH]
+
+    async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
+        """Append these facts, and return whether to pause before the next append."""
+        await self._read_positions(log, heads)
+        try:
+            outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
+        except Unsendable:
+            return await self._send_each(log, heads)
+        if isinstance(outcome, Conflict) and len(heads) > 1:
+            return await self._send_each(log, heads)
+        if isinstance(outcome, Conflict):
+            return await self._after_conflict(log, heads[0])
+        return self._settle(heads, outcome)
+
+    async def _send_each(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
+        return any([await self._send_one(log, fact) for fact in heads])
+
+    async def _send_one(self, log: OwnFacts, fact: QueuedFact) -> bool:
+        try:
+            outcome = await log.append([self._event(fact)], deadline=APPEND_SECONDS)
+        except Unsendable as error:
+            self._logger.error("fact_not_sent", node=fact.node, reason=str(error))
+            return True
+        if isinstance(outcome, Conflict):
+            return await self._after_conflict(log, fact)
+        return self._settle([fact], outcome)
+
+    async def _after_conflict(self, log: OwnFacts, fact: QueuedFact) -> bool:
+        """Read the position again after a conflict, and return whether to pause.
+
+        Another process has written, or the position was stale. The fact stays valid.
+        """
+        last = await log.last_of(fact.ref)
+        aggregate = self._aggregates[fact.ref]
+        if last is not None and last.event_id == fact.headers["Nats-Msg-Id"]:
+            return self._settle([fact], Appended(last.seq, (last.seq,), duplicate=True))
+        seq = last.seq if last is not None else 0
+        moved, aggregate.last_seq = seq != aggregate.last_seq, seq
+        return not moved
+
+    def _settle(self, facts: list[QueuedFact], outcome: AppendOutcome) -> bool:
+        match outcome:
+            case Appended(seqs=seqs):
+                for fact, seq in zip(facts, seqs, strict=True):
+                    aggregate = self._aggregates[fact.ref]
+                    aggregate.waiting.popleft()
+                    aggregate.last_seq = seq
+                try:
+                    self._file.remove(facts)
+                except NotStored as error:
+                    self.complain(error)
+                self._depth -= len(facts)
+                self.sent += len(facts)
+                return False
+            case Full(reason=reason) | Unavailable(reason=reason):
+                self._logger.warning("facts_wait", facts=self._depth, reason=reason)
+                return True
+            case Conflict():
+                return True
+
+    def complain(self, error: NotStored) -> None:
+        """Log an error of the disk once until it changes."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._logger.error("facts_not_stored", reason=self._trouble)
+
+    def _event(self, fact: QueuedFact) -> NewEvent:
+        return NewEvent(fact.ref, fact.headers, fact.body, self._aggregates[fact.ref].last_seq or 0)
+
+    async def _read_positions(self, log: OwnFacts, facts: Iterable[QueuedFact]) -> None:
+        gate = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def read(fact: QueuedFact) -> None:
+            async with gate:
+                last = await log.last_of(fact.ref)
+            self._aggregates[fact.ref].last_seq = last.seq if last is not None else 0
+
+        await asyncio.gather(*(read(fact) for fact in facts if self._aggregates[fact.ref].last_seq is None))
