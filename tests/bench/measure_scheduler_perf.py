@@ -30,6 +30,8 @@ from bench.scheduler_perf.workloads import BASIC, BY_KEY, WORKLOADS, MakePod, Wo
 T = TypeVar("T")
 
 RESERVATION_GROWTH = "reservation-growth"
+_OWNERS_OF_EACH = 15
+"""Owners for which each Reservation of the row `reservation-growth` has room. Two such Reservations fit on a node."""
 ENGINE, LATENCY, GROWTH, FIT, BASIC_FIT, RESTART = "engine", "latency", "growth", "fit", "basic-fit", "restart"
 FEW_NODES, MANY_NODES = 1000, 15_000
 ENGINE_TARGET = 20_000
@@ -178,11 +180,11 @@ def _reserved(row: Reserved, options: BenchOptions) -> list[Result]:
 
 def _reservation_growth(options: BenchOptions) -> list[Result]:
     few, many = 100, max(100, round(10_000 * options.scale))
-    pods = max(50, round(5000 * options.scale))
+    pods = few * _OWNERS_OF_EACH  # so every pod takes from a Reservation, also where there are few
     ratios: list[float] = []
     for _ in range(options.runs):
-        small = decide_beside(few, 5000, pods)
-        large = decide_beside(many, 5000, pods)
+        small = decide_beside(few, 5000, pods, owners=_OWNERS_OF_EACH)
+        large = decide_beside(many, 5000, pods, owners=_OWNERS_OF_EACH)
         ratios.append(large.cpu_ms / small.cpu_ms)
     return [
         Result(

@@ -252,7 +252,7 @@ async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgr
             await until(lambda: "halted before event 9" in it.progress.trouble)
             assert not it.health.is_ready()
             assert await stored_hash(it) == (poison - 1, folded(good).hash())
-            assert b'koord_bus_follower_halted{fold="projector"} 1.0' in it.metrics.render()[0]
+            assert b'koord_bus_follower_halted{fold="projector"} 1.0' in (await it.metrics.render())[0]
             record = Recorder()
             record.write("fold", "projector", EventSkipped(seq=poison, reason="torn", operator="me"))
             skip = msgspec.structs.replace(record.events[0], seq=len(events) + 1)
@@ -380,7 +380,7 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
             async with it.running():
                 await until(lambda: it.progress.observations == len(cluster.reports) + 1)
                 await until(lambda: it.progress.explanations == len(cluster.explanations))
-        page = it.metrics.render()[0].decode()
+        page = (await it.metrics.render())[0].decode()
         assert 'koord_projector_unreadable_total{stream="obs"} 1.0' in page
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM observations").fetchone() == (len(cluster.reports),)

@@ -65,10 +65,12 @@ class Effort:
     """What had been spent at one moment.
 
     cpu_seconds, log_cpu_seconds   of the scheduler's and of the log server's process
+    asking_seconds                 of the scheduler's process, for the answer to this question, which is no load
     decided, deciding_seconds      placements decided, and the time of their decisions
     """
 
     cpu_seconds: float
+    asking_seconds: float
     log_cpu_seconds: float
     decided: float
     deciding_seconds: float
@@ -154,12 +156,14 @@ class Cluster:
         return sum([len(batch) async for batch in self.bus.events.history(after, head, kinds=(kind,))])
 
     async def effort(self) -> Effort:
-        """What has been spent so far."""
+        """What has been spent before this question."""
+        cpu_seconds, log_cpu_seconds = _cpu_seconds(self.scheduler.pid), _cpu_seconds(self.log.pid)
         values = await self.metrics()
         name = "scheduler_scheduling_attempt_duration_seconds"
         return Effort(
-            cpu_seconds=_cpu_seconds(self.scheduler.pid),
-            log_cpu_seconds=_cpu_seconds(self.log.pid),
+            cpu_seconds=cpu_seconds,
+            asking_seconds=_cpu_seconds(self.scheduler.pid) - cpu_seconds,
+            log_cpu_seconds=log_cpu_seconds,
             decided=_sum_of(values, f"{name}_count", "scheduled"),
             deciding_seconds=_sum_of(values, f"{name}_sum", "scheduled"),
         )

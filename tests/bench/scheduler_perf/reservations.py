@@ -17,12 +17,17 @@ from bench.scheduler_perf.throughput import Throughput, figures
 from bench.scheduler_perf.workloads import BASIC, BY_KEY, MakePod, Sized
 from koordcore.events.envelope import NewEvent
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.protocol.objects import Pod
 from koordcore.service.run import collect_rarely
 from support.scheduler.reservations import reservation
 from support.scheduler.scheduling import Scheduler, SmallLog
 
 OWNERS: Final = PodTemplate(labels={"app": "web"})
 BASIC_KEY: Final = "basic"
+
+
+def _owner_pod(uid: str, _number: int) -> Pod:
+    return OWNERS.pod(uid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,7 @@ RESERVED: Sequence[Reserved] = (
         title="owner pods by label, one Reservation a node",
         reservations=5000,
         measured=5000,
-        pod=lambda uid, _number: OWNERS.pod(uid),
+        pod=_owner_pod,
         takes=True,
         target=0.5,
     ),
@@ -64,7 +69,7 @@ RESERVED: Sequence[Reserved] = (
         title="owner pods by label, Reservations that end with them",
         reservations=5000,
         measured=5000,
-        pod=lambda uid, _number: OWNERS.pod(uid),
+        pod=_owner_pod,
         once=True,
         takes=True,
         target=0.5,
@@ -81,9 +86,9 @@ RESERVED: Sequence[Reserved] = (
 )
 
 
-def reservations(count: int, *, once: bool = False) -> list[NewEvent]:
-    """Reservations of the amounts of one pod. once: the first owner consumes them."""
-    amounts = {"cpu": "100m", "memory": "500Mi"}
+def reservations(count: int, *, owners: int = 1, once: bool = False) -> list[NewEvent]:
+    """Reservations of the amounts of some pods. once: the first owner consumes them."""
+    amounts = {"cpu": f"{100 * owners}m", "memory": f"{500 * owners}Mi"}
     return [_observed(reservation(f"r-{number:06d}", amounts, allocateOnce=once)) for number in range(count)]
 
 
@@ -131,14 +136,17 @@ async def run_reserved(row: Reserved, scale: float, *, profile: bool = False) ->
         return figures(began_ns, placed, before, spent, cluster.resident_mib())
 
 
-def decide_beside(count: int, nodes: int, pods: int, make: MakePod = lambda uid, _: OWNERS.pod(uid)) -> Decisions:
-    """Time decisions for owner pods beside some Reservations, in this process without a log."""
+def decide_beside(count: int, nodes: int, pods: int, *, owners: int) -> Decisions:
+    """Time decisions for owner pods, in this process without a log.
+
+    count     Reservations; each has room for so many `owners`
+    """
     collect_rarely()
     log = SmallLog()
     scheduler = Scheduler(log)
-    sized = replace(BY_KEY[BASIC_KEY], nodes=nodes, measured=pods, pod=make).at(1.0)
+    sized = replace(BY_KEY[BASIC_KEY], nodes=nodes, measured=pods, pod=_owner_pod).at(1.0)
     _say(log, sized.objects)
-    _say(log, lambda: reservations(count))
+    _say(log, lambda: reservations(count, owners=owners))
     scheduler.run()
     _say(log, sized.measured_pods)
     scheduler.follow()

@@ -91,7 +91,7 @@ def figures(began_ns: int, measured: list[Placement], before: Effort, spent: Eff
     return Throughput(
         pods_per_second=pods / ((last - began_ns) / 1e9),
         between_placements=pods / max(1e-3, (last - first) / 1e9),
-        cpu_ms=1000 * (spent.cpu_seconds - before.cpu_seconds) / pods,
+        cpu_ms=1000 * (spent.cpu_seconds - before.cpu_seconds - before.asking_seconds) / pods,
         log_cpu_ms=1000 * (spent.log_cpu_seconds - before.log_cpu_seconds) / pods,
         deciding_ms=1000 * (spent.deciding_seconds - before.deciding_seconds) / max(1.0, decided),
         resident_mib=resident_mib,

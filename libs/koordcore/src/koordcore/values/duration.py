@@ -6,6 +6,7 @@ Users write them in annotations and configuration. In code, a duration is an int
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from koordcore.values.invalid import InvalidInput
@@ -29,6 +30,7 @@ MAX_LENGTH: Final = 256
 """Longest accepted text. It limits the work that a text can cause."""
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> int:
     """Parse a Go duration (`1h5m`, `300ms`, `-1s`, `0`) into nanoseconds; fractions of a nanosecond are cut off.
 

@@ -68,7 +68,7 @@ def _metrics_routes(shell: Shell[S]) -> list[Route]:
     """Return further paths of the metrics page, with the names that Koordinator uses."""
 
     async def every(request: Request) -> Response:
-        body, content_type = shell.metrics.render(request.headers.get("accept", ""))
+        body, content_type = await shell.metrics.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     async def none(_: Request) -> Response:

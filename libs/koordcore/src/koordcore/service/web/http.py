@@ -192,7 +192,7 @@ class HttpServer:
         return _answer(request, self._health.readiness())
 
     async def _metrics_page(self, request: Request) -> Response:
-        page, content_type = self._metrics.render(request.headers.get("accept", ""))
+        page, content_type = await self._metrics.render(request.headers.get("accept", ""))
         return Response(page, headers={"content-type": content_type})
 
 

@@ -269,8 +269,7 @@ class ReservationBooks:
             finalize(pod_class, self._stop_watching, id(found), watched).atexit = False
             groups = [group for id_ in wish.groups if (group := self.owners.groups.get(id_)) is not None]
             members = self.entries if found.wish.ignores else [uid for group in groups for uid in group.members]
-            for uid in members:
-                found.told(self.entries[uid])
+            found.told_all([self.entries[uid] for uid in members])
         return found
 
     def rows_of(self, pod_class: PodClass) -> Mapping[int, object]:

@@ -99,6 +99,8 @@ class Entry:
             return {}
         return covered(self.allocatable, (use.amounts for use in self.owners.values() if use.row == self.row))
 
-    def unused(self) -> dict[str, int]:
+    def unused(self) -> Mapping[str, int]:
         """Return resource -> amount that it holds and no owner uses."""
+        if not self.covered:
+            return self.allocatable
         return {name: amount - self.covered.get(name, 0) for name, amount in self.allocatable.items()}

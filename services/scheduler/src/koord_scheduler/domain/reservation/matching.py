@@ -178,4 +178,4 @@ def _has_affinity(affinity: ReservationAffinity, terms: Terms, node_labels: Mapp
 
 
 def _is_exact(names: tuple[str, ...], requests: Mapping[str, int], allocatable: Mapping[str, int]) -> bool:
-    return all(requests.get(name) == allocatable.get(name) for name in names)
+    return not names or all(requests.get(name) == allocatable.get(name) for name in names)

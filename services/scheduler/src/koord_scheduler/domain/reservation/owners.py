@@ -5,6 +5,7 @@ Source: scheduler-fine-grained spec, 3.4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from koordcore.protocol.objects import OwnerReference, Pod
 from koordcore.protocol.reservations.document import OwnerController, OwnerObject, ReservationOwnerRule
@@ -54,6 +55,13 @@ class Owners:
 
 def compile_owners(rules: Sequence[ReservationOwnerRule]) -> Owners | None:
     """Return the owner rules in a form that is fast to match; None if a selector is invalid, so that no pod matches."""
+    return _compiled(codec.encode_canonical(list(rules)))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(key: bytes) -> Owners | None:
+    """Compile owner rules that were encoded. Most Reservations have the rules of others."""
+    rules = codec.decode(key, list[ReservationOwnerRule])
     try:
         compiled = tuple(
             OwnerRule(
@@ -66,7 +74,7 @@ def compile_owners(rules: Sequence[ReservationOwnerRule]) -> Owners | None:
     except InvalidInput:
         return None
     reads_names = any(rule.object is not None and (rule.object.name or rule.object.uid) for rule in rules)
-    return Owners(codec.encode_canonical(list(rules)), bool(reads_names), compiled)
+    return Owners(key, bool(reads_names), compiled)
 
 
 def _is_object(wanted: OwnerObject, pod: Pod) -> bool:

@@ -3,7 +3,7 @@
 Source: scheduler-fine-grained spec, 3.5, 3.6.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 from weakref import ref
@@ -27,6 +27,7 @@ _USED: Final = (Match.MATCHED, Match.IGNORED)
 
 _MOST_KEPT: Final = 1024
 _NOTHING: Final[Mapping[str, int]] = {}
+_NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class _Unused(NamedTuple):
@@ -106,16 +107,36 @@ class Usable:
         if before not in (NOWHERE, row):
             self._leave(before, uid)
         if row != NOWHERE:
-            self._rows[uid] = row
-            self.by_row.setdefault(row, {})[uid] = entry
+            self._join(row, entry)
             self._restore(row)
+
+    def told_all(self, entries: Iterable[Entry]) -> None:
+        """Set the results of all Reservations that may concern the pods. No other result is known yet.
+
+        Args:
+            entries: The Reservations, each once.
+        """
+        for entry in entries:
+            if self._matches(entry):
+                self._join(entry.row, entry)
+        for row in self.by_row:
+            self._restore(row)
+
+    def _join(self, row: int, entry: Entry) -> None:
+        self._rows[entry.uid] = row
+        there = self.by_row.get(row)
+        if there is None:
+            self.by_row[row] = {entry.uid: entry}
+        else:
+            there[entry.uid] = entry
 
     def _matches(self, entry: Entry) -> bool:
         if not entry.is_available() or entry.terms is None or self.problem:
             return False
         result = self.results.get(entry.uid)
         if result is None:
-            labels: Mapping[str, str] = {} if self._omits_node_labels else self._nodes.shape_of(entry.row).labels
+            is_asked = self.wish.affinity is not None and not self._omits_node_labels
+            labels = self._nodes.shape_of(entry.row).labels if is_asked else _NO_LABELS
             result = self.results[entry.uid] = match(
                 self.wish,
                 entry.terms,
@@ -166,15 +187,16 @@ class Usable:
     def plain_score(self, row: int) -> int | None:
         """Return the score of the Reservation that pods use on the node at position `row`, in the usual case.
 
-        None: there are several, it has an order or owners, or more than amounts decides.
+        None: one of them has an order or owners, the pods do not fit into it, or more than amounts decides.
         """
-        there = self.by_row[row]
-        if len(there) > 1 or self.lenders:
+        if self.lenders:
             return None
-        (only,) = there.values()
-        if only.terms is None or only.terms.order is not None or not self._fits_plainly(row, only):
-            return None
-        return self._unused_of(only).score
+        best = 0
+        for entry in self.by_row[row].values():
+            if entry.terms is None or entry.terms.order is not None or not self._fits_plainly(row, entry):
+                return None
+            best = max(best, self._unused_of(entry).score)
+        return best
 
     def room(self, row: int) -> NodeRoom:
         """Return the free amounts of the node at position `row`, without the unused amounts of these Reservations."""

@@ -223,13 +223,10 @@ def _add(free: IntArray, restored: Mapping[int, Mapping[int, int]], columns: Seq
         free: Free amounts, shape (C, K); changed in place.
         restored: Row -> column -> amount.
         columns: The columns, length C.
-        rows: The rows, shape (K,).
+        rows: The rows, each once, shape (K,).
     """
-    places: dict[int, int] = {row: index for index, row in enumerate(row_list(rows))} if len(rows) > 1 else {}
-    found = restored.keys() & places.keys() if places else {row for row in row_list(rows) if row in restored}
-    for row in found:
-        amounts, place = restored[row], places.get(row, 0)
-        for index, column in enumerate(columns):
-            amount = amounts.get(column, 0)
-            if amount:
-                free[index, place] += amount
+    places = {row: place for place, row in enumerate(row_list(rows)) if row in restored}
+    amounts = [restored[row] for row in places]
+    at = np.fromiter(places.values(), np.intp, len(places))
+    for index, column in enumerate(columns):
+        free[index, at] += np.fromiter((each.get(column, 0) for each in amounts), np.int64, len(amounts))
