@@ -70,16 +70,22 @@ class OwnerIndex:
         """Return the numbers of the groups whose owner rules match the pod, ascending."""
         if not self._by_owners:
             return ()
-        meta, found = pod.metadata, dict(self._found_by.get((), {}))
-        asked: list[Key] = [("uid", meta.uid), ("name", meta.name)]
-        asked += [("label", key, value) for key, value in meta.labels.items()]
+        meta = pod.metadata
+        asked: list[Key] = [()]
+        if self._named:
+            asked += [("uid", meta.uid), ("name", meta.name)]
+        if meta.labels:
+            asked += [("label", key, value) for key, value in meta.labels.items()]
         for owner in meta.owner_references:
             asked += [("owner uid", owner.uid), ("owner", owner.name)]
+        found: dict[int, Group] = {}
         for key in asked:
             groups = self._found_by.get(key)
-            if groups:
+            if groups is not None:
                 found.update(groups)
-        return tuple(sorted(id_ for id_, group in found.items() if group.owners.match(pod)))
+        if not found:
+            return ()
+        return tuple(sorted([id_ for id_, group in found.items() if group.owners.match(pod)]))
 
     def named(self, pod: Pod) -> tuple[int, ...]:
         """Return the numbers of the groups with an owner rule by name or uid that matches this pod; usually none."""
