@@ -102,6 +102,9 @@ class World:
                 "backend_runtime_mode": mode,
                 "hook_server_dir": self.hooks_dir,
                 "runtime_start_timeout": 30,
+                "state_dir": folder / "state",
+                "node_name": "node-a",
+                "nats_urls": ["nats://127.0.0.1:1"],
             }
         )
         self.channel = open_channel(str(self.settings.koord_runtimeproxy_endpoint))

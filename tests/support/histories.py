@@ -8,6 +8,12 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.criproxy import (
+    HookServerFailed,
+    HookServersChanged,
+    ProxyFactsDropped,
+    RegisteredHookServer,
+)
 from koordcore.events.agents.hooks import (
     ContainerHookApplied,
     ContainerHookFailed,
@@ -153,7 +159,8 @@ class Action(NamedTuple):
 ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
-    "disturbed", "undisturbed", "agent-evicts", "knobs", "hooks", "agent-stops", "agent-topology", "agent-devices",
+    "disturbed", "undisturbed", "agent-evicts", "knobs", "hooks", "proxy",
+    "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "device-fails", "gang", "gang-phase",
     "quota", "explanation", "topology", "gpu-workload", "reserve", "take", "reservation-wait", "reservation-end",
@@ -500,6 +507,22 @@ def _step(log: Recorder, action: Action) -> None:
             )
             log.write("nodestate", token, failed)
             log.write("nodestate", token, HookRegistrationChanged(endpoint="/s", policy="Ignore", stages=["s"]))
+        case "proxy":
+            server = RegisteredHookServer(
+                file="koordlet.json", endpoint="/s", policy="Fail", hooks=["PreRunPodSandbox"]
+            )
+            log.write("criproxy", token, HookServersChanged(servers=[server][: variation % 2]))
+            away = HookServerFailed(
+                uid=f"p{number}",
+                namespace="d",
+                pod=f"p{number}",
+                hook="PreRunPodSandbox",
+                server="koordlet.json",
+                policy="Fail",
+                error="e",
+            )
+            log.write("criproxy", token, away)
+            log.write("criproxy", token, ProxyFactsDropped(facts=variation))
         case "agent-topology":
             zone = TopologyZone(name="node-0", capacity={"cpu": 1000 * (variation + 1)})
             log.write("nodestate", token, NodeTopologyReported(policies=["None"], zones=[zone]))

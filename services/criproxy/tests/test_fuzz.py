@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from koord_criproxy.domain.docker import Handler
+from koord_criproxy.domain.facts import hook_server_failed
 from koord_criproxy.domain.records import PodRecord, Store
 from koord_criproxy.domain.registration import HookServer, SkipLabel, hook_servers, registered
 from koord_criproxy.shell.dispatcher import Dispatcher, HookFailed
@@ -50,7 +51,7 @@ class FuzzedHooks:
 
 
 def dispatcher(hooks: FuzzedHooks) -> Dispatcher:
-    return Dispatcher(lambda: [SERVER], hooks, skip=SkipLabel(), observe=not_observed)
+    return Dispatcher(lambda: [SERVER], hooks, skip=SkipLabel(), observe=not_observed, failed=hook_server_failed)
 
 
 def not_observed(_rpc: str, _policy: str, _error: str, _seconds: float) -> None:

@@ -34,6 +34,7 @@ from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
+from koordcore.events.agents.criproxy import ProxyFactsDropped
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.control import EventSkipped
@@ -192,6 +193,16 @@ async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: st
         assert found.ref.id == node
 
 
+async def test_a_cri_proxy_writes_and_reads_its_own_aggregate(guarded: Guarded):
+    async with guarded.connected("criproxy") as connection:
+        own = OwnFactLog(connection, NAMES)
+        told = await own.append([sealed("criproxy", "n1", ProxyFactsDropped(facts=1), 0, "proxy")])
+        assert isinstance(told, Appended)
+        newest = await own.last_of(AggregateRef("criproxy", "n1"))
+        assert newest is not None
+        assert newest.seq == told.last_seq
+
+
 async def test_the_operator_can_record_a_skip(guarded: Guarded):
     async with guarded.bus("operator") as bus:
         skip = EventSkipped(seq=1, reason="r", operator="o")
@@ -278,6 +289,8 @@ def _leases(connection: BusConnection) -> KvLeaseStore:
         ("projector", "node", NodeResourcesReturned(pods=[])),
         ("operator", "nodespec", NodeSpecDeleted(name="n")),
         ("agent-n1", "nodestate", PodsStarted(pods=[])),
+        ("agent-n1", "criproxy", ProxyFactsDropped(facts=1)),
+        ("criproxy", "nodestate", PodsStarted(pods=[])),
     ],
 )
 async def test_a_fact_of_another_writer_is_refused_before_any_deadline(

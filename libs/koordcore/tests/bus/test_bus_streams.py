@@ -94,7 +94,8 @@ def test_every_kind_of_fact_has_exactly_one_kind_of_writer_once_genesis_is_over(
     shared = {"eviction"}  # asked for by who wants the pod gone, answered by the manager
     writers: dict[str, list[str]] = {}
     for manifest in EMBEDDED:
-        kinds = [*manifest.appends, *(("nodestate",) if manifest.agent_nodes else ())]
+        of_nodes = {"nodestate": manifest.agent_nodes, "criproxy": manifest.proxy_nodes}
+        kinds = [*manifest.appends, *(kind for kind, nodes in of_nodes.items() if nodes)]
         for kind in kinds:
             if manifest is not GENESIS or kind == "genesis":
                 writers.setdefault(kind, []).append(manifest.name)

@@ -1,19 +1,32 @@
 """What hooks changed in a pod is part of its story, with stage, mode, plug-in, old and new value."""
 
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.criproxy import HookServerFailed
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookedValue
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.stories.pod import Step, pod_story
-
-NODE = AggregateRef("nodestate", "node_a")
 
 
 def stored(seq: int, event: Event) -> StoredEvent:
     origin = Origin(
         causation_id="c", correlation_id="u", actor="agent/node-a", occurred_at="2026-01-01T00:00:00.000000Z"
     )
-    [new] = CATALOGUE.seal([Draft(NODE, event, 0)], origin)
+    ref = AggregateRef(CATALOGUE.of(type(event)).kind, "node_a")
+    [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)
     return StoredEvent(seq, new.ref, new.headers, new.body)
+
+
+def unanswered(uid: str) -> HookServerFailed:
+    return HookServerFailed(
+        uid=uid,
+        namespace="d",
+        pod="p",
+        container="main",
+        hook="PreCreateContainer",
+        server="koordlet.json",
+        policy="Ignore",
+        error="UNAVAILABLE",
+    )
 
 
 def applied(uid: str) -> ContainerHookApplied:
@@ -49,11 +62,14 @@ def test_hooks_of_the_pod_are_told_and_those_of_other_pods_are_not() -> None:
         mode="Reconciler",
         values=[HookedValue(name="cpuset", plugin="CPUSetAllocator", new="")],
     )
-    story = pod_story(
-        "u", [stored(1, failed), stored(2, applied("other")), stored(3, applied("u")), stored(4, repaired)], []
-    )
+    told = (failed, applied("other"), applied("u"), repaired, unanswered("other"), unanswered("u"))
+    story = pod_story("u", [stored(seq, event) for seq, event in enumerate(told, start=1)], [])
     assert [(moment.step, moment.sentence) for moment in story] == [
         (Step.HOOK_FAILED, "pod at PreRunPodSandbox (NRI): Resctrl (policy Ignore): bad JSON"),
         (Step.HOOKED, "container main at PreCreateContainer (Proxy): cpuset 2-3; HAMi-core is not injected"),
         (Step.HOOKED, "container main by the reconciler: cpuset"),
+        (
+            Step.HOOK_FAILED,
+            "container main at PreCreateContainer (proxy): hook server koordlet.json (policy Ignore): UNAVAILABLE",
+        ),
     ]

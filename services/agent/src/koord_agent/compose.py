@@ -9,15 +9,14 @@ import os
 import random
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from koordcore.bus.client.connection import BusConnection, ConnectRefused, NotConnected
-from koordcore.bus.factory import open_bus
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.factory import Bus
 from koordcore.bus.write.own_facts import OwnFactLog
-from koordcore.service.bus import bus_settings
+from koordcore.service.bus import hold_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 LINUX_CYCLE_SECONDS = 1.0
 SIMULATED_CYCLE_SECONDS = 2.0
-REFUSED_PAUSE_SECONDS = 30.0
 FLUSH_SECONDS = 5.0
 
 
@@ -63,32 +61,22 @@ async def compose(shell: Shell[AgentSettings]) -> None:
     link = BusLink()
     shell.health.add_readiness("bus", link.trouble)
 
-    # An agent has no right to read the stream of facts; it keeps its reports until the streams exist.
-    without_waiting = replace(bus_settings(shell.settings), awaits_streams=False)
+    def connect(bus: Bus) -> None:
+        connection = bus.connection
+        assert connection is not None, "a bus of a server has a connection"
+        link.connect(
+            Ports(
+                facts=OwnFactLog(connection, bus.names, metrics=shell.metrics.bus),
+                reports=bus.observations,
+                desired=bus.desired,
+                pushes=bus.pushes,
+            ),
+            is_connected=partial(_is_connected, connection),
+        )
 
-    async def hold_bus() -> None:
-        # The agents enforce what they were told last; so this may take as long as it likes.
-        while True:
-            try:
-                async with open_bus(without_waiting, metrics=shell.metrics.bus) as bus:
-                    connection = bus.connection
-                    assert connection is not None, "a bus of a server has a connection"
-                    link.connect(
-                        Ports(
-                            facts=OwnFactLog(connection, bus.names, metrics=shell.metrics.bus),
-                            reports=bus.observations,
-                            desired=bus.desired,
-                            pushes=bus.pushes,
-                        ),
-                        is_connected=partial(_is_connected, connection),
-                    )
-                    await asyncio.Event().wait()
-            except (NotConnected, ConnectRefused) as error:
-                link.refuse(str(error))
-                shell.log.warning("bus_away", reason=str(error))
-                await asyncio.sleep(REFUSED_PAUSE_SECONDS if isinstance(error, ConnectRefused) else 1.0)
-
-    shell.service.add(Component(name="bus", run=hold_bus))
+    # The agents enforce what they were told last; so the connection may take as long as it likes.
+    hold = partial(hold_bus, shell.settings, connect, link.refuse, metrics=shell.metrics.bus, logger=shell.log)
+    shell.service.add(Component(name="bus", run=hold))
     assemble(shell, link)
 
 

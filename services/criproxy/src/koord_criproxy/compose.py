@@ -2,8 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
+from koordcore.bus.factory import Bus
+from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.retry import Backoff
+from koordcore.service.bus import hold_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
@@ -17,6 +21,7 @@ from koord_criproxy.shell.hook_client import HookClient
 from koord_criproxy.shell.hook_folder import HookFolder
 from koord_criproxy.shell.interceptor import Interceptor
 from koord_criproxy.shell.metrics import ProxyMetrics
+from koord_criproxy.shell.outbox import ProxyFactFile, ProxyOutbox
 from koord_criproxy.shell.proxy_server import ProxyServer
 
 Step = Callable[[], Awaitable[None]]
@@ -25,19 +30,57 @@ Step = Callable[[], Awaitable[None]]
 async def compose(shell: Shell[CriProxySettings]) -> None:
     """Add the components of the proxy: registered hook servers, the runtime and its pods, the server."""
     settings = shell.settings
-    store, hooks, folder = Store(), HookClient(), HookFolder(settings.hook_server_dir)
+    store, hooks = Store(), HookClient()
     metrics = ProxyMetrics(shell.metrics, store)
+    outbox = _add_outbox(shell, metrics) if settings.publish_facts else None
+    folder = HookFolder(settings.hook_server_dir, _ignored if outbox is None else outbox.tell_servers)
     dispatcher = Dispatcher(
         folder.servers,
         hooks,
         skip=SkipLabel(settings.runtime_hook_server_key, settings.runtime_hook_server_val),
         observe=metrics.hook_asked,
+        failed=_ignored if outbox is None else outbox.tell_failure,
     )
     shell.service.add(Component(name="hook-servers", start=folder.start, run=folder.run, close=hooks.close))
     if settings.backend_runtime_mode == "Docker":
         _add_docker(shell, store, dispatcher, metrics)
     else:
         _add_cri(shell, store, dispatcher, metrics)
+
+
+def _add_outbox(shell: Shell[CriProxySettings], metrics: ProxyMetrics) -> ProxyOutbox:
+    """Add the outbox with its connection to the log. Nothing else waits for them."""
+    settings = shell.settings
+    connected: asyncio.Future[OwnFactLog] = asyncio.get_running_loop().create_future()
+
+    def connect(bus: Bus) -> None:
+        assert bus.connection is not None, "a bus of a server has a connection"
+        connected.set_result(OwnFactLog(bus.connection, bus.names, metrics=shell.metrics.bus))
+
+    file = ProxyFactFile(settings.state_dir)
+    if file.unusable:
+        shell.log.warning("facts_in_memory", folder=str(settings.state_dir), reason=file.unusable)
+
+    async def log() -> OwnFactLog:
+        return await asyncio.shield(connected)
+
+    async def close() -> None:
+        outbox.store()
+        file.close()
+
+    outbox = ProxyOutbox(
+        file, log, node=settings.node_name, limit=settings.outbox_facts, clock=shell.clock, logger=shell.log
+    )
+    metrics.watch(outbox)
+    hold = partial(hold_bus, settings, connect, _ignored, metrics=shell.metrics.bus, logger=shell.log)
+    shell.service.add(Component(name="bus", run=hold))
+    shell.service.add(Component(name="outbox", run=outbox.run, close=close))
+    shell.service.add(Component(name="fact-file", run=outbox.keep))
+    return outbox
+
+
+def _ignored(_: object) -> None:
+    return
 
 
 def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:

@@ -3,6 +3,7 @@
 Source: runtime spec, 5.1.
 """
 
+import socket
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -11,7 +12,7 @@ from pydantic import Field
 
 
 class CriProxySettings(ServiceSettings):
-    """Settings of the CRI proxy: its command-line flags and environment variables. The proxy does not use the log."""
+    """Settings of the CRI proxy: its command-line flags and environment variables. It works without the log."""
 
     service: ClassVar[str] = "criproxy"
     about: ClassVar[str] = (
@@ -39,6 +40,14 @@ class CriProxySettings(ServiceSettings):
     hook_server_dir: Annotated[Path, Flag("hookserver-dir")] = Field(
         Path("/etc/runtime/hookserver.d"), description="Folder in which hook servers register."
     )
+    node_name: Annotated[str, Flag("node")] = Field(
+        default_factory=lambda: socket.gethostname().lower(), min_length=1, description="Name of this machine's node."
+    )
+    publish_facts: bool = Field(True, description="Whether failed and changed hook servers become facts of the log.")
+    state_dir: Path | None = Field(
+        Path("/var/lib/koord-criproxy"), description="Folder of facts that are not in the log yet; empty: in memory."
+    )
+    outbox_facts: int = Field(1_000, ge=1, description="Most facts that wait; above it the oldest are dropped.")
     runtime_start_timeout: Seconds = Field(
         60.0, gt=0, description="Time to wait for the runtime at the start; after it the process ends."
     )

@@ -7,6 +7,7 @@ from typing import cast
 
 from conformance.registry import Json, adapter
 from koord_criproxy.domain.calls import HOOKS, Stage
+from koord_criproxy.domain.facts import hook_server_failed
 from koord_criproxy.domain.merging import with_hook_response, with_update
 from koord_criproxy.domain.records import ContainerRecord, PodRecord, Resources, Store
 from koord_criproxy.domain.registration import FAIL, IGNORE, HookServer, SkipLabel, find_hook, hook_servers
@@ -143,7 +144,9 @@ class _Session:
         self.asked: list[Message] = []
         self._calls: list[str] = []
         self._hooks: dict[str, Given] = {}
-        dispatcher = Dispatcher(lambda: [server], self, skip=skip or SkipLabel(), observe=_ignore)
+        dispatcher = Dispatcher(
+            lambda: [server], self, skip=skip or SkipLabel(), observe=_ignore, failed=hook_server_failed
+        )
         self._interceptor = Interceptor(store, dispatcher)
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:

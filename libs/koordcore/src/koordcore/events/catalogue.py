@@ -1,7 +1,7 @@
 """The complete catalogue of events. Importing this module imports the module of every aggregate."""
 
 from koordcore.events import control
-from koordcore.events.agents import hooks, nodestate, observation
+from koordcore.events.agents import criproxy, hooks, nodestate, observation
 from koordcore.events.management import adjustment, admission, nodepolicy, quota_profile, recommendation
 from koordcore.events.objects import custom, gateway, mirror
 from koordcore.events.registry import CATALOGUE
@@ -37,6 +37,7 @@ MODULES = (
     recommendation,
     nodestate,
     hooks,
+    criproxy,
     control,
     observation,
     explanations,

@@ -3,18 +3,27 @@
 Composition roots use it, and settings of services with leader election.
 """
 
-from typing import Annotated
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Final
 
 from pydantic import Field
 
+from koordcore.bus.client.connection import ConnectRefused, NotConnected
 from koordcore.bus.client.tls import TlsClientFiles
-from koordcore.bus.factory import Bus, BusSettings
+from koordcore.bus.factory import Bus, BusSettings, open_bus
+from koordcore.bus.metrics import BusMetrics
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
 from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings
 from koordcore.service.leader.lease import LeaseTimes, unique_holder
 from koordcore.service.leader.lease_kv import KvLeadership, lease_key
 from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.telemetry.logging import Logger
+
+AWAY_SECONDS: Final = 1.0
+REFUSED_SECONDS: Final = 30.0
 
 
 class ElectedSettings(ServiceSettings):
@@ -48,6 +57,39 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
         tls=tls,
         awaits_streams=True,
     )
+
+
+async def hold_bus(
+    settings: ServiceSettings,
+    connected: Callable[[Bus], None],
+    refused: Callable[[str], None],
+    *,
+    metrics: BusMetrics,
+    logger: Logger,
+) -> None:
+    """Keep the connection of a process that must work without the bus, until cancelled.
+
+    It does not wait for the streams: such a process may have no right to read them.
+
+    Args:
+        settings: Settings of the service.
+        connected: Called when the bus has answered for the first time.
+        refused: Called with the reason each time that no connection can be made.
+        metrics: Receives measurements of the bus.
+        logger: Gets the reason when it changes.
+    """
+    reason = ""
+    while True:
+        try:
+            async with open_bus(replace(bus_settings(settings), awaits_streams=False), metrics=metrics) as bus:
+                connected(bus)
+                await asyncio.Event().wait()
+        except (NotConnected, ConnectRefused) as error:
+            refused(str(error))
+            if str(error) != reason:
+                reason = str(error)
+                logger.warning("bus_away", reason=reason)
+            await asyncio.sleep(REFUSED_SECONDS if isinstance(error, ConnectRefused) else AWAY_SECONDS)
 
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:

@@ -1,8 +1,7 @@
 """State of each aggregate kind. The package `evolution` defines how events change it.
 
 An aggregate's state depends on the events of its own subject alone, so any object can be rebuilt as of any position
-from a handful of events. Every state has `seq`, the sequence of its last event. The next append must name it as the
-expected position.
+from a handful of events.
 
 Source:
     event-bus spec, 2.1 and 4.1
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from koordcore.events.agents.criproxy import RegisteredHookServer
 from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
 from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
 from koordcore.events.management.recommendation import ContainerRecommendation, RecommendationCondition
@@ -189,6 +189,13 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     topology: NodeTopologyReported | None = None
     devices: DeviceInventoryChanged | None = None
     health_since: dict[str, str] = {}
+
+
+class CriProxyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """The hook servers that the CRI proxy of one node asks, and the number of facts that it had to drop."""
+
+    servers: list[RegisteredHookServer] = []
+    dropped: int = 0
 
 
 class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -370,6 +377,7 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "node": NodeLedger,
     "nodepolicy": NodePolicyState,
     "nodestate": NodeAgentState,
+    "criproxy": CriProxyState,
     "namespace": NamespaceState,
     "priorityclass": PriorityClassState,
     "workloadspec": WorkloadState,

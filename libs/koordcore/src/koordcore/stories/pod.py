@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.criproxy import HookServerFailed
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import Event, StoredEvent, name_from_token
@@ -84,6 +85,7 @@ STEPS: Final = {
     "PodsStopped": Step.STOPPED,
     "ContainerHookApplied": Step.HOOKED,
     "ContainerHookFailed": Step.HOOK_FAILED,
+    "HookServerFailed": Step.HOOK_FAILED,
     "PodDeviceUnhealthy": Step.DEVICE_UNHEALTHY,
     "PodEvictionRequested": Step.EVICTION_REQUESTED,
     "PodEvicted": Step.EVICTED,
@@ -122,8 +124,8 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
 
     Args:
         uid: Uid of the pod.
-        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>` and of the pod's `nodestate.<node>`, in any
-            order. Starts, stops and hooks of other pods are left out.
+        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>` and of the pod's nodes (`nodestate.<node>`,
+            `criproxy.<node>`), in any order. Starts, stops and hooks of other pods are left out.
         explanations: Events of `explanations.pod.<uid>` and those of its admission, each in the order of its stream.
     """
     told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
@@ -159,6 +161,9 @@ def pod_sentence(event: Event) -> str | None:
             return f"{hook_place(event)}: {'; '.join(filter(None, (changed, event.reason)))}"
         case ContainerHookFailed():
             return f"{hook_place(event)}: {event.plugin} (policy {event.policy}): {event.error}"
+        case HookServerFailed():
+            of = f"container {event.container}" if event.container else "pod"
+            return f"{of} at {event.hook} (proxy): hook server {event.server} (policy {event.policy}): {event.error}"
         case PodNominated():
             cost = f", after {victims_text(event.victims)} left" if event.victims else ""
             return f"to {event.node} by {event.plugin}{cost}"
@@ -226,7 +231,7 @@ def _read(stored: StoredEvent) -> Event | None:
 
 
 def _is_of(uid: str, event: Event | None) -> bool:
-    if isinstance(event, (ContainerHookApplied, ContainerHookFailed)):
+    if isinstance(event, (ContainerHookApplied, ContainerHookFailed, HookServerFailed)):
         return event.uid == uid
     return not isinstance(event, (PodsStarted, PodsStopped)) or uid in event.pods
 

@@ -183,6 +183,14 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
         case "HookRegistrationChanged":
             stages: list[str] = body.get("stages") or []
             return f"the agent of node {_name(id_)} registered for the stages {', '.join(stages) or 'none'}"
+        case "HookServersChanged":
+            servers: list[dict[str, Any]] = body.get("servers") or []
+            named = ", ".join(f"{server.get('file')} (policy {server.get('policy')})" for server in servers)
+            return f"the CRI proxy of node {_name(id_)} asks {named or 'no hook server'}"
+        case "HookServerFailed":
+            return f"{_hooked(body)}: hook server {body.get('server')} failed: {body.get('error')}"
+        case "ProxyFactsDropped":
+            return f"the CRI proxy of node {_name(id_)} dropped its oldest {body.get('facts')} facts"
         case "AgentStopped":
             return f"the agent of node {_name(id_)} stopped; its pods keep running"
         case "EventSkipped":

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 import typer
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.criproxy import HookServerFailed
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported, Usage
@@ -57,11 +58,10 @@ AsOf = Annotated[
 ]
 
 
-_OF_AGENT: Final = tuple(
-    event.__name__ for event in (PodsStarted, PodsStopped, ContainerHookApplied, ContainerHookFailed)
+_OF_PODS: Final = tuple(
+    event.__name__ for event in (PodsStarted, PodsStopped, ContainerHookApplied, ContainerHookFailed, HookServerFailed)
 )
-"""Facts of an agent that belong to the stories of single pods."""
-"""Facts of a node that concern its pods."""
+"""Facts of the agent and the CRI proxy of a node that belong to the stories of single pods."""
 _NO_SPAN: Final = "0" * 16
 
 
@@ -239,8 +239,9 @@ async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodSt
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
         nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
         for token in nodes:
-            of_node = await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
-            facts += (event for event in of_node if event.type in _OF_AGENT)
+            for kind in ("nodestate", "criproxy"):
+                of_node = await _aggregate(log, kind, token, past, after=placed[0].seq)
+                facts += (event for event in of_node if event.type in _OF_PODS)
         hardware = await _hardware_of(log, placed)
         admitted = await _admission_of(log, facts, is_last=by_name)
         if past is not None:

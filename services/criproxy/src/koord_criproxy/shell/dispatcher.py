@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from koord_criproxy.domain.calls import Stage
+from koord_criproxy.domain.facts import HookFailure, policy_of
 from koord_criproxy.domain.records import PodRecord
-from koord_criproxy.domain.registration import FAIL, IGNORE, HookServer, SkipLabel, find_hook
+from koord_criproxy.domain.registration import HookCall, HookServer, SkipLabel, find_hook
 from koord_criproxy.shell.messages import Message
 
 
@@ -42,6 +43,10 @@ HookObserver = Callable[[str, str, str, float], None]
 """Takes the name of a hook call, the server's policy, the error ("" for success), and the seconds that it took."""
 
 
+FailureObserver = Callable[[HookFailure], object]
+"""Takes a failure of a hook server."""
+
+
 class Dispatcher:
     """Finds the hook server for a stage of an intercepted call, and asks it.
 
@@ -50,15 +55,23 @@ class Dispatcher:
         hooks: Calls hook servers.
         skip: Label of pods that are never sent to hook servers.
         observe: Called after every call of a hook server, for the metrics.
+        failed: Called after every failed call of a hook server, for the log of facts.
     """
 
     def __init__(
-        self, servers: Callable[[], Sequence[HookServer]], hooks: Hooks, *, skip: SkipLabel, observe: HookObserver
+        self,
+        servers: Callable[[], Sequence[HookServer]],
+        hooks: Hooks,
+        *,
+        skip: SkipLabel,
+        observe: HookObserver,
+        failed: FailureObserver,
     ) -> None:
         self._servers = servers
         self._hooks = hooks
         self._skip = skip
         self._observe = observe
+        self._failed = failed
 
     async def pre(self, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
         """Return the answer of the hook before a call; None if no server is asked, or if an optional one failed.
@@ -75,7 +88,7 @@ class Dispatcher:
         if found is None:
             return None
         try:
-            return await self._ask(found.server, found.rpc, request(found.rpc))
+            return await self._ask(found, pod, request(found.rpc))
         except HookFailed as error:
             if found.server.is_required:
                 raise HookRejected(f"hook server err: {error}") from error
@@ -93,17 +106,21 @@ class Dispatcher:
         if found is None:
             return None
         try:
-            return await self._ask(found.server, found.rpc, request(found.rpc))
+            return await self._ask(found, pod, request(found.rpc))
         except HookFailed:
             return None
 
-    async def _ask(self, server: HookServer, rpc: str, request: Message) -> Message:
-        policy = FAIL if server.is_required else IGNORE
+    async def _ask(self, call: HookCall, pod: PodRecord, request: Message) -> Message:
+        server, rpc = call
+        policy = policy_of(server)
         began = time.monotonic()
         try:
             response = await self._hooks.ask(server.endpoint, rpc, request)
         except HookFailed as error:
             self._observe(rpc, policy, str(error), time.monotonic() - began)
+            of_container = "container_meta" in request.DESCRIPTOR.fields_by_name
+            container = request.container_meta.name if of_container else ""
+            self._failed(HookFailure(server, rpc, pod, container, str(error)))
             raise
         self._observe(rpc, policy, "", time.monotonic() - began)
         return response

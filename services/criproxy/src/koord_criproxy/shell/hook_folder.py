@@ -5,7 +5,7 @@ Source: runtime spec, 5.5.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +24,12 @@ class HookFolder:
 
     Args:
         folder: The folder; it is created if it does not exist.
+        changed: Called with the servers at the start, and when they differ from before.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, changed: Callable[[Sequence[HookServer]], None]) -> None:
         self._folder = folder
+        self._changed = changed
         self._by_file: dict[str, HookServer] = {}
         self._servers: Sequence[HookServer] = ()
         self._problems: dict[str, str] = {}
@@ -44,6 +46,8 @@ class HookFolder:
         """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._look()
+        if not self._by_file:
+            self._changed(())
 
     async def run(self) -> None:
         """Read the folder again at every change and every minute, until cancelled."""
@@ -73,8 +77,11 @@ class HookFolder:
         for file, problem in problems.items():
             if self._problems.get(file) != problem:
                 _log.warning("registration_refused", file=file, problem=problem, kept=file in found)
-        if found != self._by_file:
+        is_new = found != self._by_file
+        if is_new:
             shown = {file: f"{server.endpoint} {server.policy or 'Ignore'}" for file, server in found.items()}
             _log.info("hook_servers", servers=shown)
         self._by_file, self._problems = found, problems
         self._servers = registered(found)
+        if is_new:
+            self._changed(self._servers)

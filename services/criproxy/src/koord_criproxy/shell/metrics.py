@@ -7,6 +7,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from prometheus_client import Counter, Gauge, Histogram
 
 from koord_criproxy.domain.records import Store
+from koord_criproxy.shell.outbox import ProxyOutbox
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 2.0)
 
@@ -22,7 +23,7 @@ class ProxyMetrics:
     """
 
     def __init__(self, metrics: Metrics, store: Store) -> None:
-        registry = metrics.registry
+        registry = self._registry = metrics.registry
         self._calls = Counter("koord_runtimeproxy_calls", "Calls by answer", ["method", "result"], registry=registry)
         self._seconds = Histogram(
             "koord_runtimeproxy_call_duration_seconds",
@@ -42,6 +43,16 @@ class ProxyMetrics:
         records = Gauge("koord_runtimeproxy_store_records", "Remembered objects", ["kind"], registry=registry)
         records.labels("sandbox").set_function(lambda: len(store.pods))
         records.labels("container").set_function(lambda: len(store.containers))
+
+    def watch(self, outbox: ProxyOutbox) -> None:
+        """Export how many facts wait for the log, and how many were dropped."""
+        registry = self._registry
+        Gauge("koord_runtimeproxy_facts_waiting", "Facts that wait for the log", registry=registry).set_function(
+            lambda: len(outbox)
+        )
+        Gauge("koord_runtimeproxy_facts_dropped", "Facts dropped since the start", registry=registry).set_function(
+            lambda: outbox.dropped
+        )
 
     def called(self, method: str, result: str, added_seconds: float) -> None:
         """Count one call.

@@ -316,16 +316,19 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
     client = BusClient()
     connection = BusConnection(client, settings)
     refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    opened = False
+    opened, trouble = False, ""
 
     async def on_error(error: Exception) -> None:
+        nonlocal trouble
         text = str(error) or type(error).__name__
         fatal = isinstance(error, (AuthorizationError, ssl.SSLCertVerificationError)) or any(
             word in text.lower() for word in _AUTHORIZATION_WORDS
         )
         if not opened and fatal and not refused.done():
             refused.set_result(text)
-        log.warning("bus_connection_error user=%s error=%s", settings.user, text)
+        if opened or text != trouble:  # an attempt fails every second while no server answers
+            trouble = text
+            log.warning("bus_connection_error user=%s error=%s", settings.user, text)
 
     async def on_disconnect() -> None:
         if not connection.is_closing:
@@ -365,7 +368,11 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
             pending_size=16 * 1024 * 1024,
         )
     )
-    await asyncio.wait({connecting, refused}, timeout=settings.connect_seconds, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        await asyncio.wait({connecting, refused}, timeout=settings.connect_seconds, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        connecting.cancel()
+        raise
     if refused.done() or not connecting.done():
         connecting.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):

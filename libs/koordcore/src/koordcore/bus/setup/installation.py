@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.manifest import INSTALLED, ServiceManifest, agent
+from koordcore.bus.setup.manifest import INSTALLED, ServiceManifest, agent, criproxy
 from koordcore.bus.setup.principals import nats_user
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsTls, render
@@ -46,7 +46,7 @@ class Installation:
         servers: DNS names of the servers, as they reach each other. Several form one cluster of servers.
         mounted_at: Folder in which a server finds the files of `nats/`.
         store: Folder in which a server stores its streams.
-        nodes: Names of nodes whose agents get users of their own.
+        nodes: Names of nodes whose agents and CRI proxies get users of their own.
         simulates: Whether one further user `agent` may act for every node: simulated nodes only.
     """
 
@@ -63,7 +63,8 @@ class Installation:
     def manifests(self) -> tuple[ServiceManifest, ...]:
         """What each user may do."""
         agents = tuple(agent(name_token(node), name=agent_user(node)) for node in self.nodes)
-        return (*INSTALLED, *agents, *((agent(),) if self.simulates else ()))
+        proxies = tuple(criproxy(name_token(node), name=f"criproxy-{name_token(node)}") for node in self.nodes)
+        return (*INSTALLED, *agents, *proxies, *((agent(),) if self.simulates else ()))
 
 
 def agent_user(node: str) -> str:

@@ -28,6 +28,7 @@ class ServiceManifest:
         parks: Whether it may store, retry and delete dead letters.
         agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
             agent.
+        proxy_nodes: Likewise for the CRI proxy of a node.
         streams: Right to change streams: "", "purge" (the retention job) or "create" (the bootstrap job).
     """
 
@@ -46,6 +47,7 @@ class ServiceManifest:
     sees_leaders: bool = False
     parks: bool = False
     agent_nodes: str = ""
+    proxy_nodes: str = ""
     streams: str = ""
 
 
@@ -161,12 +163,23 @@ def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:
     return ServiceManifest(name=name, desired="read", agent_nodes=node)
 
 
+def criproxy(node: str = "*", *, name: str = "criproxy") -> ServiceManifest:
+    """Return the manifest of a CRI proxy.
+
+    Args:
+        node: Subject token of its node; "*" for every node.
+        name: Name of the NATS user.
+    """
+    return ServiceManifest(name=name, proxy_nodes=node)
+
+
 EMBEDDED: tuple[ServiceManifest, ...] = (
     BOOTSTRAP,
     MANAGER,
     SCHEDULER,
     DESCHEDULER,
     agent(),
+    criproxy(),
     PROJECTOR,
     OPERATOR,
     GENESIS,

@@ -57,11 +57,10 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += [f"$JS.API.STREAM.MSG.GET.{stream}" for stream in (names.ev, names.cmd)]
     if manifest.agent_nodes:
         node = manifest.agent_nodes
-        publish += [f"koord.{names.cluster}.obs.node.{node}", f"{ev}nodestate.{node}"]
-        # The agent is the only writer of its aggregate, so a direct get of its own subject settles a lost
-        # acknowledgement; leader reads would let it read every fact of the cluster.
-        publish += [f"$JS.API.DIRECT.GET.{names.ev}.{ev}nodestate.{node}"]
+        publish += [f"koord.{names.cluster}.obs.node.{node}", *_own_aggregate(names, "nodestate", node)]
         subscribe += [f"{names.prefix('push')}{kind}.{node}" for kind in ("node", "nodepolicy")]
+    if manifest.proxy_nodes:
+        publish += _own_aggregate(names, "criproxy", manifest.proxy_nodes)
     if manifest.streams == "purge":
         publish += [f"$JS.API.STREAM.PURGE.{names.ev}"]
     if manifest.streams == "create":
@@ -125,6 +124,16 @@ def _stream(names: BusNames, short: str) -> str:
 def _keys(names: BusNames, manifest: ServiceManifest) -> str:
     node = manifest.agent_nodes or "*"
     return f"$KV.{names.desired_bucket}.node.{node}"
+
+
+def _own_aggregate(names: BusNames, kind: str, node: str) -> list[str]:
+    """Return the subjects of a process on a node, which is the only writer of its aggregate.
+
+    So a direct get of its own subject settles a lost acknowledgement. Leader reads would let it read every fact of the
+    cluster.
+    """
+    subject = f"{names.prefix('ev')}{kind}.{node}"
+    return [subject, f"$JS.API.DIRECT.GET.{names.ev}.{subject}"]
 
 
 def _leader_reads(stream: str) -> list[str]:

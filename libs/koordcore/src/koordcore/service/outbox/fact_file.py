@@ -6,6 +6,7 @@ stored in one transaction.
 Source: event-bus spec, 3.3 (bounded on-disk queue).
 """
 
+import secrets
 import sqlite3
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from koordcore.events.envelope import AggregateRef, name_from_token
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, name_from_token, seal
 from koordcore.values import codec
 
 _FACTS = """
@@ -24,6 +26,16 @@ create table if not exists fact (
 
 SealedFact = tuple[AggregateRef, dict[str, str], bytes]
 """Aggregate, headers and encoded body of a fact."""
+
+
+def sealed(ref: AggregateRef, event: Event, origin: Origin) -> SealedFact:
+    """Return a fact with its headers.
+
+    The same cause may lead to several facts of a node over time. A random number keeps their ids apart, and the file
+    keeps the id through retries and restarts.
+    """
+    new = seal(Draft(ref, event, 0), origin, secrets.randbits(62), CATALOGUE.of(type(event)).schema)
+    return ref, new.headers, new.body
 
 
 class QueuedFact(msgspec.Struct, frozen=True):

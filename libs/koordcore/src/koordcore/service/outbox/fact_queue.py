@@ -66,6 +66,7 @@ class FactQueue:
 
     def add(self, facts: Iterable[QueuedFact]) -> None:
         """Send these facts, which are stored in the file, after the facts that wait."""
+        self._trouble = ""
         self._queue(facts)
         self._wake.set()
 

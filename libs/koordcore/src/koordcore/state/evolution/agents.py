@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from koordcore.events.agents.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookRegistrationChanged
 from koordcore.events.agents.nodestate import (
     AgentStarted,
@@ -20,7 +21,7 @@ from koordcore.events.agents.nodestate import (
     PodsStopped,
 )
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.state.aggregates import NodeAgentState
+from koordcore.state.aggregates import CriProxyState, NodeAgentState
 from koordcore.state.evolution.evolve import Evolve
 
 
@@ -93,6 +94,21 @@ def _devices_changed(state: NodeAgentState | None, event: DeviceInventoryChanged
     return msgspec.structs.replace(base, seq=at.seq, devices=event, health_since=since)
 
 
+def _hook_servers_changed(state: CriProxyState | None, event: HookServersChanged, at: StoredEvent) -> CriProxyState:
+    base = state or CriProxyState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, servers=event.servers)
+
+
+def _hook_server_failed(state: CriProxyState | None, _: HookServerFailed, at: StoredEvent) -> CriProxyState:
+    """Only the position of the aggregate moves: the fact is for the story of the pod."""
+    return msgspec.structs.replace(state or CriProxyState(seq=at.seq), seq=at.seq)
+
+
+def _proxy_facts_dropped(state: CriProxyState | None, event: ProxyFactsDropped, at: StoredEvent) -> CriProxyState:
+    base = state or CriProxyState(seq=at.seq)
+    return msgspec.structs.replace(base, seq=at.seq, dropped=base.dropped + event.facts)
+
+
 OF_AGENTS: Final[dict[type[Event], Evolve]] = {
     AgentStarted: _agent_started,
     AgentStopped: _agent_seen,
@@ -104,6 +120,9 @@ OF_AGENTS: Final[dict[type[Event], Evolve]] = {
     ContainerHookApplied: _agent_seen,
     ContainerHookFailed: _agent_seen,
     HookRegistrationChanged: _agent_seen,
+    HookServersChanged: _hook_servers_changed,
+    HookServerFailed: _hook_server_failed,
+    ProxyFactsDropped: _proxy_facts_dropped,
     PodsEvictedByAgent: _agent_evicted,
     InterferenceDetected: _interference_detected,
     InterferenceEnded: _interference_ended,

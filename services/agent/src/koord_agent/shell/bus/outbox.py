@@ -8,15 +8,13 @@ Enforcement never waits for it. Above the limit new facts are refused, and the c
 Source: event-bus spec, 3.3 (bounded on-disk queue, oldest kept).
 """
 
-import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from koordcore.bus.write.own_facts import OwnFacts
 from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsStarted, PodsStopped
-from koordcore.events.catalogue import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, name_token, seal
-from koordcore.service.outbox.fact_file import NotStored
+from koordcore.events.envelope import AggregateRef, Event, Origin, name_token
+from koordcore.service.outbox.fact_file import NotStored, sealed
 from koordcore.service.outbox.fact_queue import FactQueue
 from koordcore.service.telemetry.logging import Logger
 
@@ -56,7 +54,7 @@ class Outbox(FactQueue):
             self._logger.warning("outbox_full", waiting=len(self), refused=len(refused))
         if not taken:
             return refused
-        sealed = [(_ref(fact.node), *_seal(fact)) for fact in taken]
+        facts_of_log = [sealed(AggregateRef(KIND, name_token(fact.node)), fact.event, fact.origin) for fact in taken]
         topologies = {
             (DEVICES_OF if isinstance(fact.event, DeviceInventoryChanged) else "") + fact.node: report_digest(
                 fact.event
@@ -66,24 +64,12 @@ class Outbox(FactQueue):
         }
         started, stopped = _pods(taken, PodsStarted), _pods(taken, PodsStopped)
         try:
-            kept = self._store.add(sealed, started=started, stopped=stopped, topologies=topologies)
+            kept = self._store.add(facts_of_log, started=started, stopped=stopped, topologies=topologies)
         except NotStored as error:
             self.complain(error)
             return list(facts)
         self.add(kept)
         return refused
-
-
-def _ref(node: str) -> AggregateRef:
-    return AggregateRef(KIND, name_token(node))
-
-
-def _seal(fact: Fact) -> tuple[dict[str, str], bytes]:
-    # The same cause may lead to several facts of a node over time: the random index keeps their ids apart, and the disk
-    # keeps the id through retries and restarts.
-    draft = Draft(_ref(fact.node), fact.event, 0)
-    new = seal(draft, fact.origin, secrets.randbits(62), CATALOGUE.of(type(fact.event)).schema)
-    return new.headers, new.body
 
 
 def _pods(facts: Sequence[Fact], kind: type[PodsStarted] | type[PodsStopped]) -> dict[str, list[str]]:

@@ -4,7 +4,7 @@ import { fill, h } from "../dom.js";
 import { grouped, moment } from "../format.js";
 
 const KEPT = 400;
-const KINDS = ["pod", "podspec", "node", "nodespec", "nodepolicy", "nodestate", "config", "controller", "recommendation", "quotaprofile", "workloadspec", "namespace", "priorityclass", "fold"];
+const KINDS = ["pod", "podspec", "node", "nodespec", "nodepolicy", "nodestate", "criproxy", "config", "controller", "recommendation", "quotaprofile", "workloadspec", "namespace", "priorityclass", "fold"];
 
 export async function eventsView(root, { at, signal, go }) {
   root.kept ??= build(root, go);

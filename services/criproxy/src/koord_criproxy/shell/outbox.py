@@ -1,0 +1,158 @@
+"""Outbox of the proxy: facts about hook servers, which wait on disk until they are in the log.
+
+    dispatcher, hook folder --tell--> memory --run--> disk --send--> log
+
+Nothing waits for it. Above the limit the oldest facts are dropped. How many were dropped is a fact, too, and follows as
+soon as the queue has room.
+
+Source: runtime spec, 10.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from koordcore.bus.write.own_facts import OwnFacts
+from koordcore.events.agents.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
+from koordcore.events.envelope import AggregateRef, Origin, name_token
+from koordcore.ports.clock import Clock
+from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact, SealedFact, sealed
+from koordcore.service.outbox.fact_queue import FactQueue
+from koordcore.service.telemetry.logging import Logger
+from koordcore.values.timestamps import rfc3339
+
+from koord_criproxy.domain.facts import HookFailure, hook_server_failed, hook_servers_changed
+from koord_criproxy.domain.registration import HookServer
+
+KIND: Final = "criproxy"
+LOOK_SECONDS: Final = 10.0
+_DROPPED: Final = """
+create table if not exists dropped (facts integer);
+insert into dropped select 0 where not exists (select 1 from dropped);
+"""
+
+
+class ProxyFactFile(FactFile):
+    """The file in which the proxy keeps facts, and the number of those that it dropped and has not told yet.
+
+    Args:
+        folder: Folder of the file; None: in memory.
+
+    Attributes:
+        dropped: Number of facts that were dropped and not told yet.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        super().__init__(folder, name="criproxy.sqlite", tables=_DROPPED)
+        self.dropped: int = self._db.execute("select facts from dropped").fetchone()[0]
+
+    def put(self, facts: Sequence[SealedFact], gone: Sequence[QueuedFact], dropped: int) -> list[QueuedFact]:
+        """Add and delete facts in one transaction, and set the number of dropped facts.
+
+        Raises:
+            NotStored: The disk refused.
+        """
+        with self.transaction():
+            added = self.insert(facts)
+            self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in gone])
+            self._db.execute("update dropped set facts = ?", (dropped,))
+        self.dropped = dropped
+        return added
+
+
+class ProxyOutbox(FactQueue):
+    """The facts of one proxy. `tell_failure` and `tell_servers` add facts, `keep` stores them, and `run` sends them.
+
+    Args:
+        file: The file with the facts.
+        log: Waits until the log can be reached for the first time, and returns it.
+        node: Name of the node.
+        limit: Largest number of facts that wait.
+        clock: Clock of the run.
+        logger: Logger of the service.
+
+    Attributes:
+        dropped: Number of facts that this process dropped.
+    """
+
+    def __init__(
+        self,
+        file: ProxyFactFile,
+        log: Callable[[], Awaitable[OwnFacts]],
+        *,
+        node: str,
+        limit: int,
+        clock: Clock,
+        logger: Logger,
+    ) -> None:
+        super().__init__(file, log, logger)
+        self.dropped = 0
+        self._own_file = file
+        self._own_logger = logger
+        self._node = node
+        self._ref = AggregateRef(KIND, name_token(node))
+        self._limit = limit
+        self._clock = clock
+        self._start_id = str(uuid.uuid4())
+        self._fresh: list[SealedFact] = []
+        self._lost = 0
+        self._told = asyncio.Event()
+
+    def tell_failure(self, failure: HookFailure) -> None:
+        """Add the fact that a hook server failed."""
+        event = hook_server_failed(failure)
+        self._tell(event, event.uid)
+
+    def tell_servers(self, servers: Sequence[HookServer]) -> None:
+        """Add the fact that these hook servers are registered now."""
+        self._tell(hook_servers_changed(servers), self._node)
+
+    async def keep(self) -> None:
+        """Store new facts on disk, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS if self._own_file.dropped else None):
+                    await self._told.wait()
+            self._told.clear()
+            self.store()
+
+    def store(self) -> None:
+        """Store new facts on disk. If there are too many, drop the oldest."""
+        room = self._limit - len(self) - len(self._fresh)
+        untold = self._own_file.dropped + self._lost
+        fresh = self._fresh
+        if untold and room > 0:
+            fresh, untold = [*fresh, sealed(self._ref, ProxyFactsDropped(facts=untold), self._origin(self._node))], 0
+        if not fresh:
+            return
+        gone = self.oldest(-room) if room < 0 else []
+        try:
+            kept = self._own_file.put(fresh, gone, untold + len(gone))
+        except NotStored as error:
+            self.complain(error)
+            return
+        self._fresh, self._lost = [], 0
+        self.drop(gone)
+        self.add(kept)
+        if gone:
+            self.dropped += len(gone)
+            self._own_logger.warning("facts_dropped", waiting=len(self), dropped=self.dropped)
+
+    def _tell(self, event: HookServerFailed | HookServersChanged, about: str) -> None:
+        self._fresh.append(sealed(self._ref, event, self._origin(about)))
+        if len(self._fresh) > self._limit:  # many at once, or the disk refuses
+            del self._fresh[0]
+            self._lost += 1
+            self.dropped += 1
+        self._told.set()
+
+    def _origin(self, about: str) -> Origin:
+        return Origin(
+            causation_id=self._start_id,
+            correlation_id=about,
+            actor=f"criproxy/{self._node}",
+            occurred_at=rfc3339(self._clock.now()),
+        )

@@ -1,0 +1,128 @@
+"""Facts of the proxy: they wait on disk while the log is unavailable, and the oldest are dropped above the limit."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from koord_criproxy.domain.facts import HookFailure
+from koord_criproxy.domain.records import PodRecord
+from koord_criproxy.domain.registration import HookServer
+from koord_criproxy.shell.outbox import ProxyFactFile, ProxyOutbox
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.write.own_facts import OwnFacts
+from koordcore.events import CATALOGUE
+from koordcore.events.agents.criproxy import (
+    HookServerFailed,
+    HookServersChanged,
+    ProxyFactsDropped,
+    RegisteredHookServer,
+)
+from koordcore.events.envelope import Event
+from koordcore.service.clock import SystemClock
+from koordcore.service.telemetry.logging import logger
+from support.criproxy import World, proxied
+from support.until import until
+
+SERVER = HookServer(file="a.json", endpoint="/a.sock", policy="Fail")
+MOST = 5
+
+
+def outbox_of(file: ProxyFactFile, log: MemoryLog, limit: int = MOST) -> ProxyOutbox:
+    async def connected() -> OwnFacts:
+        return MemoryEventLog(log)
+
+    return ProxyOutbox(file, connected, node="node-a", limit=limit, clock=SystemClock(), logger=logger("test"))
+
+
+@asynccontextmanager
+async def running(outbox: ProxyOutbox) -> AsyncGenerator[None]:
+    tasks = [asyncio.create_task(outbox.run()), asyncio.create_task(outbox.keep())]
+    yield
+    for task in tasks:
+        task.cancel()
+
+
+def told(log: MemoryLog) -> list[Event | None]:
+    events = list(log.between(0, log.last_seq, None, 1_000))
+    assert {(event.ref.kind, event.ref.id, event.actor) for event in events} <= {
+        ("criproxy", "node-a", "criproxy/node-a")
+    }
+    return [CATALOGUE.read(event) for event in events]
+
+
+def failure(number: int) -> HookFailure:
+    return HookFailure(SERVER, "PreRunPodSandboxHook", PodRecord(name="p", uid=f"uid-{number}"), "", "down")
+
+
+async def test_facts_of_a_proxy_without_a_log_are_told_after_its_restart(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.runtime.start()
+    world.register("Ignore", "PreRunPodSandbox", "PreCreateContainer")
+    async with proxied(world):
+        await world.run_sandbox(metadata={"name": "web", "uid": "uid-1", "namespace": "shop"})
+        await world.create(metadata={"name": "main"})
+    await world.channel.close()
+    await world.runtime.stop()
+
+    file, log = ProxyFactFile(tmp_path / "state"), MemoryLog()
+    outbox = outbox_of(file, log)
+    async with running(outbox):
+        await until(lambda: outbox.sent == 3)
+    hooks = ["PreRunPodSandbox", "PreCreateContainer"]
+    registered = RegisteredHookServer(file="agent.json", endpoint=str(world.hooks.socket), policy="Ignore", hooks=hooks)
+    changed, *failed = told(log)
+    assert changed == HookServersChanged(servers=[registered])
+    assert [
+        (each.uid, each.namespace, each.pod, each.container, each.hook, each.server, each.policy)
+        for each in failed
+        if isinstance(each, HookServerFailed) and "UNAVAILABLE" in each.error
+    ] == [
+        ("uid-1", "shop", "web", "", "PreRunPodSandbox", "agent.json", "Ignore"),
+        ("uid-1", "shop", "web", "main", "PreCreateContainer", "agent.json", "Ignore"),
+    ]
+    file.close()
+    assert ProxyFactFile(tmp_path / "state").facts() == []
+
+
+async def test_the_oldest_facts_are_dropped_and_their_number_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord_criproxy.shell.outbox.LOOK_SECONDS", 0.01)
+    file = ProxyFactFile(tmp_path)
+    outbox = outbox_of(file, MemoryLog())
+    for number in range(8):  # three more than the limit, stored one by one
+        outbox.tell_failure(failure(number))
+        outbox.store()
+    assert (len(outbox), outbox.dropped, file.dropped) == (MOST, 3, 3)
+    for number in range(8, 15):  # more than the limit at once
+        outbox.tell_failure(failure(number))
+    outbox.store()
+    assert len(file.facts()) == MOST
+    file.close()
+
+    log, file = MemoryLog(), ProxyFactFile(tmp_path)
+    outbox = outbox_of(file, log)
+    outbox.tell_servers([])
+    outbox.store()
+    async with running(outbox):
+        await until(lambda: any(isinstance(each, ProxyFactsDropped) for each in told(log)))
+    *failed, changed, dropped = told(log)
+    assert [each.uid for each in failed if isinstance(each, HookServerFailed)] == [
+        f"uid-{number}" for number in range(11, 15)
+    ]
+    assert changed == HookServersChanged()
+    assert dropped == ProxyFactsDropped(facts=11)
+    assert file.dropped == 0
+    file.close()
+
+
+async def test_an_unusable_folder_does_not_stop_the_proxy(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "state").write_text("a file, not a folder")
+    await world.runtime.start()
+    async with proxied(world):
+        await world.call("Version", b"")
+    await world.channel.close()
+    await world.runtime.stop()
