@@ -40,6 +40,21 @@ from koordcore.events.agents.nodestate import (
     TopologyZone,
 )
 from koordcore.events.control import EventSkipped
+from koordcore.events.descheduling.drain import (
+    DrainAborted,
+    DrainCompleted,
+    DrainConfirmed,
+    DrainedPod,
+    DrainForgotten,
+    DrainGroupChanged,
+    DrainGroupForgotten,
+    DrainGroupNodeJudged,
+    DrainGroupNodePlanned,
+    DrainGroupStarted,
+    DrainPodsChanged,
+    DrainStarted,
+    DrainWaiting,
+)
 from koordcore.events.envelope import (
     AggregateRef,
     BasedOn,
@@ -163,8 +178,8 @@ ACTIONS = (
     "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "device-fails", "gang", "gang-phase",
-    "quota", "explanation", "topology", "gpu-workload", "reserve", "take", "reservation-wait", "reservation-end",
-    "reservation-collect", "reservation-delete",
+    "quota", "explanation", "topology", "gpu-workload", "drain", "reserve", "take", "reservation-wait",
+    "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis",
@@ -281,6 +296,32 @@ def _reserve(log: Recorder, number: int, variation: int) -> None:
     log.write("node", name_token(chosen), NodeResourcesTaken(pods=[pod_on_node(uid, template, own)]))
 
 
+def _drain(log: Recorder, number: int) -> None:
+    """Write every kind of fact of a drain and of its group."""
+    at = "2026-01-01T00:00:00.000000Z"
+    pod = DrainedPod(uid=f"u-{number}", namespace="d", name="p", phase="Ready", since=at, phase_since=at)
+    of_node: tuple[Event, ...] = (
+        DrainWaiting(object_uid="o", node="n", message="another drain runs"),
+        DrainStarted(object_uid="o", node="n", pods=[pod]),
+        DrainPodsChanged(pods=[pod], conditions=["OnceAvailable"]),
+        DrainConfirmed(),
+        DrainCompleted(conditions=["OnceAvailable"]),
+        DrainAborted(reason="the node does not exist"),
+        DrainForgotten(),
+    )
+    of_group: tuple[Event, ...] = (
+        DrainGroupStarted(object_uid="o", nodes=["n"]),
+        DrainGroupNodePlanned(node="n"),
+        DrainGroupNodeJudged(node="n", available=bool(number % 2), reason="" if number % 2 else "no place"),
+        DrainGroupChanged(object_uid="o", phase="Running", confirmed=["n"], running=1),
+        DrainGroupForgotten(),
+    )
+    for event in of_node:
+        log.write("drain", f"d-{number}", event)
+    for event in of_group:
+        log.write("draingroup", f"g-{number}", event)
+
+
 def _take(log: Recorder, number: int, variation: int) -> None:
     """Place a pod that takes some of its amounts from a Reservation, which may be on the node or not."""
     used = ReservationUse(name=f"resv-{number % 3}", uid=f"r-{number % 3}", amounts={"cpu": 400 * variation + 1})
@@ -363,6 +404,8 @@ def _step(log: Recorder, action: Action) -> None:
                 domains=[DomainOutlook(scheduling=outlook, preemption=SchedulingOutlook())],
             )
             log.write("scheduleexplanation", f"default=why-{number}", explained)
+        case "drain":
+            _drain(log, number)
         case "topology":
             domain = TopologyDomain(layer="ClusterTopologyLayer", nodes=variation)
             log.write("clustertopology", "default", ClusterTopologyComputed(name="default", domains=[domain]))

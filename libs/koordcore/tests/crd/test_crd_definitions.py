@@ -25,7 +25,7 @@ from koordcore.protocol.crd.schema import UnsupportedSchema, build_schema
 
 COPIES = Path(__file__).parents[4] / "schemas" / "crds"
 
-# group, kind, plural, short name, scope, status subresource: the table of protocol spec, 9
+# group, kind, plural, short name, scope, status subresource: the table of protocol spec, 9, and descheduler spec, 11.1
 TABLE = [
     ("slo.koordinator.sh", "NodeMetric", "nodemetrics", None, "Cluster", True),
     ("slo.koordinator.sh", "NodeSLO", "nodeslos", None, "Cluster", True),
@@ -33,6 +33,8 @@ TABLE = [
     ("scheduling.koordinator.sh", "Reservation", "reservations", None, "Cluster", True),
     ("scheduling.koordinator.sh", "Device", "devices", None, "Cluster", False),
     ("scheduling.koordinator.sh", "PodMigrationJob", "podmigrationjobs", "pmj", "Cluster", True),
+    ("scheduling.koordinator.sh", "DrainNode", "drainnodes", "dn", "Cluster", True),
+    ("scheduling.koordinator.sh", "DrainNodeGroup", "drainnodegroups", "dng", "Cluster", True),
     ("scheduling.koordinator.sh", "ClusterNetworkTopology", "clusternetworktopologies", None, "Cluster", True),
     ("scheduling.koordinator.sh", "ScheduleExplanation", "scheduleexplanations", "sched-exp", "Namespaced", True),
     ("scheduling.sigs.k8s.io", "PodGroup", "podgroups", None, "Namespaced", False),

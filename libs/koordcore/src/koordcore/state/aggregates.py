@@ -25,17 +25,9 @@ from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+from koordcore.state.base import AggregateState
+from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.values.allocation import NOTHING, Allocation
-
-
-class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base class of the states of all aggregates. A state is what follows from the events of one aggregate.
-
-    Attributes:
-        seq: Sequence of the last event of this aggregate. The next append must name it as the expected position.
-    """
-
-    seq: int
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -391,6 +383,8 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "gang": GangState,
     "quota": QuotaState,
     "scheduleexplanation": ScheduleExplanationState,
+    "drain": DrainState,
+    "draingroup": DrainGroupState,
     "clustertopology": ClusterTopologyState,
     "gpuworkload": GpuWorkloadState,
     "drift": DriftState,

@@ -11,6 +11,7 @@ from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.aggregates import FoldControlState
 from koordcore.state.evolution.agents import OF_AGENTS
 from koordcore.state.evolution.api_objects import OF_OBJECTS
+from koordcore.state.evolution.drains import OF_DRAINS
 from koordcore.state.evolution.evolve import Evolve
 from koordcore.state.evolution.gateway import OF_THE_GATEWAY
 from koordcore.state.evolution.management import OF_THE_MANAGER
@@ -28,6 +29,7 @@ EVOLVE: Final[dict[type[Event], Evolve]] = {
     **OF_THE_MANAGER,
     **OF_AGENTS,
     **OF_THE_GATEWAY,
+    **OF_DRAINS,
     EventSkipped: _event_skipped,
 }
 """Event type -> evolve function. A test checks that every type of the facts stream has one."""

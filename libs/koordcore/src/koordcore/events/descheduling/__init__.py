@@ -1,0 +1,1 @@
+"""Facts of the descheduler: drains of nodes, and migrations of pods."""

@@ -1,0 +1,13 @@
+"""The base class of the states of aggregates."""
+
+import msgspec
+
+
+class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base class of the states of all aggregates. A state is what follows from the events of one aggregate.
+
+    Attributes:
+        seq: Sequence of the last event of this aggregate. The next append must name it as the expected position.
+    """
+
+    seq: int
