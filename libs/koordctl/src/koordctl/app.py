@@ -64,6 +64,13 @@ COMMANDS = (
         "descheduling.cordon",
         "uncordon",
     ),
+    Entry(
+        "drain",
+        ASK,
+        "Empty a node: reserve a place for each of its pods, show the plan, and migrate the pods after --confirm.",
+        "descheduling.drain",
+        "drain",
+    ),
     Entry("explain", ASK, "Explain the state of a pod, a node or a Reservation from the log.", "explain"),
     Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(

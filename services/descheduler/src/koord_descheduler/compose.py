@@ -19,14 +19,18 @@ from koord_descheduler.domain.arguments.common import selector_or_all
 from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
+from koord_descheduler.domain.drain.policy import DrainPolicy, drain_policy
 from koord_descheduler.domain.effects import eviction_methods, unsupported
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import Registry, SharedState, installed_kinds, registry_of
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.settings import DeschedulerSettings
+from koord_descheduler.shell.drain_control import DrainControl
 from koord_descheduler.shell.folding import follow_reports, view_runner
+from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
+from koord_descheduler.shell.object_writer import ManagerWriter
 
 _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
@@ -86,11 +90,12 @@ def assemble(
     refuse(unsupported(configuration, registry))
     builder = ViewBuilder()
     runner = view_runner(builder, bus, shell.metrics.bus)
+    leading = Leading(leadership, runner, bus.events, shell.log)
     rounds = Rounds(
         builder=builder,
         runner=runner,
         log=bus.events,
-        leadership=leadership,
+        leading=leading,
         clock=shell.clock,
         logger=shell.log,
         metrics=DeschedulerMetrics(shell.metrics.registry),
@@ -111,6 +116,11 @@ def assemble(
     async def show(_: Request) -> JSONResponse:
         return JSONResponse(configuration.as_json())
 
+    def policy_of_drains() -> DrainPolicy:
+        shared = SharedState(interval=configuration.descheduling_interval)
+        shared.priority_classes = builder.priority_classes()
+        return drain_policy(configuration, registry, shared)
+
     shell.health.add_readiness("fold", runner.trouble)
     shell.http.routes.append(Route("/configz", show))
     # Stopped in reverse: first no more rounds, at last the fold.
@@ -118,4 +128,22 @@ def assemble(
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
     shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="rounds", run=rounds.run))
+    if bus.connection is not None:
+        writer = ManagerWriter(bus.connection, bus.names)
+        drains = DrainControl(
+            builder=builder,
+            leading=leading,
+            log=bus.events,
+            clock=shell.clock,
+            logger=shell.log,
+            actor=rounds.actor,
+            writer=writer,
+            make_policy=policy_of_drains,
+        )
+
+        async def drain() -> None:
+            await runner.caught_up()
+            await drains.run()
+
+        shell.service.add(Component(name="drains", run=drain))
     return rounds

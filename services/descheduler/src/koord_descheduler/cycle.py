@@ -8,13 +8,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog
-from koordcore.ports.leadership import Leadership, Term
+from koordcore.ports.leadership import Term
 from koordcore.protocol.selectors import Selector
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
@@ -29,10 +28,8 @@ from koord_descheduler.domain.migration.jobs import JobsInFlight
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests, job_of_pod
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.folding import ViewFold
+from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
-
-FOLLOWER_SECONDS = 0.5
-"""Pause between two checks whether this instance leads, in the host's time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +40,7 @@ class Rounds:
         builder: The folded cluster.
         runner: Folds the log into `builder`.
         log: The log.
-        leadership: Whether this instance leads.
+        leading: Whether this instance may decide.
         clock: Clock of the run.
         logger: Logger of the service.
         metrics: Metrics of the service.
@@ -61,7 +58,7 @@ class Rounds:
     builder: ViewBuilder
     runner: FoldRunner[ViewFold]
     log: EventLog
-    leadership: Leadership
+    leading: Leading
     clock: Clock
     logger: Logger
     metrics: DeschedulerMetrics
@@ -74,7 +71,6 @@ class Rounds:
     methods: dict[str, str]
     shared: SharedState
     done: int = 0
-    _term: Term | None = field(default=None, init=False)
     _ended: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int], init=False)
     """Aggregate of an eviction that failed before -> sequence of its last event, as the log said it."""
 
@@ -88,30 +84,13 @@ class Rounds:
         self.shared.priority_classes = self.builder.priority_classes()
         profiles = self.make(self.shared)
         while True:
-            term = await self.leadership.acquired()
-            if not await self._is_up_to_date(term):
-                await asyncio.sleep(FOLLOWER_SECONDS)
-                continue
+            term = await self.leading.term()
             began = self.clock.monotonic()
             await self.round(profiles, term)
             if not self.interval:
-                await self.leadership.lost(term)
+                await self.leading.lost(term)
                 continue
             await self.clock.sleep(max(0.0, began + self.interval - self.clock.monotonic()))
-
-    async def _is_up_to_date(self, term: Term) -> bool:
-        """Return whether the log was folded to its head since the term began."""
-        if self._term == term:
-            return self.runner.halted is None
-        try:
-            head = await self.log.head()
-        except (NoAnswer, NotConnected) as error:
-            self.logger.warning("round_waits", reason=f"the log is away: {error}")
-            return False
-        if await self.runner.reached_or_halted(head.last_seq) is not None:
-            return False
-        self._term = term
-        return True
 
     async def round(self, profiles: Sequence[Profile], term: Term) -> RoundOutcome | None:
         """Run one round and append its evictions. Return what it decided; None if the cluster is too small."""
@@ -164,7 +143,7 @@ class Rounds:
         return frozenset(refused)
 
     async def _stored(self, attempts: Sequence[Attempt], position: int, term: Term) -> bool:
-        if self.leadership.term != term:
+        if self.leading.is_over(term):
             return False
         drafts = [
             eviction_draft(attempt, self.methods, self._ended.get(eviction_ref(attempt.pod), 0)) for attempt in attempts

@@ -12,7 +12,8 @@ import msgspec
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.state.aggregates import STATE_TYPES, AggregateState
+from koordcore.state.aggregates import STATE_TYPES
+from koordcore.state.base import AggregateState
 from koordcore.state.evolution.registry import EVOLVE
 from koordcore.values import codec
 from koordcore.values.pieces import mapping_pieces, object_pieces

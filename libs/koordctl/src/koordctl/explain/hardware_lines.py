@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
-from koordcore.state.aggregates import AggregateState, CustomObjectState, NodeLedger, NodeSpecState
+from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState
+from koordcore.state.base import AggregateState
 from koordcore.state.cluster import evolve
 from koordcore.stories.device_cards import Card
 from koordcore.stories.hardware import UNKNOWN, Core, Cpu, NodeHardware, Owner, Zone, node_hardware

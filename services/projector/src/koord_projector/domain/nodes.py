@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import msgspec
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NVIDIA_GPU
-from koordcore.state.aggregates import AggregateState, NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
+from koordcore.state.aggregates import NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
+from koordcore.state.base import AggregateState
 from koordcore.state.reservations import unused_rests
 from koordcore.stories.device_cards import ShareTotals
 from koordcore.values.invalid import InvalidInput

@@ -22,7 +22,8 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.hardware.devices import DeviceDetails, read_devices
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordcore.state.aggregates import AggregateState, CustomObjectState, NodeAgentState, NodeLedger
+from koordcore.state.aggregates import CustomObjectState, NodeAgentState, NodeLedger
+from koordcore.state.base import AggregateState
 from koordcore.state.evolution.registry import EVOLVE
 from koordcore.stories.device_cards import GPU_TYPE, ShareTotals, cards_with_holders, gpu_totals
 from koordcore.values import codec

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.state.aggregates import AggregateState
+from koordcore.state.base import AggregateState
 
 Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
 """(state or None, event, stored event) -> new state; None drops the aggregate."""

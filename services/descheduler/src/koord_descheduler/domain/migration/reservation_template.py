@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import ALLOCATION_KEYS
+from koordcore.values import codec
 from koordcore.values.duration import format_duration
 
 from koord_descheduler.domain.migration.job import MigrationJob
+from koord_descheduler.domain.view.pods import PodView
 
 CREATED_BY: Final = "app.kubernetes.io/created-by"
 CREATOR: Final = "koord-descheduler"
@@ -58,6 +61,18 @@ def reservation_for(job: MigrationJob, pod: Mapping[str, Any], now: float, *, wi
     if job.ttl and not spec.get("ttl") and not spec.get("expires"):
         spec["ttl"] = format_duration(int(job.ttl * _NANOS))
     return {"metadata": metadata, "spec": spec}
+
+
+def movable_document(pod: PodView) -> Document:
+    """Return a pod as a Kubernetes object with its node, and without what it got there: CPUs, zones and devices."""
+    document: Document = codec.to_builtins(pod.object)
+    metadata: Document = document["metadata"]
+    annotations = {key: text for key, text in pod.annotations.items() if key not in ALLOCATION_KEYS}
+    return {
+        **document,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {**document["spec"], "nodeName": pod.node},
+    }
 
 
 def _pod_template(pod: Mapping[str, Any]) -> Document:

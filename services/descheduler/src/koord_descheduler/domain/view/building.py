@@ -5,11 +5,12 @@ Views of nodes and pods are made again only for objects that changed. `ViewBuild
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final, TypeVar, cast
 
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
 from koordcore.events.objects.custom import plural_of
+from koordcore.protocol.kube_struct import KubeStruct
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
 from koordcore.state import ClusterState
@@ -45,8 +46,13 @@ KINDS: Final = (
     "workloadspec",
     "customspec",
     "eviction",
+    "node",
+    "reservation",
+    "drain",
+    "draingroup",
 )
 """Aggregate kinds that the descheduler folds."""
+C = TypeVar("C", bound=KubeStruct)
 BUDGETS: Final = "poddisruptionbudgets"
 CLAIMS: Final = "persistentvolumeclaims"
 
@@ -66,6 +72,8 @@ class ViewBuilder:
         self._nodes: dict[str, NodeView] = {}
         self._changed_pods: set[str] = set()
         self._changed_nodes: set[str] = set()
+        self._ids_of: dict[str, dict[str, None]] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
         self._order: list[PodView] | None = None
         self._metrics: dict[str, NodeMetric] = {}
 
@@ -74,6 +82,10 @@ class ViewBuilder:
         self.state = state
         self._pods.clear()
         self._nodes.clear()
+        self._on_node.clear()
+        self._ids_of.clear()
+        for id_ in state.of_kind(CustomObjectState):
+            self._note_custom(id_)
         self._changed_pods = set(state.of_kind(PodSpecState))
         self._changed_nodes = set(state.of_kind(NodeSpecState))
         self._order = None
@@ -94,6 +106,8 @@ class ViewBuilder:
             self._changed_pods.add(ref.id)
         elif ref.kind in ("nodespec", "nodepolicy"):
             self._changed_nodes.add(ref.id)
+        elif ref.kind == "customspec":
+            self._note_custom(ref.id)
         elif ref.kind == "nodestate":
             self._changed_pods |= before ^ self._running(ref.id)
         return event
@@ -136,7 +150,7 @@ class ViewBuilder:
         if self._order is None:
             self._order = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
         budgets: dict[str, list[PodDisruptionBudget]] = {}
-        for budget in self._customs(BUDGETS, PodDisruptionBudget):
+        for budget in self.customs(BUDGETS, PodDisruptionBudget):
             budgets.setdefault(budget.metadata.namespace, []).append(budget)
         return ClusterView(
             now=now,
@@ -149,7 +163,7 @@ class ViewBuilder:
             },
             claims={
                 (claim.metadata.namespace, claim.metadata.name): claim
-                for claim in self._customs(CLAIMS, PersistentVolumeClaim)
+                for claim in self.customs(CLAIMS, PersistentVolumeClaim)
             },
             budgets=budgets,
             priority_classes=self.priority_classes(),
@@ -158,15 +172,32 @@ class ViewBuilder:
             workloads=workload_views(self.state),
         )
 
+    def pods_on(self, node: str) -> list[PodView]:
+        """Return all pods of a node, ordered by namespace and name. It looks at the pods of this node only."""
+        self._refresh()
+        pods = [self._pods[uid] for uid in self._on_node.get(node, ())]
+        return sorted(pods, key=lambda pod: (pod.namespace, pod.name))
+
+    def has_node(self, name: str) -> bool:
+        """Return whether a node exists."""
+        state = self.state.of_kind(NodeSpecState).get(name_token(name))
+        return state is not None and state.object is not None
+
+    def _note_custom(self, id_: str) -> None:
+        """Remember the id of a custom resource by its kind. That of a deleted one stays: its name may come back."""
+        self._ids_of.setdefault(plural_of(id_), {})[id_] = None
+
     def _refresh(self) -> None:
         specs, placed = self.state.of_kind(PodSpecState), self.state.of_kind(PodState)
         for uid in self._changed_pods:
             spec = specs.get(uid)
             view = None if spec is None else self._pod(uid, spec, placed.get(uid))
-            if view is None:
-                self._pods.pop(uid, None)
-            else:
+            before = self._pods.pop(uid, None)
+            if before is not None:
+                self._on_node[before.node].pop(uid, None)
+            if view is not None:
                 self._pods[uid] = view
+                self._on_node.setdefault(view.node, {})[uid] = None
         if self._changed_pods:
             self._order = None
         nodes = self.state.of_kind(NodeSpecState)
@@ -209,9 +240,17 @@ class ViewBuilder:
         agent = self.state.of_kind(NodeAgentState).get(node)
         return frozenset() if agent is None else frozenset(agent.running)
 
-    def _customs(self, plural: str, kind: type[Any]) -> Iterator[Any]:
-        for id_, state in self.state.of_kind(CustomObjectState).items():
-            if state.object is not None and plural_of(id_) == plural:
+    def customs(self, plural: str, kind: type[C]) -> Iterator[C]:
+        """Yield the custom resources of a kind, decoded. Those that are not valid are left out.
+
+        Args:
+            plural: Plural name of the kind.
+            kind: Type to decode to.
+        """
+        states = self.state.of_kind(CustomObjectState)
+        for id_ in self._ids_of.get(plural, ()):
+            state = states.get(id_)
+            if state is not None and state.object is not None:
                 try:
                     yield object_from_json(cast("object", state.object), kind)
                 except codec.DecodeError as error:

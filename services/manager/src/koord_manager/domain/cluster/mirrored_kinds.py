@@ -19,7 +19,6 @@ from koordcore.events.objects.mirror import (
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.aggregates import (
     STATE_TYPES,
-    AggregateState,
     ConfigState,
     CustomObjectState,
     NamespaceState,
@@ -28,6 +27,7 @@ from koordcore.state.aggregates import (
     PriorityClassState,
     WorkloadState,
 )
+from koordcore.state.base import AggregateState
 
 from koord_manager.domain.cluster.view import ManagerView
 

@@ -29,6 +29,7 @@ from koordcore.state.aggregates import (
 from koordcore.values.quantity import of_milli, of_value
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, drain_ref, with_drain_status
 from koord_manager.domain.gateway.requests import Json
 from koord_manager.domain.gateway.reservation_object import with_reservation_status
 from koord_manager.domain.gateway.scheduler_statuses import explanation_status, topology_status
@@ -60,6 +61,8 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
         case "clusternetworktopologies":
             # A token of one part reads as a namespace.
             return AggregateRef("clustertopology", _token("", name or namespace))
+        case "drainnodes" | "drainnodegroups":
+            return drain_ref(plural, name or namespace)
         case _:
             return None
 
@@ -76,6 +79,8 @@ def with_published_status(view: ManagerView, plural: str, document: Json) -> Jso
     """
     if plural == RESERVATIONS:
         return with_reservation_status(view, document)
+    if plural in DRAIN_KINDS:
+        return with_drain_status(view, plural, document)
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
     match view.state.get(ref) if ref is not None else None:

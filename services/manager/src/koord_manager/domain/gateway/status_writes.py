@@ -24,10 +24,12 @@ from koordcore.state.aggregates import (
     RecommendationState,
     ScheduleExplanationState,
 )
+from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.descheduling.drain_status import pending_drain
 from koord_manager.domain.gateway.pod_status_writes import MANAGER, Involved, KubernetesEvent
 from koord_manager.domain.gateway.published_status import (
     amounts_text,
@@ -41,7 +43,16 @@ from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Reque
 from koord_manager.domain.gateway.reservation_object import pending_reservation
 from koord_manager.domain.gateway.scheduler_statuses import explanation_writes, topology_writes
 
-STATUS_KINDS = ("gang", "quota", "quotaprofile", "recommendation", "scheduleexplanation", "clustertopology")
+STATUS_KINDS = (
+    "gang",
+    "quota",
+    "quotaprofile",
+    "recommendation",
+    "scheduleexplanation",
+    "clustertopology",
+    "drain",
+    "draingroup",
+)
 """Aggregate kinds whose facts are written to the status of custom resources."""
 _SIGS = "/apis/scheduling.sigs.k8s.io/v1alpha1"
 _PROFILES = "/apis/quota.koordinator.sh/v1alpha1"
@@ -67,6 +78,8 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
             return _root_quota(view, ref.id, state)
         case RecommendationState():
             return _recommendation(view, ref.id, state)
+        case DrainState() | DrainGroupState():
+            return pending_drain(view, ref)
         case ScheduleExplanationState(status=explained):
             found = _found(view, "scheduleexplanations", explained.namespace, explained.name)
             return explanation_writes(found, explained) if found is not None else []

@@ -1,0 +1,166 @@
+"""The effects of a drain as changes of objects: nodes are closed, Reservations and migration jobs are created.
+
+All names are fixed, so a repeated effect changes nothing.
+
+Source:
+    descheduler spec, 11.2 (3), 11.3
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, assert_never
+
+from koordcore.protocol import keys
+from koordcore.protocol.drains.documents import (
+    DRAIN_NODE,
+    NODE_GROUP,
+    NODE_NAME,
+    NODE_PLANNING,
+    POD_NAME,
+    POD_NAMESPACE,
+    CordonMode,
+    CordonPolicy,
+    DrainNode,
+)
+from koordcore.protocol.objects import Taint
+from koordcore.requests.objects import ChangeNode, CreateObject, DeleteObject, ObjectChange
+from koordcore.values.duration import NANOS_PER_SECOND, format_duration
+
+from koord_descheduler.domain.drain.progress import (
+    Cordon,
+    CreateJob,
+    CreateReservation,
+    DeleteJob,
+    DeleteReservation,
+    DrainEffect,
+    Uncordon,
+)
+from koord_descheduler.domain.migration.job import RESERVATION_FIRST, MigrationJob
+from koord_descheduler.domain.migration.reservation_template import Document, movable_document, reservation_for
+from koord_descheduler.domain.view.pods import PodView
+
+API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+TRIGGER: Final = "Drain"
+_PREFERENCE: Final = 100
+_NO_SCHEDULE: Final = "NoSchedule"
+
+
+def change_of(
+    effect: DrainEffect, drain: DrainNode, pods: Mapping[str, PodView], *, now: float, job_ttl: float
+) -> ObjectChange | None:
+    """Return the change of an object that an effect asks for; None if its pod is gone.
+
+    Args:
+        effect: The effect.
+        drain: The drain.
+        pods: Uid -> pod on the node.
+        now: Unix seconds.
+        job_ttl: Seconds after which a migration job is given up; 0: never.
+    """
+    match effect:
+        case Cordon():
+            return cordon(drain)
+        case Uncordon():
+            return uncordon(drain.spec.node_name, drain.metadata.name, drain.spec.cordon_policy)
+        case CreateReservation(name=name, pod=uid):
+            return CreateObject(document=_reservation(drain, name, pods[uid], now)) if uid in pods else None
+        case CreateJob(name=name, pod=uid, paused=paused):
+            if uid not in pods:
+                return None
+            return CreateObject(document=_job(drain, name, pods[uid], is_paused=paused, ttl=job_ttl))
+        case DeleteReservation(name=name):
+            return DeleteObject(kind="Reservation", name=name)
+        case DeleteJob(name=name):
+            return DeleteObject(kind="PodMigrationJob", name=name)
+        case _:
+            assert_never(effect)
+
+
+def cordon(drain: DrainNode) -> ChangeNode:
+    """Return the change that closes the node of a drain, as its policy says."""
+    policy, name = drain.spec.cordon_policy, drain.metadata.name
+    labels: dict[str, str | None] = {NODE_PLANNING: name}
+    if policy.mode is CordonMode.LABEL:
+        return ChangeNode(name=drain.spec.node_name, labels={**policy.labels, **labels})
+    return ChangeNode(name=drain.spec.node_name, labels=labels, taints=[_taint(name)])
+
+
+def uncordon(node: str, drain: str, policy: CordonPolicy) -> ChangeNode:
+    """Return the change that removes exactly what closed a node.
+
+    Args:
+        node: Name of the node.
+        drain: Name of the DrainNode.
+        policy: How the node was closed.
+    """
+    if policy.mode is CordonMode.LABEL:
+        return ChangeNode(name=node, labels=dict.fromkeys([NODE_PLANNING, *policy.labels]))
+    return ChangeNode(name=node, labels={NODE_PLANNING: None}, removed_taints=[_taint(drain)])
+
+
+def owner_of(kind: str, name: str, uid: str) -> dict[str, Any]:
+    """Return the owner reference to a DrainNode or a DrainNodeGroup."""
+    return {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+def _taint(drain: str) -> Taint:
+    return Taint(key=DRAIN_NODE, effect=_NO_SCHEDULE, value=drain)
+
+
+def _labels(drain: DrainNode, pod: PodView) -> dict[str, str]:
+    return {
+        DRAIN_NODE: drain.metadata.name,
+        NODE_NAME: drain.spec.node_name,
+        POD_NAMESPACE: pod.namespace,
+        POD_NAME: pod.name,
+    }
+
+
+def _metadata(drain: DrainNode, name: str, pod: PodView) -> Document:
+    owner = owner_of("DrainNode", drain.metadata.name, drain.metadata.uid)
+    return {"name": name, "labels": _labels(drain, pod), "ownerReferences": [owner]}
+
+
+def _reservation(drain: DrainNode, name: str, pod: PodView, now: float) -> Document:
+    """Return the Reservation for a pod: as for a migration job, and never on a node that is drained."""
+    job = MigrationJob(name=name, uid=name, created=now)
+    found = reservation_for(job, movable_document(pod), now)
+    metadata = _metadata(drain, name, pod)
+    metadata["labels"] = {**found["metadata"]["labels"], **metadata["labels"]}
+    spec: Document = found["spec"]
+    spec["ttl"] = "0s"
+    affinity: Document = (
+        spec["template"].setdefault("spec", {}).setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    )
+    required: Document = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms: list[Document] = required.setdefault("nodeSelectorTerms", [])
+    for term in terms or _added(terms):
+        term.setdefault("matchExpressions", []).append(_absent(NODE_PLANNING))
+    preferred: list[Document] = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    preferred.append({"weight": _PREFERENCE, "preference": {"matchExpressions": [_absent(NODE_GROUP)]}})
+    return {"apiVersion": API_VERSION, "kind": "Reservation", "metadata": metadata, "spec": spec}
+
+
+def _added(terms: list[Document]) -> Iterable[Document]:
+    terms.append({})
+    return terms
+
+
+def _absent(label: str) -> Document:
+    return {"key": label, "operator": "DoesNotExist"}
+
+
+def _job(drain: DrainNode, name: str, pod: PodView, *, is_paused: bool, ttl: float) -> Document:
+    metadata = _metadata(drain, name, pod)
+    metadata["annotations"] = {
+        keys.EVICT_TRIGGER: TRIGGER,
+        keys.EVICT_REASON: f"drain node {drain.spec.node_name}",
+    }
+    spec: Document = {
+        "podRef": {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+        "mode": RESERVATION_FIRST,
+        "paused": is_paused,
+        "reservationOptions": {"reservationRef": {"kind": "Reservation", "name": name}},
+    }
+    if ttl:
+        spec["ttl"] = format_duration(int(ttl * NANOS_PER_SECOND))
+    return {"apiVersion": API_VERSION, "kind": "PodMigrationJob", "metadata": metadata, "spec": spec}

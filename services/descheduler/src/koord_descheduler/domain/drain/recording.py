@@ -1,0 +1,127 @@
+"""The progress of a drain as facts, and the facts as progress.
+
+Source:
+    descheduler spec, 14
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from koordcore.events.descheduling.drain import (
+    DrainAborted,
+    DrainCompleted,
+    DrainConfirmed,
+    DrainedPod,
+    DrainPodsChanged,
+    DrainStarted,
+    DrainWaiting,
+)
+from koordcore.events.envelope import Event
+from koordcore.protocol.drains.documents import ConfirmState, CordonMode, DrainNode
+from koordcore.state.drains import DrainState
+from koordcore.values.timestamps import unix_seconds
+
+from koord_descheduler.domain.drain.node_drain import part_name
+from koord_descheduler.domain.drain.progress import Condition, DrainPhase, DrainProgress, PodPhase, PodProgress
+
+Explain = Callable[[PodProgress], str]
+"""Returns why a pod is in its phase; "" if there is nothing to say."""
+
+
+def progress_of(state: DrainState | None) -> DrainProgress:
+    """Return the progress of a drain from its folded facts; that of a new drain if there are none."""
+    if state is None:
+        return DrainProgress()
+    return DrainProgress(
+        phase=DrainPhase(state.phase),
+        message=state.message,
+        pods={uid: _pod_progress(pod) for uid, pod in state.pods.items()},
+        conditions=frozenset(Condition(type_) for type_ in state.conditions),
+    )
+
+
+def event_of(
+    drain: DrainNode, state: DrainState | None, after: DrainProgress, *, now: str, explain: Explain
+) -> Event | None:
+    """Return the fact that records the result of a look at a drain; None if nothing changed.
+
+    Args:
+        drain: The DrainNode.
+        state: Its folded facts; None if there are none.
+        after: Progress after the look.
+        now: RFC 3339 time of the look.
+        explain: Says why a pod is in its phase.
+    """
+    uid, spec = drain.metadata.uid, drain.spec
+    before = progress_of(state)
+    if after.phase is DrainPhase.ABORTED:
+        is_new = before.phase is not DrainPhase.ABORTED
+        return DrainAborted(object_uid=uid, node=spec.node_name, reason=after.message) if is_new else None
+    if after.phase is DrainPhase.PENDING:
+        is_new = state is None or before.message != after.message
+        return DrainWaiting(object_uid=uid, node=spec.node_name, message=after.message) if is_new else None
+    conditions = sorted(str(type_) for type_ in after.conditions)
+    pods = list(_changed(state, after.pods.values(), now, explain))
+    if before.phase is DrainPhase.PENDING:
+        labels = spec.cordon_policy.labels if spec.cordon_policy.mode is CordonMode.LABEL else {}
+        return DrainStarted(
+            object_uid=uid, node=spec.node_name, mode=spec.cordon_policy.mode, labels=labels, pods=pods,
+            conditions=conditions,
+        )  # fmt: skip
+    if spec.confirm_state is ConfirmState.CONFIRMED and state is not None and not state.confirmed_at:
+        return DrainConfirmed()
+    if after.phase is DrainPhase.COMPLETE and before.phase is not DrainPhase.COMPLETE:
+        return DrainCompleted(pods=pods, conditions=conditions)
+    if pods or after.conditions != before.conditions:
+        return DrainPodsChanged(pods=pods, conditions=conditions)
+    return None
+
+
+def without_refused(drain: str, before: DrainProgress, after: DrainProgress, refused: Collection[str]) -> DrainProgress:
+    """Return the progress of a drain in which pods whose job could not be created stay in their phase.
+
+    Args:
+        drain: Name of the DrainNode.
+        before: Progress before the look.
+        after: Progress after it.
+        refused: Names of the objects whose creation was refused.
+    """
+    pods = {
+        uid: before.pods[uid]
+        if part_name(drain, uid) in refused and pod.phase is PodPhase.MIGRATING and uid in before.pods
+        else pod
+        for uid, pod in after.pods.items()
+    }
+    return replace(after, pods=pods)
+
+
+def _pod_progress(pod: DrainedPod) -> PodProgress:
+    return PodProgress(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        phase=PodPhase(pod.phase),
+        since=unix_seconds(pod.since),
+        after_confirmed=pod.after_confirmed,
+        target=pod.target,
+    )
+
+
+def _changed(state: DrainState | None, pods: Iterable[PodProgress], now: str, explain: Explain) -> Iterable[DrainedPod]:
+    """Yield the pods that are new, or that have another phase, target or message."""
+    known: Mapping[str, DrainedPod] = {} if state is None else state.pods
+    for pod in pods:
+        before = known.get(pod.uid)
+        recorded = DrainedPod(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            phase=pod.phase,
+            since=now if before is None else before.since,
+            phase_since=now if before is None or before.phase != pod.phase else before.phase_since,
+            after_confirmed=pod.after_confirmed,
+            target=pod.target,
+            message=explain(pod),
+        )
+        if recorded != before:
+            yield recorded

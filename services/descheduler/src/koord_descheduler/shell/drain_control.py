@@ -1,0 +1,249 @@
+"""Look at all drains every few seconds, on the leader: carry out what a look decides, then record it.
+
+    look ─► changes of objects, by the manager ─► one fact per drain
+
+Effects come first. They have fixed names, so a look that is repeated after a kill changes nothing twice. A fact that
+came first would be lost with its effects.
+
+Source:
+    descheduler spec, 11
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, name_from_token, name_token
+from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import Appended, EventLog
+from koordcore.ports.leadership import Term
+from koordcore.protocol.drains.documents import CordonMode, CordonPolicy, DrainNode, DrainNodeGroup, DrainNodeSpec
+from koordcore.protocol.objects import ObjectMeta
+from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, DeleteObject, ObjectChange
+from koordcore.service.telemetry.logging import Logger
+from koordcore.state.drains import DrainGroupState, DrainState
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+
+from koord_descheduler.domain.drain.changes import change_of
+from koord_descheduler.domain.drain.group_drain import ABORTED, GroupLook, first_group, look_at_group, taken_back
+from koord_descheduler.domain.drain.group_drain import FINAL as FINAL_GROUPS
+from koord_descheduler.domain.drain.group_plan import GroupView
+from koord_descheduler.domain.drain.node_drain import LOOK_INTERVAL, DrainStep, DrainView, is_garbage, look
+from koord_descheduler.domain.drain.policy import DrainPolicy
+from koord_descheduler.domain.drain.progress import DrainPhase, PodProgress
+from koord_descheduler.domain.drain.recording import event_of, progress_of, without_refused
+from koord_descheduler.domain.drain.viewing import (
+    Refusals,
+    available_reservations,
+    drain_view,
+    drains,
+    explanation,
+    group_state_of,
+    groups,
+    state_of,
+)
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.shell.leading import Leading
+from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+
+
+@dataclass(slots=True, kw_only=True)
+class DrainControl:
+    """Leads drains of nodes and of groups to their end.
+
+    Attributes:
+        builder: The folded cluster.
+        leading: Whether this instance may decide.
+        log: The log.
+        clock: Clock of the run.
+        logger: Logger of the service.
+        actor: Name of this instance in the facts that it writes.
+        writer: Changes objects.
+        make_policy: Makes the policy when the first term begins.
+    """
+
+    builder: ViewBuilder
+    leading: Leading
+    log: EventLog
+    clock: Clock
+    logger: Logger
+    actor: str
+    writer: ObjectWriter
+    make_policy: Callable[[], DrainPolicy]
+
+    async def run(self) -> None:
+        """Look at all drains every few seconds while this instance leads. Never return; the caller cancels it."""
+        term = await self.leading.term()
+        policy = self.make_policy()
+        while True:
+            await self.look_at_all(policy, term)
+            await self.clock.sleep(LOOK_INTERVAL)
+            term = await self.leading.term()
+
+    async def look_at_all(self, policy: DrainPolicy, term: Term) -> None:
+        """Look at every drain and every group once. A drain that cannot be decided does not hold up the others."""
+        state, now = self.builder.state, self.clock.now().timestamp()
+        found, of_groups = drains(self.builder), groups(self.builder)
+        look = _LookOptions(policy, now, term, self._refusals(policy, now))
+        for token, facts in list(state.of_kind(DrainState).items()):
+            name = name_from_token(token)
+            if facts.object_uid and (name not in found or found[name].metadata.uid != facts.object_uid):
+                found.pop(name, None)  # a new object of the name waits until the old one is taken back
+                await self._guarded(name, self._forget(name, facts, look))
+        for name, drain in found.items():
+            await self._guarded(name, self._look(drain, look))
+        for token, facts in list(state.of_kind(DrainGroupState).items()):
+            name = name_from_token(token)
+            if facts.object_uid and (name not in of_groups or of_groups[name].metadata.uid != facts.object_uid):
+                of_groups.pop(name, None)
+                await self._guarded(name, self._forget_group(name, facts, term))
+        first = first_group(state, of_groups.values())
+        for name, group in of_groups.items():
+            await self._guarded(name, self._look_at_group(group, look, is_first=name == first))
+
+    async def _guarded(self, name: str, looking: Coroutine[Any, Any, None]) -> None:
+        try:
+            await looking
+        except (NotWritten, InvalidInput) as error:
+            self.logger.warning("drain_waits", drain=name, reason=str(error))
+
+    def _refusals(self, policy: DrainPolicy, now: float) -> Refusals:
+        """Return the rule about pods. The view of the cluster is made when the rule is first asked."""
+        views: list[ClusterView] = []
+
+        def refusals(pod: PodView) -> tuple[str, ...]:
+            if not views:
+                views.append(self.builder.view(now))
+            return policy.refusals(pod, views[0])
+
+        return refusals
+
+    async def _look(self, drain: DrainNode, options: "_LookOptions") -> None:
+        """Look at one drain, carry out the effects, and record the new progress."""
+        view = drain_view(
+            self.builder,
+            drain,
+            now=options.now,
+            refusals=options.refusals,
+            scheduler_names=options.policy.scheduler_names,
+        )
+        facts = state_of(self.builder.state, drain)
+        before = progress_of(facts)
+        if is_garbage(view, before):
+            await self.writer.change([DeleteObject(kind="DrainNode", name=drain.metadata.name, uid=drain.metadata.uid)])
+            return
+        step = look(view, before)
+        now = rfc3339(self.clock.now())
+
+        def explain(pod: PodProgress) -> str:
+            return explanation(view, pod)
+
+        event = event_of(drain, facts, step.progress, now=now, explain=explain)
+        if step.effects and not isinstance(event, DrainConfirmed):
+            refused = await self._carry_out(drain, step, view, options)
+            if refused:
+                progress = without_refused(drain.metadata.name, before, step.progress, refused)
+                event = event_of(drain, facts, progress, now=now, explain=explain)
+        if event is not None:
+            ref = AggregateRef("drain", name_token(drain.metadata.name))
+            await self._record(ref, drain.metadata.uid, event, options.term)
+
+    async def _carry_out(
+        self, drain: DrainNode, step: DrainStep, view: DrainView, options: "_LookOptions"
+    ) -> frozenset[str]:
+        """Carry out the effects of a look. Return the names of the objects whose creation was refused."""
+        pods = {pod.uid: pod for pod in view.pods}
+        changes = [
+            change
+            for effect in step.effects
+            if (change := change_of(effect, drain, pods, now=options.now, job_ttl=options.policy.job_ttl)) is not None
+        ]
+        refused: set[str] = set()
+        for change, outcome in zip(changes, await self._changed(changes, options.term), strict=True):
+            if outcome.result is ChangeResult.REFUSED:
+                self.logger.error("drain_change_refused", drain=drain.metadata.name, reason=outcome.message)
+                if isinstance(change, CreateObject):
+                    refused.add(str(change.document["metadata"]["name"]))
+        return frozenset(refused)
+
+    async def _changed(self, changes: Sequence[ObjectChange], term: Term) -> list[ChangeOutcome]:
+        """Change objects if this instance still leads.
+
+        Raises:
+            NotWritten: It does not lead any more, or the manager does not answer.
+        """
+        if self.leading.is_over(term):
+            raise NotWritten("this instance does not lead any more")
+        return await self.writer.change(changes) if changes else []
+
+    async def _forget(self, name: str, facts: DrainState, options: "_LookOptions") -> None:
+        """Take back a drain whose object was deleted, then forget it."""
+        if facts.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED):
+            await self._record(
+                AggregateRef("drain", name_token(name)), facts.object_uid, DrainForgotten(), options.term
+            )
+            return
+        policy = CordonPolicy(mode=CordonMode(facts.mode or CordonMode.TAINT), labels=facts.labels)
+        gone = ObjectMeta(name=name, uid=facts.object_uid, deletion_timestamp=rfc3339(self.clock.now()))
+        await self._look(DrainNode(gone, DrainNodeSpec(node_name=facts.node, cordon_policy=policy)), options)
+
+    async def _look_at_group(self, group: DrainNodeGroup, options: "_LookOptions", *, is_first: bool) -> None:
+        state = self.builder.state
+        facts = group_state_of(state, group)
+        if facts is not None and facts.phase in FINAL_GROUPS:
+            return
+        view = GroupView(
+            group=group, cluster=self.builder.view(options.now), reservations=list(available_reservations(state))
+        )
+        of_drains = {name_from_token(token): drain for token, drain in state.of_kind(DrainState).items()}
+        step = look_at_group(GroupLook(view=view, state=facts, drains=of_drains, is_first=is_first))
+        await self._changed(step.changes, options.term)
+        if step.event is not None:
+            ref = AggregateRef("draingroup", name_token(group.metadata.name))
+            await self._record(ref, group.metadata.uid, step.event, options.term)
+
+    async def _forget_group(self, name: str, facts: DrainGroupState, term: Term) -> None:
+        """Take back the drains of a group whose object was deleted, then forget it."""
+        ref = AggregateRef("draingroup", name_token(name))
+        if facts.phase in FINAL_GROUPS:
+            await self._record(ref, facts.object_uid, DrainGroupForgotten(), term)
+            return
+        of_drains = {name_from_token(token): drain for token, drain in self.builder.state.of_kind(DrainState).items()}
+        await self._changed(taken_back(name, facts, of_drains), term)
+        event = DrainGroupChanged(object_uid=facts.object_uid, phase=ABORTED, message="the object was deleted")
+        await self._record(ref, facts.object_uid, event, term)
+
+    async def _record(self, ref: AggregateRef, correlation: str, event: Event, term: Term) -> None:
+        """Append a fact if this instance still leads, and wait until it is folded."""
+        if self.leading.is_over(term):
+            return
+        last = self.builder.state.last_seq(ref)
+        origin = Origin(
+            causation_id=f"{ref}/{last}",
+            correlation_id=correlation,
+            actor=self.actor,
+            epoch=term.epoch,
+            occurred_at=rfc3339(self.clock.now()),
+            based_on=self.builder.state.position,
+        )
+        outcome = await self.log.append(CATALOGUE.seal([Draft(ref, event, last)], origin))
+        if isinstance(outcome, Appended):
+            self.logger.info("drain_step", aggregate=str(ref), step=type(event).__name__)
+            await self.leading.folded(outcome.last_seq)
+        else:
+            self.logger.warning("drain_not_recorded", aggregate=str(ref), outcome=str(outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class _LookOptions:
+    """What all looks of one pass share: the policy, Unix seconds, the term, and the rule about pods."""
+
+    policy: DrainPolicy
+    now: float
+    term: Term
+    refusals: Refusals

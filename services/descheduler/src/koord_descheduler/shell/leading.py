@@ -1,0 +1,66 @@
+"""Whether this instance leads, and has folded everything that was written before its term."""
+
+import asyncio
+from typing import Final
+
+from koordcore.bus.client.connection import NoAnswer, NotConnected
+from koordcore.bus.folds.runner import FoldRunner
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.leadership import Leadership, Term
+from koordcore.service.telemetry.logging import Logger
+
+from koord_descheduler.shell.folding import ViewFold
+
+FOLLOWER_SECONDS: Final = 0.5
+"""Pause between two checks whether this instance leads, in the host's time."""
+
+
+class Leading:
+    """Tells when this instance may decide.
+
+    Args:
+        leadership: Whether this instance leads.
+        runner: Folds the log.
+        log: The log.
+        logger: Logger of the service.
+    """
+
+    def __init__(self, leadership: Leadership, runner: FoldRunner[ViewFold], log: EventLog, logger: Logger) -> None:
+        self._leadership = leadership
+        self._runner = runner
+        self._log = log
+        self._logger = logger
+        self._term: Term | None = None
+
+    async def term(self) -> Term:
+        """Wait until this instance leads and the log was folded to its head since the term began. Return the term."""
+        while True:
+            term = await self._leadership.acquired()
+            if await self._is_up_to_date(term):
+                return term
+            await asyncio.sleep(FOLLOWER_SECONDS)
+
+    def is_over(self, term: Term) -> bool:
+        """Return whether a term is over."""
+        return self._leadership.term != term
+
+    async def lost(self, term: Term) -> None:
+        """Wait until a term is over."""
+        await self._leadership.lost(term)
+
+    async def folded(self, seq: int) -> None:
+        """Wait until a position of the log is folded, or the fold has halted."""
+        await self._runner.reached_or_halted(seq)
+
+    async def _is_up_to_date(self, term: Term) -> bool:
+        if self._term == term:
+            return self._runner.halted is None
+        try:
+            head = await self._log.head()
+        except (NoAnswer, NotConnected) as error:
+            self._logger.warning("log_away", reason=str(error))
+            return False
+        if await self._runner.reached_or_halted(head.last_seq) is not None:
+            return False
+        self._term = term
+        return True

@@ -1,0 +1,51 @@
+"""The door to the manager, which is the only writer of objects."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from koordcore.bus.client.connection import BusConnection, NoAnswer
+from koordcore.bus.names import BusNames
+from koordcore.bus.work.requests import RequestFailed, ask
+from koordcore.requests.catalogue import MANAGER_CHANGE_OBJECTS
+from koordcore.requests.objects import ChangeOutcome, ChangeRequest, ObjectChange
+
+SECONDS: Final = 20.0
+"""Real seconds after which a request is given up. The next look asks again."""
+
+
+class NotWritten(Exception):
+    """The manager does not answer, or cannot write now. The caller asks again later."""
+
+
+class ObjectWriter(Protocol):
+    """Changes objects."""
+
+    async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+        """Change objects, and return one outcome per change.
+
+        Raises:
+            NotWritten: Some of the changes may not have been made.
+        """
+        ...
+
+
+class ManagerWriter:
+    """Asks the leading manager to change objects.
+
+    Args:
+        connection: Connection of the process.
+        names: Names of the subjects of the cluster.
+    """
+
+    def __init__(self, connection: BusConnection, names: BusNames) -> None:
+        self._connection = connection
+        self._names = names
+
+    async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+        """See `ObjectWriter.change`."""
+        request = ChangeRequest(changes=list(changes))
+        try:
+            answer = await ask(self._connection, self._names, MANAGER_CHANGE_OBJECTS, request, seconds=SECONDS)
+        except (NoAnswer, RequestFailed) as error:
+            raise NotWritten(str(error)) from error
+        return answer.outcomes
