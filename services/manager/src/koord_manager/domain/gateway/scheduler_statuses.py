@@ -1,4 +1,4 @@
-"""Render the status of ScheduleExplanations and of the ClusterNetworkTopology, which the scheduler computes.
+"""Render and write the status of objects that other services compute: ScheduleExplanations, the network, drains.
 
 Source:
     scheduler-core spec, 9, 13.3; protocol spec, 9.8
@@ -6,6 +6,7 @@ Source:
 
 from typing import Final
 
+from koordcore.events.envelope import AggregateRef, name_from_token
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.scheduling.diagnosis import NodeFailure
 from koordcore.events.scheduling.schedule_explanation import (
@@ -14,6 +15,8 @@ from koordcore.events.scheduling.schedule_explanation import (
     SchedulingOutlook,
 )
 
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, status_of_drain
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 
 _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
@@ -132,3 +135,27 @@ def _topology_domain(domain: TopologyDomain) -> Json:
     if domain.children:
         shown["childTopologyNames"] = domain.children
     return {**shown, "nodeNum": domain.nodes}
+
+
+def drain_writes(view: ManagerView, ref: AggregateRef) -> list[Request]:
+    """Return the request that writes the status of a drain or a group to its object; empty if it is up to date.
+
+    Args:
+        view: The folded state of the cluster.
+        ref: Aggregate of the drain or of the group.
+    """
+    plural = next(plural for plural, kind in DRAIN_KINDS.items() if kind == ref.kind)
+    name = name_from_token(ref.id)
+    stored = view.custom(plural, "", name)
+    if stored is None or stored.object is None:
+        return []
+    uid = str(stored.object["metadata"].get("uid", ""))
+    status = status_of_drain(view, plural, name, uid)
+    present: Json = stored.object.get("status") or {}
+    if status is None or all((present.get(key) or type(value)()) == value for key, value in status.items()):
+        return []
+    if "podMigrationSummary" in status:  # null removes a phase that no pod is in any more
+        counts: Json = present.get("podMigrationSummary") or {}
+        status = {**status, "podMigrationSummary": {**dict.fromkeys(counts), **status["podMigrationSummary"]}}
+    body: Json = {"metadata": {"uid": uid}, "status": status}
+    return [Request("drain-status", "PATCH", f"{_SCHEDULING}/{plural}/{name}/status", body, MERGE_PATCH)]

@@ -29,7 +29,6 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.descheduling.drain_status import pending_drain
 from koord_manager.domain.gateway.pod_status_writes import MANAGER, Involved, KubernetesEvent
 from koord_manager.domain.gateway.published_status import (
     amounts_text,
@@ -41,7 +40,7 @@ from koord_manager.domain.gateway.published_status import (
 )
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 from koord_manager.domain.gateway.reservation_object import pending_reservation
-from koord_manager.domain.gateway.scheduler_statuses import explanation_writes, topology_writes
+from koord_manager.domain.gateway.scheduler_statuses import drain_writes, explanation_writes, topology_writes
 
 STATUS_KINDS = (
     "gang",
@@ -79,7 +78,7 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
         case RecommendationState():
             return _recommendation(view, ref.id, state)
         case DrainState() | DrainGroupState():
-            return pending_drain(view, ref)
+            return drain_writes(view, ref)
         case ScheduleExplanationState(status=explained):
             found = _found(view, "scheduleexplanations", explained.namespace, explained.name)
             return explanation_writes(found, explained) if found is not None else []
