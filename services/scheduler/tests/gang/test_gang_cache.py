@@ -106,7 +106,7 @@ def test_members_of_a_non_strict_gang_keep_waiting_when_the_round_ends() -> None
 def test_round_of_a_gang_that_is_gone_ends_and_rejects_who_waits() -> None:
     cache = cache_of("a", "b", "c")
     assert isinstance(place(cache, "a"), Waits)
-    cache.pod_group_deleted("ns/g")
+    cache.roster.forget_pod_group("ns/g")
     found = cache.next_pod()
     assert (found.uid, found.rejected) == ("", ("a",))
     assert cache.round is None
@@ -193,7 +193,7 @@ def test_pod_that_changes_its_gang_moves() -> None:
 def test_recreated_pod_group_finds_its_pods_again() -> None:
     cache = cache_of("a", "b")
     cache.post_bind("a")
-    cache.pod_group_deleted("ns/g")
+    cache.roster.forget_pod_group("ns/g")
     assert reason(cache.pre_enqueue("b")) is Reason.GANG_NOT_FOUND
     cache.pod_group_seen(pod_group())
     gang = cache.roster.gangs["ns/g"]
@@ -420,7 +420,7 @@ def test_representative_of_a_gang_that_is_gone_does_not_block_the_group_when_it_
     cache.pod_group_seen(pod_group("h", min_member=1, groups=groups))
     cache.pod_seen("b", member("b", "h"))
     assert cache.pre_enqueue("a") is None
-    cache.pod_group_deleted("ns/g")
+    cache.roster.forget_pod_group("ns/g")
     assert cache.pod_group_seen(pod_group(min_member=1, groups=groups)).activate == ("a",)
     assert cache.pre_enqueue("b") is None
     assert reason(cache.pre_enqueue("a")) is Reason.REPRESENTATIVE_EXISTS

@@ -169,7 +169,7 @@ class Scheduling(RuleBasedStateMachine):
 
     @rule(gang=st.sampled_from("abc"))
     def pod_group_goes(self, gang: str) -> None:
-        self.cache.pod_group_deleted(f"ns/{gang}")
+        self.cache.roster.forget_pod_group(f"ns/{gang}")
         for uid in [uid for uid in self.queue if self.cache.roster.members[uid].gang_id == f"ns/{gang}"]:
             self.enqueue(uid)
 

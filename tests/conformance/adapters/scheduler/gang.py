@@ -126,7 +126,7 @@ class _Sequence:
         return {}
 
     def _pod_group_delete(self, event: dict[str, Json]) -> dict[str, Json]:
-        self.cache.pod_group_deleted(event["id"])
+        self.cache.roster.forget_pod_group(event["id"])
         return {}
 
     def _post_bind(self, event: dict[str, Json]) -> dict[str, Json]:

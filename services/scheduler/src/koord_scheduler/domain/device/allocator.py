@@ -1,6 +1,9 @@
-"""Allocation procedure: which devices of a node a pod is given.
+"""Allocation procedure of DeviceShare: which devices of a node a pod is given.
 
     allocate   candidates -> primary type -> secondary types -> other types
+
+A pod with the annotation `scheduling.koordinator.sh/device-joint-allocate` has a joint rule: it lists device types
+whose devices shall be near each other. The first type, usually gpu, is the primary one, the others are secondary.
 
 Source: scheduler-fine-grained spec, 2.3, 2.5, 2.6.
 """
@@ -69,9 +72,10 @@ class Terms:
     Attributes:
         zones: NUMA nodes from which devices must come; None: any.
         scoring: Scoring strategy for devices.
-        reserved: What the pod's reservations change.
+        reserved: Devices that the pod's Reservations hold for it.
         card_scores: Minor number -> score of a GPU that replaces the score of the strategy.
-        is_reserving: Whether the pod is at Reserve: then well-planned secondary devices are allocated, too.
+        is_reserving: Whether the pod is at Reserve. Only then are secondary devices allocated on a node whose Device
+            object has the label `node.koordinator.sh/secondary-device-well-planned`.
     """
 
     zones: frozenset[int] | None = None
@@ -82,7 +86,7 @@ class Terms:
 
 
 def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-    """Choose devices of a node for a pod. Nothing is counted on the node.
+    """Choose devices of a node for a pod. The node's free amounts do not change.
 
     Args:
         node: The node's devices.
@@ -130,7 +134,10 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
 
 
 def trusts_secondary(inventory: Inventory, pod: PodDevices) -> bool:
-    """Return whether the pod's secondary devices are trusted to fit on this node and are allocated only at Reserve."""
+    """Return whether the pod's secondary devices are assumed to fit on this node, and are allocated only at Reserve.
+
+    That is so if the node's secondary devices are well planned, and the pod has a joint rule and requests whole GPUs.
+    """
     gpu = pod.gpu
     return inventory.is_well_planned and pod.joint is not None and gpu is not None and not gpu.is_shared
 

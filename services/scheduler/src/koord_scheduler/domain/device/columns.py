@@ -66,17 +66,17 @@ class OnNode:
         self._most: list[int] = []
 
     def put(self, place: int, left: tuple[int, ...]) -> None:
-        """Set the free amounts of one device.
+        """Replace the free amounts of one device.
 
         Args:
             place: Index of the device in `left`.
-            left: Its free amounts, as an element of `left`.
+            left: Its free amounts, in the form of an element of the attribute `left`.
         """
         self.left[place] = left
         self._most = []
 
     def most(self, index: int) -> int:
-        """Return the largest free amount of one resource on a single device.
+        """Return the free amount of a resource on the device of the node that has the most of it.
 
         Args:
             index: Index of the resource in an element of `left`.
@@ -153,7 +153,13 @@ class TypeColumns:
         self.total[:, row] = node.total
 
     def update(self, row: int, card: Card, use: DeviceUse) -> None:
-        """Write the free amounts of one device again, because a pod on it came or left."""
+        """Write the free amounts of one device again, because a pod that holds a part of it came or left.
+
+        Args:
+            row: Position of the node in the node columns.
+            card: The device.
+            use: What pods on the node hold now.
+        """
         self._write(row, self.on_node[row].places[card.minor], card, use)
 
     def _write(self, row: int, place: int, card: Card, use: DeviceUse) -> None:
@@ -186,7 +192,7 @@ class TypeColumns:
         return min(left[_RATIO], ((left[_MEMORY] + 1) * WHOLE - 1) // memory)
 
     def fitting(self, per_device: Mapping[str, int], rows: Rows) -> IntArray:
-        """Return for each node the number of devices that have the amounts free, int64 (K,).
+        """Return for each node the number of devices that each have the amounts free, int64 (K,).
 
         Args:
             per_device: Resource -> amount that each device must have free.
@@ -209,11 +215,11 @@ class TypeColumns:
         return found
 
     def room_function(self, per_device: Mapping[str, int], count: int) -> Callable[[int], bool]:
-        """Return a function from a node's position to whether at least `count` of its devices have the amounts free.
+        """Return a function from a node's position to whether enough of its devices have the amounts free.
 
         Args:
             per_device: Resource -> amount that each device must have free.
-            count: Number of devices.
+            count: Minimum number of such devices.
         """
         needs, on_node = self._needs_of_one(per_device), self.on_node
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)
@@ -243,9 +249,9 @@ class TypeColumns:
         return has_room
 
     def single_amount(self, per_device: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return (index, amount) of the only resource that decides whether a device fits the request.
+        """Return (index, amount) if a device fits the request as soon as it has this amount of one resource free.
 
-        None: several decide.
+        None if several resources decide, or if GPU memory is requested in bytes only.
 
         The index is that of an element of `OnNode.left`.
 
@@ -277,7 +283,9 @@ def _percent(memory: int, capacity: IntArray) -> IntArray:
 def node_scores(
     types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring, rows: Rows
 ) -> IntArray:
-    """Return a score for each node by the sums over its devices, int64 (K,) within 0..100.
+    """Return a score for each node, int64 (K,) within 0..100, from the sums of capacity and use over its devices.
+
+    A node whose devices have none of the weighted resources gets 0.
 
     Args:
         types: Columns of the requested types.

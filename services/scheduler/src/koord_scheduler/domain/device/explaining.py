@@ -1,4 +1,4 @@
-"""Refusals in numbers: what a pod needs of a node's devices, and what the node has left.
+"""Sentences about device refusals: what a pod needs of a node's devices, and what the node has free.
 
 Source: scheduler-fine-grained spec, 2.4 to 2.7.
 """
@@ -21,7 +21,9 @@ _SINGULARS = {"gpu": "GPU", "rdma": "RDMA device", "fpga": "FPGA"}
 
 
 def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
-    """Return one line about what the pod needs of devices and what the node has free; empty if nothing can be counted.
+    """Return one line about what the pod needs of devices and what the node has free.
+
+    Empty if the counts of devices do not explain the refusal.
 
     Args:
         node: The node's devices.
@@ -96,7 +98,7 @@ def _list(free: Mapping[str, int]) -> str:
 
 
 def describe_devices(node: NodeDevices) -> dict[str, object]:
-    """Return the debug page of a node's devices: sums by type, each device, and what each pod holds.
+    """Return the debug page of a node's devices as JSON values: sums by type, each device, and what each pod holds.
 
     Source: scheduler-fine-grained spec, 2.12.
     """

@@ -1,4 +1,6 @@
-"""Scores of nodes and cards by GPU fragmentation: the devices as `domain.fragmentation` sees them.
+"""Scores of nodes and GPUs by GPU fragmentation, as part of DeviceShare's score.
+
+`domain.fragmentation` computes the scores from arrays; this module fills the arrays from the devices.
 
 Source: gpu-fragmentation spec, 6.
 """
@@ -35,7 +37,7 @@ class FragmentationScores:
         states: Their devices.
         typical: What pods often request; empty: every score is 50.
         policy: FGD or ExpectedFilling.
-        weight: Weight beside the score of the scoring strategy, which has weight 1.
+        weight: Weight of the fragmentation score in `combined`; the score of the scoring strategy has weight 1.
     """
 
     def __init__(
@@ -50,13 +52,15 @@ class FragmentationScores:
         self._scoring: GpuScoring | None = None
 
     def learn(self, typical: Sequence[TypicalPod]) -> None:
-        """Replace the typical pods."""
+        """Replace the typical pods. All nodes are scored again."""
         self.typical = tuple(typical)
         self._scoring = None
         self._nodes.judge_anew()
 
     def combined(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
-        """Return a score 0..100 for each node, int64 (K,): the weighted mean of fragmentation and strategy.
+        """Return a score 0..100 for each node, int64 (K,): the weighted mean of two scores.
+
+        They are the score by fragmentation and the score by the free amounts of devices.
 
         Args:
             milli_cpu: Milli-cores that the pod requests.
@@ -96,9 +100,12 @@ class FragmentationScores:
         return scores
 
     def card_scores(self, milli_cpu: int, asked: PodDevices, row: int) -> dict[int, int]:
-        """Return minor number -> score of each GPU of the node at position `row`, for a pod that shares one GPU.
+        """Return minor number -> score of each GPU of a node, for a pod that shares one GPU; empty for any other pod.
 
-        Empty for any other pod.
+        Args:
+            milli_cpu: Milli-cores that the pod requests.
+            asked: What the pod requests of devices.
+            row: Position of the node in the node columns.
         """
         gpu, devices = asked.gpu, self._states.devices_of(row)
         if gpu is None or devices is None or not self.typical or not gpu.is_shared or gpu.count != 1:
@@ -161,12 +168,12 @@ class FragmentationScores:
 
 
 def fragmentation_scores(nodes: NodeColumns, states: NodeStates, args: GpuFragmentation) -> FragmentationScores | None:
-    """Return the scores that the arguments ask for; None if they are not enabled.
+    """Return the scores by fragmentation that DeviceShare's arguments configure; None if they are not enabled.
 
     Args:
         nodes: The nodes.
         states: Their devices.
-        args: The arguments.
+        args: The part `gpuFragmentation` of the arguments.
     """
     if not args.enabled:
         return None

@@ -1,6 +1,7 @@
-"""Choice of GPUs by the topology tree: node, NUMA nodes, PCIe switches.
+"""Choice of GPUs by the topology tree of a node: the node, its NUMA nodes, their PCIe switches.
 
-The tightest scope that has room wins; among equals, the one below the most scopes that are in use already.
+The GPUs come from the smallest scope (switch, NUMA node or node) that has enough of them. Among equal scopes, one is
+taken that lies below the most scopes with GPUs in use.
 
 Source: scheduler-fine-grained spec, 2.6.
 """
@@ -53,7 +54,7 @@ class GpuSearch:
 def search_tree(zones: Sequence[Zone], search: GpuSearch) -> tuple[int, ...] | None:
     """Return the minor numbers of the GPUs in the smallest scope that has room, ascending; None if no scope has room.
 
-    Scope `Device` is met by one GPU and by nothing larger.
+    If the scope `Device` is required, only a search for one GPU can succeed.
     """
     if search.level >= _DEVICE and search.count > 1:
         return None
@@ -106,7 +107,16 @@ def _inside(
 
 
 def free_in_scopes(zones: Sequence[Zone], level: int, is_free: Callable[[int], bool]) -> tuple[str, Mapping[str, int]]:
-    """Return the word for the scopes of a level, and scope -> number of free GPUs, for an explanation."""
+    """Return words and counts of free GPUs per scope, for an explanation.
+
+    Args:
+        zones: The GPUs of a node as a tree.
+        level: Number of the required scope.
+        is_free: Takes a minor number, and returns whether the GPU is free.
+
+    Returns:
+        (phrase such as "under one PCIe switch: switches have", scope -> number of free GPUs in it).
+    """
     if level >= _PCIE:
         counted = {each.pcie: sum(map(is_free, each.minors)) for zone in zones for each in zone.switches}
         return "under one PCIe switch: switches have", counted

@@ -1,4 +1,4 @@
-"""Inventories of all nodes, by the name of the node, and who follows them.
+"""Inventories of the devices of all nodes, by node name.
 
 They are independent of the Node objects: a Device object may arrive before its node, and outlive it.
 """
@@ -14,10 +14,11 @@ class Inventories:
 
     Attributes:
         by_node: Name of the node -> its devices.
-        to_tell: Names of nodes where a device is, or was, unhealthy. An event may have to tell this about their pods.
-        not_well_planned: Names of nodes whose secondary devices were trusted to fit and did not at Reserve, since their
-            Device object last changed.
-        followers: Called with the name of each node whose devices have changed.
+        to_tell: Names of nodes where a device is, or was, unhealthy. Their pods must be examined, because an event may
+            have to report their unhealthy devices. The reader clears it.
+        not_well_planned: Names of nodes whose secondary devices were assumed to fit, and did not at Reserve. A name is
+            removed when the Device object changes.
+        followers: Functions that are called with the name of each node whose devices have changed.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,13 @@ class Inventories:
         self.followers: list[Callable[[str], None]] = []
 
     def put(self, document: object) -> list[str]:
-        """Add or replace a Device object. Return a sentence for each entry that is ignored.
+        """Add or replace the devices of a node by a Device object, and call the followers.
+
+        Args:
+            document: The Device object as decoded JSON.
+
+        Returns:
+            A sentence for each entry of the object that is ignored.
 
         Raises:
             codec.DecodeError: The object is not a Device at all.
@@ -51,7 +58,7 @@ class Inventories:
             self._changed(node)
 
     def tell(self, node: str) -> None:
-        """Add the node to `to_tell` if one of its devices is unhealthy, so that its pods are examined again."""
+        """Add the node to `to_tell` if one of its devices is unhealthy."""
         known = self.by_node.get(node)
         if known is not None and any(not card.is_healthy for cards in known.cards.values() for card in cards):
             self.to_tell[node] = None

@@ -37,12 +37,16 @@ class Card:
     """One device of a node, such as a GPU, as the Device object states it.
 
     Attributes:
+        type: Device type: gpu, rdma, fpga ...
         minor: Its minor number; with the type it is the key on the node.
+        id: The vendor's id, such as a UUID.
+        labels: Labels of the device in the Device object.
+        is_healthy: Whether it may be allocated.
         total: Capacity by resource name; empty if the device is unhealthy. Devices of a node with equal capacities
             share one object.
         has_topology: Whether the object states NUMA node and PCIe switch.
         numa: NUMA node; `UNKNOWN_NUMA_NODE` matches every NUMA affinity.
-        pcie: PCIe switch. Ids are compared as texts.
+        pcie: Id of its PCIe switch. Ids are compared as texts.
         groups: Its virtual functions by their labels.
     """
 
@@ -75,7 +79,7 @@ class Zone(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All devices of a node, indexed for allocation. Made once for each version of the Device object.
+    """All devices of a node, indexed for allocation. It is built once for each version of the Device object.
 
     Attributes:
         cards: Device type -> devices, ascending by minor number.
@@ -83,8 +87,10 @@ class Inventory:
         zones: The GPUs as a tree, ascending by NUMA node; empty unless every GPU has a topology.
         numa_nodes: NUMA nodes that devices state, ascending.
         partitions: GPU partition table of the Device object; None without one.
-        honors_partitions: Whether the Device object demands that its table is honored.
-        is_well_planned: Whether secondary devices are assumed to fit until Reserve.
+        honors_partitions: Whether the label `node.koordinator.sh/gpu-partition-policy` of the Device object demands
+            that GPUs are allocated by its table.
+        is_well_planned: Whether the Device object has the label secondary-device-well-planned: secondary devices are
+            assumed to fit until Reserve.
         layout: Equal for nodes whose devices differ in nothing but their ids, so that the same devices are chosen.
     """
 
@@ -99,11 +105,11 @@ class Inventory:
 
 
 def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple[Inventory, list[str]]:
-    """Return the inventory of a node with these devices, and a sentence for each device that is ignored.
+    """Return the inventory of a node with these devices, and a sentence for each annotation that is ignored.
 
     Args:
         cards: The devices; of two with the same type and minor number the first one counts.
-        meta: Labels and annotations of the Device object.
+        meta: Labels and annotations of the Device object; None: it has none.
     """
     problems: list[str] = []
     by_minor: dict[str, dict[int, Card]] = {}
@@ -214,7 +220,16 @@ _BUILT_IN_TABLE: Final[GpuPartitionTable] = {
 
 
 def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tuple[GpuPartitionTable | None, bool]:
-    """Return (GPU partition table of a node or None, whether GPUs must be allocated by a table).
+    """Return the GPU partition table of a node, and whether its GPUs must be allocated by a table.
+
+    The table of the Device object comes first, then a built-in table for the GPU model in the node's labels.
+
+    Args:
+        inventory: The node's devices.
+        node_labels: Labels of the Node.
+
+    Returns:
+        (table, must allocate by a table). The table is None if there is none.
 
     Source: scheduler-fine-grained spec, 2.7.
     """

@@ -42,8 +42,9 @@ class LearnedPods:
 
     Args:
         window_seconds: Pods older than this do not count. It is a multiple of the interval, or rounded up to one.
-        interval_seconds: Seconds between two results. Pods are counted by intervals.
-        threshold_percent: Typical pods cover this percentage of the pods.
+        interval_seconds: Seconds between two calculations of the typical pods. Pods are counted per interval.
+        threshold_percent: The typical pods are the most frequent requests that together cover this percentage of the
+            pods.
     """
 
     def __init__(self, window_seconds: float, interval_seconds: float, threshold_percent: float) -> None:
@@ -64,7 +65,11 @@ class LearnedPods:
         ]
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Count a created pod, or take over published typical pods. Return whether the typical pods have changed."""
+        """Count the pod of a `PodSpecAdded` event, or store the typical pods of a `TypicalPodsLearned` event.
+
+        Returns:
+            Whether the typical pods have changed.
+        """
         match event:
             case PodSpecAdded(object=pod):
                 requests = requests_of(pod)
@@ -81,11 +86,18 @@ class LearnedPods:
         return False
 
     def due(self) -> float | None:
-        """Return when typical pods are to be learned again, in Unix seconds; None if no pod is counted."""
+        """Return when typical pods are to be learned again, in Unix seconds of the run's clock.
+
+        None if no pod is counted.
+        """
         return self._due if self._counts else None
 
     def learn(self, now: float) -> TypicalPodsLearned | None:
-        """Return an event with the typical pods of the window that ends now; None if they have not changed."""
+        """Return an event with the typical pods of the window that ends at `now`; None if they have not changed.
+
+        Args:
+            now: Unix seconds of the run's clock.
+        """
         self._due = now + self._interval
         first = int((now - self._window) // self._interval)
         for interval in [interval for interval in self._counts if interval < first]:
@@ -163,7 +175,11 @@ def _seconds(occurred_at: str) -> float:
 
 
 def learned_from(args: GpuFragmentation) -> LearnedPods | None:
-    """Return what learns typical pods; None if scores by fragmentation are off or the typical pods are configured."""
+    """Return a new learner of typical pods; None if scores by fragmentation are off or typical pods are configured.
+
+    Args:
+        args: The part `gpuFragmentation` of DeviceShare's arguments.
+    """
     if not args.enabled or args.typical_pods:
         return None
     learning = args.learning

@@ -1,7 +1,7 @@
-"""Devices of all nodes: inventories, use, and columns, and which rows have room for a pod.
+"""Devices of all nodes: inventories, what pods hold of them, and which nodes have room for a pod.
 
-Counting in the columns decides for most pods. Where hints, partitions or the joint rule matter, the exact procedure
-runs once for each distinct state of devices, not once for each node.
+For most pods, counting free devices in the columns decides. Where hints, partitions or the joint rule matter, the
+exact procedure runs once for each distinct state of devices, not once for each node.
 
 Source: scheduler-fine-grained spec, 2.3, 2.5, 6.
 """
@@ -122,7 +122,13 @@ class NodeStates:
         self._count(row, self._use(row), self._use(row).rests.came(uid, reservation, devices))
 
     def give(self, row: int, uid: str, reservation: str = "") -> None:
-        """Undo `take` of the pod. No-op for a pod that holds nothing on the node."""
+        """Undo `take` of the pod. No-op if the pod holds nothing on the node.
+
+        Args:
+            row: Position of the node.
+            uid: Uid of the pod.
+            reservation: Uid of the Reservation that was passed to `take`.
+        """
         use = self._uses.get(row)
         if use is not None:
             self._count(row, use, {uid: (), **use.rests.left(uid, reservation)})
@@ -138,12 +144,12 @@ class NodeStates:
 
     @contextmanager
     def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
-        """Let what a Reservation has left of devices count as free inside this context, for one of its owners.
+        """Count the unused devices of a Reservation as free inside this context, to try one of its owners.
 
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources of which the owner must take nothing from the node.
+            limits: Resources that the owner may take only from the Reservation.
         """
         use = self._use(row)
         devices = use.give(uid)
@@ -157,7 +163,7 @@ class NodeStates:
             self._moved(row, use, devices)
 
     def reserved_on(self, row: int) -> Reserved:
-        """Return what the Reservation that is lent on the node at position `row` changes; nothing if none is."""
+        """Return the devices of the Reservation that is lent on this node; `NOT_RESERVED` if none is."""
         return self._lent[1] if self._lent[0] == row else NOT_RESERVED
 
     def devices_of(self, row: int) -> NodeDevices | None:
@@ -220,7 +226,7 @@ class NodeStates:
     # --- which rows have room ----------------------------------------------------------------------------------------
 
     def codes(self, pod: PodDevices, rows: Rows) -> IntArray:
-        """Return a filter code for each node, int64 (K,): 0 passes.
+        """Return a filter code for each node, int64 (K,): 0 passes, `codes_of` has the reasons of the others.
 
         Args:
             pod: What the pod requests of devices.
@@ -266,7 +272,7 @@ class NodeStates:
         return codes
 
     def code_function(self, pod: PodDevices) -> Callable[[int], int]:
-        """Return a function from a node's position to its filter code, which works without arrays."""
+        """Return a function that takes a node's position and returns its filter code, like `codes` without arrays."""
         gpu = pod.gpu
         if pod.error or (gpu is not None and gpu.is_shared and (self._unsupported or pod.isolation_provider)):
             return lambda row: self.code_on(pod, row)
@@ -345,9 +351,10 @@ class NodeStates:
         return code
 
     def allocate(self, pod: PodDevices, row: int, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-        """Return what the function `allocate` chooses on the node. It is cached for all nodes in the same state.
+        """Return the devices that the function `allocate` chooses on the node, or its refusal.
 
-        With a Reservation, or with scores of single cards, which depend on the node's CPU as well, nothing is cached.
+        The result is cached for all nodes in the same state. It is not cached if the pod uses a Reservation, or if
+        single cards have scores, because these depend on the node's CPU as well.
         """
         node = self._devices[row]
         if terms.card_scores or terms.reserved is not NOT_RESERVED:
@@ -365,7 +372,10 @@ class NodeStates:
         return tuple([msgspec.structs.replace(each, id=by_minor[each.type][each.minor].id) for each in found])
 
     def state_of(self, row: int) -> int:
-        """Return a number that is equal for nodes whose devices are alike and used alike."""
+        """Return a number for the state of a node's devices.
+
+        Nodes have equal numbers if their devices differ at most in their ids, and pods hold equal amounts of them.
+        """
         state = self._state_of.get(row)
         if state is None:
             if len(self._states) >= _MOST_KEPT:

@@ -25,10 +25,11 @@ _MOST_NUMA_NODES: Final = 8
 def device_hints(
     node: NodeDevices, pod: PodDevices, scoring: DeviceScoring, reserved: Reserved = NOT_RESERVED
 ) -> Hints | Refusal:
-    """Return device type -> hints, each a set of NUMA nodes on which the pod's devices of this type can be allocated.
+    """Return on which sets of NUMA nodes the pod's devices can be allocated, as hints for each device type.
 
-    If no set of NUMA nodes suits, the result is the refusal of the node. A node whose devices have no topology gives
-    no hints.
+    Returns:
+        Device type -> hints. The smallest sets are preferred. `NO_HINTS` if no device of the node states a NUMA node.
+        The refusal of the node if all NUMA nodes together do not suffice.
     """
     numa_nodes = node.inventory.numa_nodes
     if not numa_nodes:

@@ -31,6 +31,9 @@ def choose_partition(
 ) -> tuple[int, ...] | Refusal:
     """Return the minor numbers of the best feasible GPU partition, ascending, or why there is none.
 
+    A partition is a set of GPUs that may be allocated together. It is feasible if the pod may use all of them and none
+    is in use. The highest score wins. Among equals, it is the partition that leaves most large partitions intact.
+
     Args:
         table: Partition table of the node; None if it has none.
         count: Number of GPUs that the pod requests.

@@ -1,4 +1,4 @@
-"""Candidate view of a node's devices, and the default picker.
+"""The devices of a node that a pod may use, and the choice among them by score.
 
 Source: scheduler-fine-grained spec, 2.5.
 """
@@ -29,7 +29,7 @@ NO_SCORES: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What the reservations of a pod change in an allocation of devices.
+    """How the Reservations of a pod restrict or extend the devices that it may use.
 
     Attributes:
         preferred: Device type -> minor numbers that are taken first.
@@ -47,11 +47,11 @@ NOT_RESERVED = Reserved()
 
 
 def reserved_of(devices: Sequence[AllocatedDevice], limits: frozenset[str]) -> Reserved:
-    """Return what a Reservation with these devices left changes for its owners: they take these devices first.
+    """Return what a Reservation changes for its owners: they take its devices first, and perhaps only these.
 
     Args:
-        devices: Its devices with the amounts that no owner holds.
-        limits: Resources of which an owner must take nothing from other devices.
+        devices: Devices of the Reservation with the amounts that no owner holds.
+        limits: Resources that an owner may take only from the Reservation.
     """
     preferred: dict[str, frozenset[int]] = {}
     required: dict[str, dict[int, Mapping[str, int]]] = {}
@@ -155,13 +155,15 @@ def _is_returned(used: Mapping[str, int], preemptible: Mapping[str, int]) -> boo
 def request_for(card: Card, per_device: Mapping[str, int]) -> Mapping[str, int]:
     """Return resource -> amount that the pod takes of this device.
 
-    For GPUs, memory is given in bytes and in percent.
+    For GPUs, memory is given in bytes and in percent: the missing one is computed from the GPU's memory.
     """
     return filled(per_device, card.total.get(GPU_MEMORY, 0)) if card.type == GPU_TYPE else per_device
 
 
 def is_fitting(card: Card, free: Mapping[str, int], per_device: Mapping[str, int]) -> bool:
     """Return whether the device has the amounts free. Resources that the device does not have are not compared.
+
+    False if the device has nothing free at all.
 
     Args:
         card: The device.
@@ -187,7 +189,7 @@ def pick(
     scoring: DeviceScoring,
     scores: Mapping[int, int] = NO_SCORES,
 ) -> list[Picked] | Refusal:
-    """Choose devices of one type by score, without partitions and topology tree. Return why not if there are too few.
+    """Choose devices of one type by their scores; GPU partitions and the topology tree are not considered.
 
     Args:
         pod: What the pod requests of devices.
@@ -201,6 +203,9 @@ def pick(
         preferred: Minor numbers that come first, before all others.
         scoring: Scoring strategy.
         scores: Minor number -> score that replaces the score of the strategy.
+
+    Returns:
+        Between `wanted` and `most` devices, or why there are too few.
     """
     known: dict[int, int] = {}  # unused devices of one kind have the same object left
     ranked: list[tuple[int, int, Card]] = []

@@ -1,4 +1,7 @@
-"""All that a pod asks of devices: requests, hints, the joint rule, and partitions.
+"""All that a pod requests of devices: amounts, hints, the joint rule, and GPU partitions.
+
+The joint rule (annotation `scheduling.koordinator.sh/device-joint-allocate`) lists device types whose devices shall be
+near each other. The first type is the primary one, the others are secondary.
 
 Source: scheduler-fine-grained spec, 2.2, 2.3, 2.4.
 """
@@ -36,12 +39,12 @@ class PodDevices:
 
     Attributes:
         requests: The request for each device type, ascending by type.
-        hints: Device type -> hint of the pod's annotation.
+        hints: Device type -> hint of the annotation `scheduling.koordinator.sh/device-allocate-hint`.
         joint: The joint rule; None unless at least two requested types take part in it.
         partition: GPU partition request; None without one.
         isolation_provider: Provider that isolates shared GPUs; empty if the pod names none.
-        needs_device: Whether only a node with a Device object can satisfy the pod. On other nodes the kubelet decides
-            about whole cards by the name of a vendor's device plugin.
+        needs_device: Whether only a node with a Device object can satisfy the pod. If False, other nodes pass: there
+            the kubelet allocates whole cards by the resource name of a vendor's device plugin.
         error: Why the pod cannot be scheduled at all; empty if it can.
         honors_pcie_level: Whether the exclusive policy PCIeLevel of a hint has an effect.
         needs_template: Whether the GPU request must equal a shared-resource template of the node's cards.
@@ -107,7 +110,7 @@ class PodDevices:
         return self.hints.get(type_, NO_HINT)
 
     def needs_unused_switch(self, type_: str) -> bool:
-        """Return whether devices of the type must be on PCIe switches whose devices of the type are all unused."""
+        """Return whether a PCIe switch suits the pod only if none of its devices of this type is in use."""
         return self.honors_pcie_level and self.hint(type_).exclusive_policy == PCIE_LEVEL
 
     @property
@@ -122,7 +125,10 @@ class PodDevices:
 
     @property
     def is_simple(self) -> bool:
-        """Return whether counting free devices decides if a node suits the pod: no hints, partition or joint rule."""
+        """Return whether counting free devices decides if a node suits the pod.
+
+        False if the pod has a hint, a GPU partition request, a joint rule with a required scope, or needs a template.
+        """
         hints = [self.hint(type_) for type_ in self.requests]
         return (
             (self.joint is None or self.joint.required_scope == "")

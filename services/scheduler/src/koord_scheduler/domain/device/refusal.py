@@ -25,14 +25,17 @@ def insufficient(type_: str, *, is_resolvable: bool = True) -> Refusal:
 
 
 class RefusalCodes:
-    """Filter codes of refusals: 2 * (index of the refusal + 1), plus 1 if evicting pods cannot help."""
+    """Maps device refusals to filter codes and back.
+
+    The code of a refusal is 2 * (its index + 1), plus 1 if evicting pods cannot help.
+    """
 
     def __init__(self) -> None:
         self._reasons: list[str] = []
         self._codes: dict[Refusal, int] = {}
 
     def code(self, refusal: Refusal) -> int:
-        """Return the code of a refusal."""
+        """Return the filter code of a refusal. A new refusal gets the next index."""
         code = self._codes.get(refusal)
         if code is None:
             self._reasons.append(refusal.reason)
@@ -45,5 +48,5 @@ class RefusalCodes:
 
     @staticmethod
     def never(codes: IntArray) -> BoolArray:
-        """Return for each code whether the node stays refused whatever pods leave it, bool (K,)."""
+        """Return for each filter code whether the node stays refused even if every pod leaves it, bool (K,)."""
         return (codes & 1).astype(np.bool_)

@@ -1,4 +1,4 @@
-"""Shared-resource templates: the fixed slices in which some cards can be shared, as a ConfigMap lists them.
+"""Shared-resource templates: fixed slices in which GPUs of some models can be shared, as a ConfigMap lists them.
 
 Source: scheduler-fine-grained spec, 2.13.
 """
@@ -21,10 +21,11 @@ NO_TEMPLATES: Final[Templates] = {}
 
 
 class GpuTemplates:
-    """The templates of all models of cards.
+    """The shared-resource templates of all GPU models.
 
     Args:
-        matched_resources: A shared request that names one of these resources must equal a template.
+        matched_resources: If a pod that shares a GPU requests one of these resources, its request must equal a
+            template.
     """
 
     def __init__(self, matched_resources: Collection[str] = ()) -> None:
@@ -54,11 +55,11 @@ class GpuTemplates:
         return problems
 
     def needed_by(self, gpu: TypeRequest | None) -> bool:
-        """Return whether a GPU request must equal a template."""
+        """Return whether a GPU request must equal a template: it shares a GPU and names one of `matched_resources`."""
         return gpu is not None and gpu.is_shared and not self._matched.isdisjoint(gpu.total)
 
     def of_node(self, labels: Mapping[str, str]) -> Templates:
-        """Return the templates for the cards of a node with these labels."""
+        """Return template name -> amounts, for the GPU vendor and model in a node's labels; empty if there are none."""
         model = f"{labels.get(keys.GPU_VENDOR, '')}-{labels.get(keys.GPU_MODEL, '')}"
         return self._by_model.get(model, NO_TEMPLATES)
 
@@ -68,7 +69,7 @@ class GpuTemplates:
 
 
 def equal_templates(templates: Templates, gpu: TypeRequest) -> list[str]:
-    """Return the names of the templates whose resources all have the amounts of a GPU request."""
+    """Return the names of the templates that equal a GPU request in each resource that the template lists."""
     return [
         name
         for name, template in templates.items()

@@ -1,6 +1,7 @@
-"""Use of a node's devices: what its pods hold, by device, with O(1) work for a pod that comes or leaves.
+"""Use of a node's devices: what its pods hold of each device.
 
-Allocations of several schedulers may overlap. Then the sums exceed the capacity, and the free amount is 0.
+The work for a pod that comes or leaves does not grow with the number of pods. Allocations of several schedulers may
+overlap. Then the sums exceed the capacity, and the free amount is 0.
 
 Source: scheduler-fine-grained spec, 2.1, 2.8, 6.
 """
@@ -17,11 +18,13 @@ from koord_scheduler.domain.reservation.rests import Rests
 def without(
     devices: tuple[AllocatedDevice, ...], owners: Iterable[tuple[AllocatedDevice, ...]]
 ) -> tuple[AllocatedDevice, ...]:
-    """Return what a Reservation has left of its devices: the same devices with smaller amounts, which may be 0.
+    """Return the devices of a Reservation without the amounts that its owners hold. Amounts may become 0.
+
+    Virtual functions that an owner holds are removed.
 
     Args:
-        devices: What it holds.
-        owners: What its owners hold, of these devices or of others.
+        devices: What the Reservation holds.
+        owners: What each of its owners holds, of these devices or of others.
     """
     taken: dict[tuple[str, int], tuple[dict[str, int], set[str]]] = {}
     for owner in owners:
@@ -49,8 +52,8 @@ class DeviceUse:
     Attributes:
         amounts: Device type -> minor number -> resource name -> amount, all above 0. An unused device has no entry.
         functions: Device type -> minor number -> bus id of a virtual function -> number of pods that hold it.
-        holders: Uid -> the devices that the pod holds; for a Reservation, what it has left of its devices.
-        rests: What Reservations on the node have left.
+        holders: Uid -> the devices that the pod holds; for a Reservation, what its owners leave of its devices.
+        rests: For each Reservation on the node, the devices that its owners do not hold.
     """
 
     __slots__ = ("amounts", "functions", "holders", "rests")

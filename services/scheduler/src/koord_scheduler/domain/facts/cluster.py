@@ -361,7 +361,7 @@ class Cluster:
                 self.warnings += self.quotas.delete_quota(name).warnings
                 self.quotas.moves += 1
             case "podgroups":
-                self.gangs.pod_group_deleted(f"{namespace}/{name}")
+                self.gangs.roster.forget_pod_group(f"{namespace}/{name}")
             case "clusternetworktopologies" if name == DEFAULT_TOPOLOGY:
                 self.topology = None
             case "noderesourcetopologies":

@@ -33,11 +33,11 @@ class CrossNodeFilter(Protocol):
         ...
 
     def reason(self, code: int) -> str:
-        """Return why the filter refuses nodes with this code of `filter`, as a phrase for users."""
+        """Return the phrase that users read for nodes which `filter` refused with this code."""
         ...
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether evicting all pods of a node with this code of `filter` cannot make the node pass."""
+        """Return True if a node with this code of `filter` would be refused even after all of its pods were evicted."""
         ...
 
 
@@ -98,7 +98,7 @@ class DomainScore(CrossNodeScore, Protocol):
 
 
 class CrossNodeFilterPlugin(Plugin, Protocol):
-    """A plugin that makes one filter for each `Subject`, which depends on pods on other nodes."""
+    """A plugin that makes cross-node filters: one for each `Subject`. Their answers depend on pods on other nodes."""
 
     def version(self) -> int:
         """Return a number that grows whenever filters of `filter_for` may be outdated and must be made again."""
@@ -113,7 +113,7 @@ class CrossNodeFilterPlugin(Plugin, Protocol):
 
 
 class CrossNodeScorePlugin(Plugin, Protocol):
-    """A plugin that makes one score for each `Subject`, which depends on pods on other nodes."""
+    """A plugin that makes cross-node scores: one for each `Subject`. They depend on pods on other nodes."""
 
     def version(self) -> int:
         """Return a number that grows whenever scores of `score_for` may be outdated and must be made again."""
@@ -135,10 +135,10 @@ class Detail(NamedTuple):
     """One line of a diagnosis: a topology domain that a filter refused, and possibly a pod that causes it.
 
     Attributes:
-        text: Sentence such as "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the name of the pod.
-        row: Position in the node columns of the node on which the pod runs; -1 if the detail is not about a pod.
-        is_it: Return whether a pod of the given kind on that node causes the refusal. The caller searches the pod with
-            it.
+        text: Sentence such as "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the name of the causing pod.
+        row: Position in the node columns of the node on which the causing pod runs; -1 if no pod causes it.
+        is_it: Takes the kind of a pod on that node, and returns whether such a pod causes the refusal. The caller finds
+            the pod with it and puts its name into `text`.
     """
 
     text: str

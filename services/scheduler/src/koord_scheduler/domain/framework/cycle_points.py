@@ -30,7 +30,7 @@ class NextPodPlugin(Plugin, Protocol):
     def next_pod(self) -> Next:
         """Return the pod to attempt next, and pods waiting at Permit that lose their nodes.
 
-        An empty uid leaves the choice to the queue.
+        If `Next.uid` is empty, the head of the scheduling queue is attempted.
         """
         ...
 
@@ -67,7 +67,7 @@ class Offers(Protocol):
 
 
 class FindOneNodePlugin(Plugin, Protocol):
-    """A plugin that plans a whole job in the attempt of its first pod, and restricts every pod to its planned node."""
+    """A plugin that plans all pods of a job in the attempt of the first, and restricts each pod to its planned node."""
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
         """Reject the pod, restrict it to the node planned for it, or return None if no plan concerns the pod.
@@ -105,7 +105,10 @@ class ReservePlugin(Plugin, Protocol):
         ...
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Undo `reserve` of the pod on the node. No-op if the plugin has not reserved anything for the pod.
+        """Undo `reserve` of the pod on the node.
+
+        The scheduler calls it for each failed placement. The plugin must do nothing if it has not reserved anything
+        for the pod.
 
         Returns:
             Uids of other pods that wait at Permit and lose their nodes as well.
@@ -117,7 +120,7 @@ class PermitPlugin(Plugin, Protocol):
     """A plugin that can reject or delay a pod after its resources were reserved on a node."""
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        """Reject the pod, let it wait while it keeps its node, or allow it to be placed on the node."""
+        """Reject the pod, let it wait at Permit while it keeps its node, or allow its placement on the node."""
         ...
 
 

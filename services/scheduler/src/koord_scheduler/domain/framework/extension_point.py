@@ -19,10 +19,10 @@ class ExtensionPoint(Generic[P]):
     Attributes:
         name: Name in documentation and error texts.
         protocol: The methods and attributes that a plugin with this extension point must have.
-        enabled_at: The plugin list of the configuration that enables the point. None: it is active whenever the plugin
-            runs in a profile.
+        enabled_at: The plugin list of a profile, such as `preFilter`, that must name the plugin. None: the plugin is
+            called at this point whenever any list of the profile names it.
         is_single: Whether only the first plugin of a profile is called.
-        timed: Method -> value of the metrics' label `extension_point`. Calls of other methods are not measured.
+        timed: Method -> value of the metrics' label `extension_point`. Durations of other methods are not measured.
         asked: When the scheduler calls the plugin, for the table in the documentation.
         answers: What the plugin may return, for the table in the documentation.
     """
@@ -37,7 +37,7 @@ class ExtensionPoint(Generic[P]):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the sorted names that `protocol` requires of a plugin besides `name` and `extension_points`."""
+        """Return the sorted names of the members of `protocol`, without `name` and `extension_points`."""
         found: set[str] = set()
         for kind in self.protocol.__mro__:
             if kind.__dict__.get("_is_protocol"):

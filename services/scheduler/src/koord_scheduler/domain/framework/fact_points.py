@@ -37,7 +37,7 @@ class NodeFollower(Plugin, Protocol):
 
 
 class SettlingPlugin(Plugin, Protocol):
-    """A plugin that collects changes and computes their effect once, before nodes are filtered the next time."""
+    """A plugin that collects changes, and computes their effect on all nodes at once before nodes are filtered."""
 
     def settle(self) -> None:
         """Compute the effects of all changes since the last call.
@@ -54,9 +54,9 @@ class PodFollower(Plugin, Protocol):
     """
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter may refuse pods of this class because of these sums.
+        """Return whether a filter of the plugin may refuse pods of this class because of its sums over pods.
 
-        If not, preemption trials for pods of the class skip the plugin.
+        If False, the plugin is not called in preemption trials for pods of the class.
         """
         ...
 
@@ -131,7 +131,7 @@ class ClockPlugin(Plugin, Protocol):
 
 
 class EventKind(Enum):
-    """A kind of event that may make a waiting pod schedulable: a change of a node, or of a plugin's state."""
+    """What has changed when an event may make a waiting pod schedulable: nodes, or the state of the plugin itself."""
 
     NODE = "a node has come, has changed or has more room"
     OWN = "what the plugin keeps itself has changed: `hint_version` has grown, or `apply` has said so"
@@ -152,8 +152,9 @@ class ClusterEvent(NamedTuple):
 class QueueingHintsPlugin(Plugin, Protocol):
     """A plugin that decides which events return its waiting pods to the active queue.
 
-    These are pods that the plugin rejected, or for which it changed what the cycle saw of the nodes. If a plugin does
-    not have this extension point, every event on a node wakes the first pod of each group of its waiting pods.
+    Its waiting pods are those that it rejected, and those that saw nodes which it had changed for the cycle. If a
+    plugin does not have this extension point, every event on a node wakes the first pod of each group of its waiting
+    pods.
     """
 
     @property
@@ -169,14 +170,17 @@ class QueueingHintsPlugin(Plugin, Protocol):
         ...
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return whether the event is a reason to attempt the waiting pod (Queue or Skip in kube-scheduler)."""
+        """Return True if the waiting pod shall be attempted because of the event (Queue in kube-scheduler).
+
+        False leaves the pod waiting (Skip in kube-scheduler).
+        """
         ...
 
 
 class WakesItself:
-    """Base class for plugins whose rejected pods no event wakes.
+    """Base class for plugins whose rejected pods are never woken by an event.
 
-    The plugin names the pods to attempt itself, for example in `post_bind`, or its rejections are final.
+    Such a plugin names the pods to attempt itself, for example in `post_bind`, or its rejections are final.
     """
 
     wakes_on: frozenset[EventKind] = frozenset()

@@ -42,14 +42,14 @@ class BeforeFailurePlugin(Plugin, Protocol):
     """A plugin that can handle a failed attempt instead of the scheduler."""
 
     def before_failure(self, pod: PodRecord, message: str) -> bool:
-        """Return whether the plugin has handled the failure.
+        """Return True if the plugin has handled the failure, False to leave it to the next plugin and the scheduler.
 
-        If so, the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod
+        If True, the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod
         waits for another attempt in either case.
 
         Args:
             pod: The pod that found no node, or lost its node before it was bound.
-            message: Why, one sentence.
+            message: Reason of the failure, one sentence.
         """
         ...
 
@@ -58,11 +58,11 @@ class AfterFailurePlugin(Plugin, Protocol):
     """A plugin that is called after the scheduler has handled a failed attempt."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Record that the pod found no node, or lost its node before it was bound.
+        """Tell the plugin that the pod found no node, or lost its node before it was bound.
 
         Args:
             pod: The pod.
-            message: Why, one sentence.
+            message: Reason of the failure, one sentence.
         """
         ...
 

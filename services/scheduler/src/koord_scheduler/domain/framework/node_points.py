@@ -90,8 +90,11 @@ class RowFilterPlugin(FilterPlugin, Protocol):
 class TolerationFilterPlugin(FilterPlugin, Protocol):
     """A filter that reads only tolerations of a pod, and only the shape of a node (labels, taints, flags).
 
-    So all pods without `nodeName` that have equal tolerations get the same codes. Its refusals are unresolvable:
+    All pods without `nodeName` that have equal tolerations thus share its codes. Its refusals are unresolvable:
     evicting pods does not change them.
+
+    Attributes:
+        by_tolerations: Always True. It marks the plugin as such a filter.
     """
 
     by_tolerations: bool
@@ -116,9 +119,9 @@ class AmountsFilterPlugin(FilterPlugin, Protocol):
     """
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """Return (bit, column, amount) for each resource of the pod's class that the filter compares.
+        """Return (bit, column, amount) for each resource that a pod of this class requests and the filter compares.
 
-        The node is refused with this bit in its code if `nodes.free[column]` is less than the amount.
+        If `nodes.free[column]` is less than the amount, `filter` sets this bit in the node's code.
         """
         ...
 

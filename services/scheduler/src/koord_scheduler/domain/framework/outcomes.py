@@ -35,8 +35,8 @@ class Candidates:
     Attributes:
         names: Names of the candidate nodes; names of nodes that do not exist are ignored. None: all nodes.
         preferred: Names of nodes in order of preference. The first feasible one is taken without scoring.
-        first: Names of nodes that the plugin scores above all others. If one of them is feasible, no others are
-            examined, provided that the plugin's weight exceeds the sum of all other weights.
+        first: Names of nodes that the plugin scores above all others. If one of them is feasible, nodes outside `first`
+            are not examined, provided that the plugin's weight exceeds the sum of all other weights.
         job: Uid -> node name of all members of the pod's job, if this attempt has just planned the job; otherwise
             empty.
     """
@@ -98,7 +98,7 @@ class Failure:
         plugin: Name of the plugin; required together with `rejected`.
         message: Reason for the whole group; "" if the failure concerns only the pod itself.
         rejected: Uids of pods waiting at Permit that lose their nodes.
-        is_root_cause: False if the pod failed because its group had failed before.
+        is_root_cause: False if the pod failed only because another pod of its group had failed before.
         tell: Uids of other pods of the group that get an explanation with `message`.
     """
 

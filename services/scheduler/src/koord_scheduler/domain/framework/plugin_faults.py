@@ -1,4 +1,4 @@
-"""Exceptions that installed plugins raise.
+"""Exceptions that installed plugins raise: which plugin raised one, and in the attempt of which pod.
 
 If a plugin raises in an attempt, the attempt fails and the scheduler continues with the next pod.
 """
@@ -35,9 +35,9 @@ def package_of(plugin: object) -> str:
 
 
 def fault_of(error: BaseException, plugins: Mapping[str, str], pod: str) -> PluginFault | None:
-    """Return which plugin raised the exception: the outermost one in its traceback.
+    """Return the exception as the fault of an installed plugin; None if no plugin is in its traceback.
 
-    None if no plugin is in the traceback.
+    If the traceback contains several plugins, the one that the scheduler called is named.
 
     Args:
         error: The exception.

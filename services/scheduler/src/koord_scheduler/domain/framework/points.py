@@ -1,4 +1,4 @@
-"""The extension points that a configuration names, as in kube-scheduler."""
+"""The names of the plugin lists in a profile of the configuration, as in kube-scheduler."""
 
 from enum import StrEnum
 

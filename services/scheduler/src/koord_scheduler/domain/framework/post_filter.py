@@ -1,4 +1,6 @@
-"""The extension point PostFilter: what a plugin may do for a pod without a feasible node. `preempt` has the searches.
+"""The extension point PostFilter: what a plugin may do for a pod without a feasible node, such as preemption.
+
+`preempt` contains the searches for victims.
 
 Source: scheduler-core spec, 6, 8.10 and 10.8.
 """
@@ -34,7 +36,7 @@ class Preemption:
         plugin: Name of the plugin.
         node: Name of the node that the pod is nominated to.
         victims: The pods to evict.
-        examined: Number of nodes that were tried.
+        examined: Number of nodes on which evictions were tried.
         nominations: Uid -> node name of all members of the pod's job, if the preemption was for the whole job.
         message: Additional text for the user.
         job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
@@ -57,8 +59,8 @@ class NoPreemption:
         message: Reason for the user.
         keeps_nomination: Whether the pod keeps its nominated node, because victims of an earlier preemption are
             leaving.
-        ends: Whether the remaining PostFilter plugins are not called.
-        unhelpful: Pods whose nominations to a node are cleared.
+        ends: True if the remaining PostFilter plugins are not called.
+        unhelpful: Pods that lose their nomination to a node.
         job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
         notes: Sentence that is added to the refusal of the pod and does not concern preemption; empty for none.
     """
@@ -72,9 +74,9 @@ class NoPreemption:
 
 
 class Room(Protocol):
-    """A limit that the preempting pod must fit besides those of the nodes, such as its quota.
+    """A limit besides the free amounts of nodes that the preempting pod must fit, such as its quota.
 
-    The search removes victims from the limit's usage on trial and puts them back.
+    The search subtracts possible victims from the limit's usage on trial, and adds them again.
     """
 
     def take(self, uid: str) -> None:
@@ -86,7 +88,7 @@ class Room(Protocol):
         ...
 
     def fits(self) -> bool:
-        """Return whether the preempting pod stays within the limit while the victims of `take` are subtracted."""
+        """Return whether the preempting pod fits the limit after the victims of `take` were subtracted."""
         ...
 
 
@@ -99,7 +101,7 @@ class VictimRules(Protocol):
         ...
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """Return True if the pod may evict no pod at all. If False, `may_preempt` decides for each possible victim."""
+        """Return True if the pod may not evict any pod. If False, `may_preempt` decides for each possible victim."""
         ...
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
@@ -131,17 +133,22 @@ class JobRules(Protocol):
         ...
 
     def outcome(self, pod: PodRecord) -> str:
-        """Return the message that `remember` stored in this scheduling round of the group; "" without one."""
+        """Return the message that `remember` stored in this scheduling round of the gang group; "" without one."""
         ...
 
     def remember(self, pod: PodRecord, message: str) -> None:
-        """Store the result of the job preemption, so that attempts of other members do not repeat the search."""
+        """Store the result of the job preemption, so that attempts of other members do not repeat the search.
+
+        Args:
+            pod: The member whose attempt searched.
+            message: Result of the search, for users.
+        """
         ...
 
     def is_job(self, pod: PodRecord) -> bool:
-        """Return whether the preemption is for a whole group.
+        """Return whether the pod belongs to a gang group, so that preemption is for all pending members together.
 
-        If it is and fails, no single member may preempt for itself.
+        If True and the preemption fails, no single member may preempt for itself.
         """
         ...
 
@@ -154,7 +161,10 @@ class JobRules(Protocol):
         ...
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """Return node name -> number of running pods there that have the pod's network-topology-selector."""
+        """Return node name -> number of running pods there that are peers of the pod.
+
+        Peers have the same value of the annotation `scheduling.koordinator.sh/network-topology-selector`.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""The plugins of a scheduler name, their order and weights. Their digest is the policy version of decisions."""
+"""The profile: the plugins for one scheduler name with their weights. Its hash is the policy version of decisions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
@@ -28,12 +28,13 @@ Wrap = Callable[[ExtensionPoint[Any], Plugin], Plugin]
 
 
 class PluginLists:
-    """Extension point -> plugins, in the order in which the scheduler calls them.
+    """The plugins of a profile, as one list per extension point, in the order in which the scheduler calls them.
 
     Attributes:
         sees_otherwise: Whether plugins may change the pod or the nodes before filters run, so that a cycle may find
             room where the unchanged pod and nodes have none.
-        is_plain: Whether no plugin changes or plans the cycle, so that filters run directly after PreFilter.
+        is_plain: True if no plugin changes the pod or nodes of a cycle or plans a job. Filters then run directly after
+            PreFilter.
     """
 
     __slots__ = ("_lists", "is_plain", "sees_otherwise")
@@ -62,7 +63,10 @@ class PluginLists:
         return PluginLists(lists)
 
     def wrapped(self, wrap: Wrap) -> "PluginLists":
-        """Return copies of the lists with each plugin at a timed extension point replaced by `wrap(point, plugin)`."""
+        """Return copies of the lists with each plugin at a timed extension point replaced by `wrap(point, plugin)`.
+
+        Plugins at other extension points stay as they are.
+        """
         return PluginLists(
             {
                 point: [wrap(point, plugin) for plugin in found] if point.timed else found

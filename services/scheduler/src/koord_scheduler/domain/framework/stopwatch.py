@@ -1,4 +1,4 @@
-"""Durations of calls to plugins.
+"""Measured durations of plugin calls, for the scheduler's metrics.
 
 Source: scheduler-core spec, 15 (plugin_execution_duration_seconds, framework_extension_point_duration_seconds).
 """
@@ -39,7 +39,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Collects how long calls of plugins take during one attempt, for the metrics.
+    """Collects the durations of plugin calls during one attempt, for the metrics.
 
     Attributes:
         clock: Returns monotonic seconds.
@@ -52,14 +52,15 @@ class Stopwatch:
     next_pod_seconds: list[float] = field(default_factory=list[float])
 
     def since(self, began: float, profile: str, point: str, plugin: str, answer: object = None) -> None:
-        """Record a call that has just ended.
+        """Append the duration of a call that has just ended to `timings`.
 
         Args:
             began: When the call began, in seconds of `clock`.
             profile: Scheduler name of the profile.
             point: Value of the metrics' label `extension_point`.
             plugin: Name of the plugin.
-            answer: What the call returned, from which the label `status` follows.
+            answer: What the call returned. `Rejection` gives the status UNSCHEDULABLE, `Wait` gives WAIT, all else
+                SUCCESS.
         """
         status = Status.SUCCESS
         if isinstance(answer, Rejection):

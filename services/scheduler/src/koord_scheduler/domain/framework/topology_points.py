@@ -51,9 +51,12 @@ class TopologyHintsPlugin(Plugin, Protocol):
         ...
 
     def state_of(self, row: int) -> Hashable:
-        """Return a value that is equal for nodes with equal resources of the plugin that pods use in the same way.
+        """Return a value that describes the plugin's resources on a node and what pods use of them.
 
-        A pod gets equal hints and zones on such nodes, so results for one of them are used for all.
+        A pod gets equal hints and zones on nodes with equal values, so results for one of them are used for all.
+
+        Args:
+            row: Position of the node in the node columns.
         """
         ...
 
@@ -62,5 +65,5 @@ class TopologyManagerPlugin(Plugin, Protocol):
     """The plugin that merges the NUMA hints of all plugins and decides in which zones a pod is allocated."""
 
     def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
-        """Set the plugins whose hints are merged. Called once, when the profile is made."""
+        """Set the plugins whose hints are merged. The scheduler calls it once, when it builds the profile."""
         ...

@@ -59,7 +59,10 @@ class GangCache:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def pod_seen(self, uid: str, pod: Pod) -> Consequences:
-        """Record a new or changed pod (or reserve pod) of a gang. It counts as bound if `spec.nodeName` is set."""
+        """Record a new or changed pod (or reserve pod), and return which waiting pods may now be attempted.
+
+        No-op if the pod names no gang. The pod counts as bound if `spec.nodeName` is set.
+        """
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
         seen = self.roster.see(uid, pod)
@@ -73,24 +76,23 @@ class GangCache:
         return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
-        """Forget a deleted pod. If it waited at Permit, the caller must call `unreserve` first."""
+        """Forget a deleted pod, and return which pod may now be attempted.
+
+        If the pod waited at Permit, the caller must call `unreserve` first.
+        """
         gang = self.roster.forget(uid)
         return NOTHING if gang is None else _activating(self._one_pending(gang))
 
     def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
-        """Record a new or changed PodGroup, and return which pods may be attempted because of it."""
+        """Record a new or changed PodGroup, and return which pods may be attempted because its parameters changed."""
         gang, is_news = self.roster.see_pod_group(pod_group)
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
         return _activating([*all_free(self.roster, gang), *self._one_pending(gang)])
 
-    def pod_group_deleted(self, gang_id: str) -> None:
-        """Forget the parameters of a deleted PodGroup's gang. Its pods then belong to an unknown gang."""
-        self.roster.forget_pod_group(gang_id)
-
     def unbound(self, uid: str) -> Consequences:
-        """Record that a bound pod has lost its node and must be placed again. Other members keep their nodes."""
+        """Record that a bound pod has lost its node and is pending again. Other members keep their nodes."""
         member = self.roster.members.get(uid)
         if member is None or member.state is not ChildState.BOUND:
             return NOTHING
@@ -104,7 +106,8 @@ class GangCache:
     def pre_enqueue(self, uid: str) -> Refused | None:
         """Return why the pod must stay out of the scheduling queue, or None if it may enter.
 
-        Before a group is scheduled, at most one of its pods may be in the queue: its representative.
+        A pod without a gang may always enter. Of a group that is not being scheduled, only one pod may be in the
+        queue. The first pod that asks enters and becomes this representative.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -129,7 +132,10 @@ class GangCache:
         return None
 
     def left_queue(self, uid: str) -> Consequences:
-        """Record that a pod left the queue without an attempt: it has another scheduler now, or a scheduling gate."""
+        """Record that a pod left the queue without an attempt, and return a member to queue in its place.
+
+        It has another scheduler now, or a scheduling gate.
+        """
         gang = self.roster.gang_of(uid)
         if gang is None or group_of(gang).representative != uid:
             return NOTHING
@@ -158,14 +164,12 @@ class GangCache:
         return Next(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
 
     def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
-        """Return why the attempt of the pod must not begin, or None if it may begin.
-
-        Preemption cannot help a refused pod.
+        """Return why the attempt of the pod must not begin (preemption cannot help), or None if it may begin.
 
         Args:
             uid: Uid of the pod. If no round is under way, this attempt begins the round of its group.
-            has_topology: Whether a network topology of the cluster is configured.
-            now: Seconds of the run's clock, from which the duration of rounds is measured.
+            has_topology: Whether a ClusterNetworkTopology exists. Gangs with network topology rules need it.
+            now: Unix seconds of the run's clock, from which the duration of rounds is measured.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -191,7 +195,10 @@ class GangCache:
         return None
 
     def permit(self, uid: str) -> PermitOutcome:
-        """Release the pod with its group if enough members have a node; otherwise let it wait for the others."""
+        """Return whether the pod, which has a node now, may be bound, must wait for more members, or is refused.
+
+        It may be bound if it has no gang, or if every gang of its group has enough members with a node.
+        """
         member = self.roster.members.get(uid)
         if member is None:
             return Released()
@@ -219,9 +226,8 @@ class GangCache:
     def unreserve(self, uid: str) -> Consequences:
         """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed.
 
-        If its gang is Strict and was not satisfied once, all other members of its group that wait at Permit lose
-        their nodes as well. Do not call this for pods in the `rejected` field of a result; their state is up to date
-        already.
+        If its gang is Strict and has no free pass, all members of its group that wait at Permit lose their nodes as
+        well. Do not call this for pods in the `rejected` field of a result; their state is up to date already.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -238,7 +244,7 @@ class GangCache:
     def post_bind(self, uid: str) -> Consequences:
         """Record that the pod is bound, and return which members may now be attempted.
 
-        In a once-satisfied group, further members may be bound alone after the first bound one.
+        After the first bound member of a group, members of once-satisfied gangs are placed alone.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -287,7 +293,7 @@ class GangCache:
     def members_to_place(self, uid: str) -> Sequence[Member]:
         """Return the members of the pod's group without a node and without scheduling gates, in scheduling order.
 
-        If the pod may be bound without its group, it is returned alone. Empty for a pod without a gang.
+        A pod with a free pass is returned alone. Empty for a pod without a gang.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
@@ -303,7 +309,7 @@ class GangCache:
         return uids_of(self._waiting_with(uid))
 
     def reject_waiting(self, uid: str) -> tuple[str, ...]:
-        """Take the nodes from all members of the pod's group that wait at Permit, and return their uids."""
+        """Count all members of the pod's group that wait at Permit as pending, and return their uids."""
         return self._reject(self._waiting_with(uid))
 
     def _waiting_with(self, uid: str) -> list[Member]:

@@ -1,4 +1,4 @@
-"""Questions about a whole gang group: whether it can be scheduled, which members wait, which have no node.
+"""Questions about a whole gang group: whether its members may be attempted, which of them wait, which have no node.
 
 Source:
     scheduler-core spec, 8.3
@@ -14,9 +14,10 @@ from koord_scheduler.domain.gang.roster import Roster
 
 
 def basic_check(roster: Roster, group: Group) -> Refused | None:
-    """Return why the group cannot be scheduled. None: all its gangs exist, are initialized and have enough members.
+    """Return why no member of the group may be attempted; None if all its gangs exist and have enough members.
 
-    The message lists every failed check. The reason names the first one.
+    Each gang must exist, have parameters, and have at least `min_members` children. The message lists every failed
+    check. The reason names the first one.
     """
     missing: list[str] = []
     uninitialized: list[str] = []
@@ -41,7 +42,7 @@ def basic_check(roster: Roster, group: Group) -> Refused | None:
 
 
 def not_found(member: Member) -> Refused:
-    """Return the refusal of a pod whose gang does not exist: it has no PodGroup, or its pods state no parameters."""
+    """Return the refusal of a pod whose gang does not exist, because no PodGroup and no pod defines the gang."""
     return Refused(Reason.GANG_NOT_FOUND, f"gang {member.gang_id} of pod {member.key} is not known")
 
 
@@ -52,24 +53,24 @@ def group_of(gang: Gang) -> Group:
 
 
 def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
-    """Return the members of these gangs that wait at Permit and are not released yet.
+    """Return the members of these gangs that wait at Permit. Members that Permit has released are left out.
 
-    Members of gangs that no longer exist are included.
+    Members that name a deleted gang are included.
     """
     gangs = (roster.gangs.get(gang_id) for gang_id in gang_ids)
     return [member for gang in gangs if gang is not None for member in gang.waiting.values() if not member.released]
 
 
 def pending_members(roster: Roster, group: Group) -> list[Member]:
-    """Return the members of the group that have no node."""
+    """Return the members without a node, of all existing gangs of the group."""
     return [member for gang in roster.gangs_of(group) for member in gang.pending.values()]
 
 
 def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """Return at most one member without a node for which PreEnqueue shall be tried again.
+    """Return the uid of one member without a node that may represent its group in the queue, as a list.
 
-    Empty if the group cannot be scheduled or has a representative in the queue. A member that may be bound alone
-    needs no representative and is never returned.
+    Empty if `basic_check` fails, if the group has a representative, or if no member needs one. Members with scheduling
+    gates, or with a free pass, do not represent their group.
     """
     group = gang.group
     if group is None or gang.parameters is None or group.representative or basic_check(roster, group) is not None:
@@ -83,7 +84,7 @@ def one_pending(roster: Roster, gang: Gang) -> list[str]:
 
 
 def all_free(roster: Roster, gang: Gang) -> list[str]:
-    """Return the uids of all members of the gang's group that have no node and may be bound without the others."""
+    """Return the uids of all members of the gang's group that have no node and a free pass: they are placed alone."""
     gangs = roster.gangs_of(group_of(gang))
     return [uid for other in gangs if other.has_free_pass for uid in sorted(other.pending)]
 
@@ -94,7 +95,7 @@ def uids_of(members: Iterable[Member]) -> tuple[str, ...]:
 
 
 def bound_gang(roster: Roster, uid: str) -> BoundGang | None:
-    """Return the gangs and members that are placed together with the pod, or None if the pod is placed alone.
+    """Return the group with which the pod is bound in one atomic append, or None if it is bound alone.
 
     Source:
         scheduler-core spec, 8.7

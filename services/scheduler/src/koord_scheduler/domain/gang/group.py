@@ -17,12 +17,15 @@ LAST: Final = 2**31
 
 
 def place_of(index: int | None) -> int:
-    """Return the sort key of a member by its network index. Missing and negative indexes sort last."""
+    """Return the network index of a member as sort key. None and negative indexes give `LAST`: they sort last."""
     return LAST if index is None or index < 0 else index
 
 
 class ChildState(Enum):
-    """The scheduling state of a gang member: without a node, waiting at Permit, bound, or ignored."""
+    """The scheduling state of a gang member: PENDING (no node), WAITING, BOUND or IGNORED.
+
+    A WAITING member has a node and waits at Permit, or is being bound. An IGNORED pod had ended before it was seen.
+    """
 
     PENDING = auto()
     """It has no node."""
@@ -40,10 +43,10 @@ class Member:
 
     Attributes:
         gang_id: `namespace/name` of its gang.
-        index: Its position in the network order, or `LAST` if it has none.
+        index: Its position in the order of members that the network topology needs, or `LAST` if it has none.
         is_gated: Whether it has scheduling gates. A gated pod counts as a child, but is not attempted.
         state: Its scheduling state.
-        released: Whether Permit has allowed it. A later rejection of the group no longer concerns it. Used while
+        released: Whether Permit has allowed its binding. Then it keeps its node when its group is rejected. Used while
             WAITING.
         pod_phase: Its `status.phase`.
         owners: Names of the objects in its `metadata.ownerReferences`.
@@ -79,9 +82,10 @@ class Group:
         id: The sorted ids of its gangs, as the gangs name them, joined by commas.
         gang_ids: The same ids, each once.
         attached: Ids of the existing gangs that name exactly this group.
-        once_satisfied: Whether a member has ever been bound.
+        once_satisfied: Whether a member has been bound. False again after all pods of the group were deleted.
         representative: Uid of the only member that may be in the queue; "" if there is none.
-        binding: Uids of the members that were released together. Empty again when none of them waits any more.
+        binding: Uids of the members that Permit released together. Empty again when no member of the group has a node
+            and is unbound.
     """
 
     id: str
@@ -94,9 +98,10 @@ class Group:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Gang:
-    """The parameters of a gang, and all pods that name it.
+    """A gang: its parameters, the group that it belongs to, and all pods that name it.
 
     Attributes:
+        id: `namespace/name`.
         group: Its group. None if the gang does not exist: its PodGroup was deleted or no pod of it is alive, and there
             are only pods that name it.
         parameters: Its scheduling parameters, or None if no PodGroup or pod has stated them.
@@ -129,7 +134,9 @@ class Gang:
 
     @property
     def has_free_pass(self) -> bool:
-        """Return whether members may be bound without the others, because enough of them were bound once.
+        """Return whether members are placed alone from now on, without the other members of the group.
+
+        That is so if a member of the group was bound once and the gang's match policy is once-satisfied.
 
         Source: scheduler-core spec, 8.3
         """
@@ -142,11 +149,18 @@ class Gang:
 
     @property
     def is_strict(self) -> bool:
-        """Return whether the failure of one member releases the nodes of all members that wait at Permit."""
+        """Return whether the failure of one member releases the nodes of all members that wait at Permit.
+
+        False if the gang's mode is NonStrict, if it has a free pass, or if it has no parameters.
+        """
         return self.parameters is not None and self.parameters.is_strict and not self.has_free_pass
 
     def is_ready(self) -> bool:
-        """Return whether enough members have a node to place them, by the gang's match policy (spec 8.7)."""
+        """Return whether at least `min_members` members have a node, so that Permit may release them.
+
+        The match policy tells which members count (spec 8.7): those waiting; those waiting or bound; or, for
+        once-satisfied, those waiting, and the gang is always ready after the group was satisfied once.
+        """
         if self.parameters is None or self.group is None:
             return False
         needed = self.parameters.min_members
@@ -158,7 +172,7 @@ class Gang:
         return len(self.waiting) >= needed or self.group.once_satisfied
 
     def put(self, member: Member, state: ChildState) -> None:
-        """Move a member of this gang to a scheduling state."""
+        """Set the scheduling state of a member of this gang, and move it to the dictionary for this state."""
         self._leave(member)
         member.state = state
         member.released = False

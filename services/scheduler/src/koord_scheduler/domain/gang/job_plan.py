@@ -74,12 +74,15 @@ def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
 def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobAssumed | JobFailed:
     """Assume every pod of a job on its planned node.
 
-    If one pod fails, the other pods of this node are skipped and the job fails.
+    If one pod fails, the other pods of its node are skipped, pods of later nodes are still tried, and the job fails.
 
     Args:
         pods: All planned pods.
         least: Minimum number of pods of the job. A plan with fewer pods fails at once.
-        attempt: Filters, assumes and reserves one pod on its node.
+        attempt: Filters, assumes and reserves one pod on its node. It returns None, or the reason why the pod failed.
+
+    Returns:
+        `JobAssumed` if all pods are assumed. `JobFailed` with the assumed pods, which the caller must undo, if not.
     """
     unplanned = [pod for pod in pods if not pod.is_done and not pod.node]
     if unplanned:
@@ -105,9 +108,13 @@ def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobA
 
 
 def permit_all(cache: GangCache, pods: Sequence[PlannedPod]) -> Released | JobFailed:
-    """Call Permit for the pods one by one; the last one releases the whole job.
+    """Call Permit for the assumed pods of a job one by one; the last one releases the whole job.
 
     If a pod is refused, or if the last one must still wait, all pods are unreserved and the job fails.
+
+    Args:
+        cache: All gangs.
+        pods: The assumed pods.
     """
     refusal = "it still waits for members after all planned pods were permitted"
     allowed: list[str] = []

@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Reason(StrEnum):
-    """The kind of reason for which a pod of a gang may not continue, as a stable code."""
+    """Codes for why a pod of a gang may not be queued, attempted or placed, such as `GANG_NOT_FOUND`."""
 
     GANG_NOT_FOUND = "gang-not-found"
     GANG_NOT_INITIALIZED = "gang-not-initialized"
@@ -81,5 +81,5 @@ PermitOutcome = Released | Waits | Refused
 
 
 def joined(ids: Iterable[str]) -> str:
-    """Return ids in the form that messages of Koordinator use: in brackets, separated by spaces."""
+    """Return ids in the form that Koordinator's messages use: in square brackets, separated by spaces."""
     return "[" + " ".join(ids) + "]"

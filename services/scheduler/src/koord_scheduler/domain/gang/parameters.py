@@ -71,8 +71,8 @@ class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         min_members: Number of members that must have a node before any is bound.
         total_members: Number of members in all, at least `min_members`.
-        mode: Strict or NonStrict.
-        match_policy: Which members count towards `min_members`.
+        mode: Strict: if one member fails, all waiting members lose their nodes. NonStrict: they keep them.
+        match_policy: Which members count towards `min_members`: only-waiting, waiting-and-running or once-satisfied.
         groups: Sorted ids of the gangs that are released together.
         wait_nanos: Longest wait of a member with a node for the others, in nanoseconds.
         gather: Rules of its network topology spec, or None if it has no such spec.
@@ -93,7 +93,7 @@ class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_strict(self) -> bool:
-        """Return whether the failure of one member releases the nodes of all members that wait at Permit."""
+        """Return whether the mode is Strict: if one member fails, all members that wait at Permit lose their nodes."""
         return self.mode == keys_of_gangs.MODE_STRICT
 
 
@@ -104,20 +104,23 @@ def gang_id_of(pod: Pod) -> str:
 
 
 def waits_for_pod_group(pod: Pod) -> bool:
-    """Return whether the pod names its gang by the label for PodGroups, so that a PodGroup states its parameters."""
+    """Return whether the pod names its gang by the label `pod-group.scheduling.sigs.k8s.io`.
+
+    The parameters of such a gang come only from a PodGroup.
+    """
     return bool(pod.metadata.labels.get(keys.POD_GROUP))
 
 
 def parameters_of_pod(pod: Pod, gang_id: str, args: CoschedulingArgs) -> GangParameters | None:
-    """Return the gang parameters in the pod's labels and annotations.
+    """Return the gang parameters that the labels and annotations of a pod state.
 
     Args:
         pod: The pod.
         gang_id: `namespace/name` of its gang.
-        args: Defaults of the Coscheduling plugin.
+        args: Arguments of the Coscheduling plugin, with defaults for parameters that the pod does not state.
 
     Returns:
-        None if the pod states no valid minimum, or if a PodGroup must supply the parameters.
+        None if the pod states no valid minimum number of members, or if `waits_for_pod_group` is True.
     """
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if waits_for_pod_group(pod):

@@ -56,7 +56,8 @@ def next_status(
         pod_phases: `status.phase` -> number of the gang's pods in it.
         bound: Number of bound members.
         occupied_by: Owners of the first pod, see `pod_info`. Used only while the status names no owners.
-        now: RFC 3339 time, for `scheduleStartTime`.
+        now: RFC 3339 time, stored in `scheduleStartTime` when fewer than `min_member` members are bound for the first
+            time.
     """
     pods = sum(pod_phases.values())
     if status.phase == "":
@@ -95,10 +96,16 @@ def pod_info(namespace: str, owners: tuple[str, ...]) -> str:
 
 
 def is_settled(status: PodGroupStatus, min_member: int, created_at: datetime, now: datetime) -> bool:
-    """Return whether the status of the PodGroup can no longer change.
+    """Return whether the status of a PodGroup is final, so that it need not be computed again.
 
-    That is so if it is Finished or Failed. It is also so if it was scheduled, none of its pods runs, and it is older
-    than 48 hours.
+    It is final if the phase is Finished or Failed. It is also final if at least `min_member` pods were scheduled, none
+    runs, and the PodGroup is older than 48 hours.
+
+    Args:
+        status: The status.
+        min_member: Number of members that the gang needs.
+        created_at: When the PodGroup was created.
+        now: The present time.
     """
     if status.phase in (FINISHED, FAILED):
         return True

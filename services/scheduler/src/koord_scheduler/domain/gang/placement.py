@@ -24,13 +24,14 @@ from koord_scheduler.domain.gang.topology_layers import NODE_LAYER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What `place` gets: the number of members to place, and the room that the nodes offer.
+    """How many members of a job `place` must place, and the room that the nodes offer.
 
     Attributes:
         members: Number of members, at least 1.
         slots: Node -> number of members that fit on it. Other nodes have no slots.
         gather: Gather rules per layer.
-        existing: Node -> number of running pods of the same job (those with the same network-topology-selector).
+        existing: Node -> number of running pods of the same job: those with the same value of the annotation
+            `scheduling.koordinator.sh/network-topology-selector`.
         scores: Node -> score; higher is better.
     """
 
@@ -59,8 +60,8 @@ class NoTopologyPlan:
     """The result that no domain of the network has room for all members of the job.
 
     Attributes:
-        start: The domains where the search began, each with its number of slots.
-        demand: What was to be placed.
+        start: The domains where the search began, each with the number of members that fit into it.
+        demand: The members that were to be placed, and the room of the nodes.
     """
 
     start: tuple[tuple[Domain, int], ...]
@@ -118,8 +119,8 @@ def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopolog
 def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> list[str]:
     """Return the nodes for one more pod of a running job, best first.
 
-    A node is better if it is nearer to running pods of the job in the network. Among equals, a domain with fewer
-    nodes is better. Nodes outside the topology come last, by name.
+    A node is better if it is nearer to running pods of the job in the network. Among equals, a node in a domain with
+    fewer candidate nodes is better. Nodes outside the topology come last, by name.
 
     Args:
         topology: The network.

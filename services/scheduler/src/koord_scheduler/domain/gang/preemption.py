@@ -24,7 +24,8 @@ class JobVictim:
         uid: Uid of the pod.
         name: Its `namespace/name`.
         priority: Its priority.
-        job: Its label questioned-object-key, which names its job; its uid if it has no such label.
+        job: Value of its label `scheduling.koordinator.sh/questioned-object-key`, which names its job; its uid if it
+            has no such label.
     """
 
     uid: str
@@ -46,7 +47,7 @@ class JobPreemption:
     victims: Mapping[str, tuple[JobVictim, ...]]
 
     def message(self, waiting: int, total: int) -> str:
-        """Return one sentence for the user that the preemption succeeded, and how many members waited at Permit before.
+        """Return one sentence for the user: the preemption succeeded while so many members waited at Permit.
 
         Args:
             waiting: Number of members that waited at Permit.
@@ -165,9 +166,16 @@ def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
 
 
 def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str], fits: Fits) -> tuple[JobVictim, ...]:
-    """Return the pods that must leave the node so that all members fit on it.
+    """Return the victims that must leave the node so that all given members fit on it.
 
-    Victims are considered from the highest priority down. A victim stays if all members still fit with it.
+    Each victim is tried from the highest priority down. A victim stays if all members still fit with it and with the
+    victims that stay already.
+
+    Args:
+        node: Name of the node.
+        victims: Possible victims on the node.
+        members: Uids of the members that go to the node.
+        fits: (node, victims that stay, members) -> whether all these members fit on the node.
     """
     kept: list[JobVictim] = []
     evicted: list[JobVictim] = []

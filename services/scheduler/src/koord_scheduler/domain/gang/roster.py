@@ -30,12 +30,12 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a new or changed pod meant for its gang.
+    """What changed for a gang because a pod was recorded (`Roster.see`).
 
     Attributes:
         gang: The pod's gang.
         member: The pod.
-        has_new_child: Whether a pending member is new, or has just lost its scheduling gates.
+        has_new_child: Whether the pod is pending, and is new or has just lost its scheduling gates.
         is_newly_initialized: Whether the pod supplied the gang's parameters.
         is_newly_satisfied: Whether the pod is the first bound member of its group.
         was_representative: Whether the pod was bound while it represented its group in the queue.
@@ -50,12 +50,12 @@ class Seen:
 
 
 class Roster:
-    """Which pods belong to which gang, and in which scheduling state they are, as the log describes them.
+    """All gangs with their members: which pods belong to which gang, and in which scheduling state they are.
 
     Attributes:
         args: Arguments of the Coscheduling plugin.
         members: All pods that name a gang, by uid.
-        gangs: All gangs by id, also those that only pods name.
+        gangs: All gangs by id, also those that do not exist but are named by pods.
         groups: All groups by id.
         touched: Ids of gangs whose PodGroup status may have changed. The writer of statuses clears it.
     """
@@ -69,7 +69,7 @@ class Roster:
         self._uids: dict[str, str] = {}
 
     def gang(self, gang_id: str) -> Gang | None:
-        """Return a gang by its id, or None if it does not exist."""
+        """Return a gang by its id; None if no living pod and no PodGroup defines it."""
         gang = self.gangs.get(gang_id)
         return gang if gang is not None and gang.group is not None else None
 
@@ -84,9 +84,13 @@ class Roster:
         return [gang for gang in found if gang is not None]
 
     def see(self, uid: str, pod: Pod) -> Seen | None:
-        """Record a new or changed pod. Return what it meant for its gang, or None if it changed nothing.
+        """Record a new or changed pod. Return what changed for its gang, or None if nothing did.
 
         Before the call, forget the members that `replaced_by` returns.
+
+        Args:
+            uid: Uid of the pod.
+            pod: The pod as it is now.
         """
         gang_id = gang_id_of(pod)
         if not gang_id:
@@ -119,9 +123,9 @@ class Roster:
         )
 
     def replaced_by(self, uid: str, pod: Pod) -> list[str]:
-        """Return the uids of the members that must be forgotten because of a new or changed pod.
+        """Return the uids of the members to forget before `see` records a new or changed pod.
 
-        These are a member with the same namespace and name, and the pod itself if it changed its gang.
+        These are another member with the same namespace and name, and the pod itself if it changed its gang.
         """
         namesake = self._uids.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
         old = self.members.get(uid)
@@ -171,19 +175,22 @@ class Roster:
         return gang, is_news
 
     def satisfied_groups(self) -> list[str]:
-        """Return the sorted ids of the groups of which a member was bound once."""
+        """Return the sorted ids of the groups with `Group.once_satisfied`, for a snapshot."""
         groups = (gang.group for gang in self.gangs.values())
         return sorted({group.id for group in groups if group is not None and group.once_satisfied})
 
     def satisfy(self, group_ids: Iterable[str]) -> None:
-        """Mark groups as once satisfied, as a snapshot recorded them. Unknown ids are ignored."""
+        """Set `Group.once_satisfied` of these groups, when a snapshot is restored. Unknown ids are ignored."""
         wanted = set(group_ids)
         for gang in self.gangs.values():
             if gang.group is not None and gang.group.id in wanted:
                 gang.group.once_satisfied = True
 
     def forget_pod_group(self, gang_id: str) -> None:
-        """Forget a deleted PodGroup. The gang exists again when a later PodGroup or pod defines it."""
+        """Forget a deleted PodGroup: its gang no longer exists. A later PodGroup or pod can define the gang again.
+
+        No-op if no PodGroup defined the gang.
+        """
         gang = self.gangs.get(gang_id)
         if gang is not None and gang.has_pod_group:
             self._ceases(gang)

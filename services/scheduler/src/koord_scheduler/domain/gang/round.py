@@ -15,7 +15,7 @@ Turn = tuple[int, str, str, str]
 
 
 class RoundEnd(StrEnum):
-    """Why the scheduling round of a gang group ended."""
+    """Why a scheduling round ended: its group succeeded, all members were attempted, or the gang was deleted."""
 
     SUCCEEDED = "succeeded"
     GANG_GONE = "gang-gone"
@@ -49,7 +49,7 @@ class EndedRound:
 
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
-    """One attempt to place or preempt for a whole job, for metrics.
+    """One attempt that concerned a whole job, for metrics: all members placed in one cycle, or a job preemption.
 
     Attributes:
         job: Id of the gang; `namespace/name` of the pod if it has no gang.
@@ -76,13 +76,13 @@ class Round:
         gang_ids: Ids of the gangs of the group.
         first_uid: Uid of the pod whose attempt began the round.
         first_gang_id: The gang of that pod.
-        began_at: Seconds of the run's clock.
+        began_at: When the round began, in Unix seconds of the run's clock.
         attempted: Uids of the first pod and of all pods that `next_pod` returned.
         failed_message: Why the group failed; "" while no member has failed.
-        failed_fast: Uids of members that were refused because the group had failed.
-        is_told: Whether the pending members were marked unschedulable.
+        failed_fast: Uids of members that were refused without a search, because the group had failed.
+        is_told: Whether the members that were not attempted got an explanation with `failed_message`.
         preemption_message: Outcome of the round's only job preemption; "" if there was none.
-        plan: Uid -> node by the network topology; None without a plan.
+        plan: Uid -> node name that the network topology plan gives each member; None without a plan.
     """
 
     gang_ids: frozenset[str]
@@ -98,16 +98,16 @@ class Round:
     _turns: list[Turn] = field(default_factory=list[Turn])
 
     def expect(self, members: Iterable[Member]) -> None:
-        """Add members to the list of `turns`. Members that were attempted in this round already are ignored."""
+        """Add members that the round shall attempt. Members that were attempted in this round already are ignored."""
         for member in members:
             if member.uid not in self.attempted:
                 heapq.heappush(self._turns, member.turn)
 
     def node_set(self, uid: str) -> tuple[str, ...] | None:
-        """Return the only node that the plan allows for the member, as a tuple of one name.
+        """Return the nodes that the round's plan allows for the member: its planned node, as a tuple of one name.
 
         Returns:
-            None if there is no plan. Empty if the plan lacks the member, which is an error.
+            None if there is no plan. Empty if the plan lacks the member; the attempt is then rejected.
         """
         if self.plan is None:
             return None
@@ -115,9 +115,9 @@ class Round:
         return () if node is None else (node,)
 
     def turns(self) -> Iterable[str]:
-        """Yield the uids of members to attempt, each once, by network index and name.
+        """Yield the uids of the members to attempt, by network index and name, and remove them from the list.
 
-        Some may have a node meanwhile; the caller skips these.
+        Some may have a node already; the caller skips these.
         """
         while self._turns:
             yield heapq.heappop(self._turns)[3]

@@ -19,7 +19,10 @@ Names = dict[str, dict[str, str]]
 
 
 class GroupView(TypedDict):
-    """The part of a gang's debug page that all gangs of its group share, with the field names of Koordinator."""
+    """The JSON object `gangGroupInfo` of a gang's debug page, with the field names of Koordinator.
+
+    All gangs of a group show the same object.
+    """
 
     gangGroupId: str
     gangGroup: list[str]
@@ -54,6 +57,12 @@ class GangLine(msgspec.Struct, frozen=True, kw_only=True):
     """What `koord gang` shows about one gang.
 
     Attributes:
+        id: `namespace/name` of the gang.
+        group_id: Ids of the gangs of its group, joined by commas.
+        mode: Strict or NonStrict.
+        match_policy: Which members count towards `min_members`.
+        min_members: Number of members that must have a node before any is bound; 0 if not stated.
+        total_members: Number of members in all; 0 if not stated.
         pending: Number of members without a node.
         waiting: Number of members with a node that are not bound.
         bound: Number of bound members.

@@ -78,14 +78,21 @@ class NetworkTopology:
         return names.index(layer) if layer in names else None
 
     def domains_at(self, depth: int) -> list[Domain]:
-        """Return all domains at a depth, by name."""
+        """Return all domains at a depth, by name. Depth 0 is the cluster, the greatest depth are the nodes."""
         if depth == 0:
             return [self.root]
         found = self._leaves if depth > len(self.layers) else self._domains[depth - 1]
         return [found[name] for name in sorted(found)]
 
     def put_node(self, name: str, labels: Mapping[str, str]) -> None:
-        """Add a node or update its labels. No-op if its domains stay the same."""
+        """Add a node to the tree, or update its labels. No-op if its domains stay the same.
+
+        A node that has no label of a layer above the lowest is removed from the tree.
+
+        Args:
+            name: Name of the node.
+            labels: Labels of the node.
+        """
         path = self._path(name, labels)
         if path == self._paths.get(name):
             return
@@ -129,7 +136,10 @@ class NetworkTopology:
                     del domain.parent.children[domain.name]
 
     def detail_status(self) -> list[DomainStatus]:
-        """Return `status.detailStatus`: all domains above the nodes, parents before children, children by name."""
+        """Return the domains for `status.detailStatus` of the ClusterNetworkTopology: all except the nodes.
+
+        Parents come before children, children by name.
+        """
         found: list[DomainStatus] = []
         self._describe(self.root, found)
         return found

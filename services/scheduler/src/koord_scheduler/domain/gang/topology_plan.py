@@ -18,9 +18,10 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
-    """Return the gather rules of the gang if the attempt of this pod must plan the nodes of its group.
+    """Return the gather rules of the pod's gang if this attempt must plan the nodes of the whole group, else None.
 
-    None: the gang has no network topology rules, or the plan of the round exists.
+    It must if it began the round, the round has no plan yet, and the gang states network topology rules. Without
+    `awareNetworkTopology` in the arguments of Coscheduling it never must.
     """
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)
@@ -37,7 +38,7 @@ def plan_round(
     slots: Mapping[str, int],
     existing: Mapping[str, int],
 ) -> TopologyPlan | NoTopologyPlan:
-    """Plan nodes for all pending members of the pod's group and store the plan in the round.
+    """Plan nodes for all pending members of the pod's group. A plan is stored as `Round.plan`.
 
     Args:
         cache: All gangs.
@@ -45,10 +46,10 @@ def plan_round(
         gather: Gather rules of its gang.
         topology: The network.
         slots: Node -> number of members that fit on it one after another, by all filters.
-        existing: Node -> number of running pods with the members' network-topology-selector.
+        existing: Node -> number of running pods of the same job, see `RunningPeers`.
 
     Returns:
-        The plan. Without a plan the pod is unschedulable.
+        The plan, or why there is none. Without a plan the pod is unschedulable.
     """
     members = cache.members_to_place(uid)
     found = place(topology, Demand(members=len(members), slots=slots, gather=gather, existing=existing))

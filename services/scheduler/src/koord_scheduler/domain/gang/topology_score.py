@@ -14,7 +14,10 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 class RunningPeers:
-    """The number of running pods on each node for each value of the annotation network-topology-selector."""
+    """Counts the running pods of each job per node. The annotation network-topology-selector names the job.
+
+    The full key is `scheduling.koordinator.sh/network-topology-selector`.
+    """
 
     def __init__(self) -> None:
         self._where: dict[str, tuple[str, str]] = {}

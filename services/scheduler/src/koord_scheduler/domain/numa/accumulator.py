@@ -19,14 +19,17 @@ NOT_ENOUGH_CPUS = "not enough cpus available to satisfy request"
 
 
 class BindPolicy(StrEnum):
-    """How CPUs are chosen for a pod: whole physical cores, or one CPU per core."""
+    """How CPUs are chosen for a pod: FULL_PCPUS takes whole physical cores, SPREAD_BY_PCPUS one CPU of each core."""
 
     FULL_PCPUS = "FullPCPUs"
     SPREAD_BY_PCPUS = "SpreadByPCPUs"
 
 
 class ExclusivePolicy(StrEnum):
-    """With which other pods with bound CPUs a pod prefers not to share a physical core or a NUMA zone."""
+    """What a pod with bound CPUs prefers not to share with other such pods: a physical core, a NUMA zone, or NONE.
+
+    Only pods with the same policy avoid each other.
+    """
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"
@@ -55,7 +58,7 @@ class CpuRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """Which CPUs of a node are bound to pods, as far as the choice of further CPUs depends on it.
+    """What bound pods on a node mean for the choice of further CPUs.
 
     Attributes:
         ref_counts: CPU -> number of pods that have it; only used if a CPU may be given more than once.
@@ -77,9 +80,9 @@ def take_cpus(
     Args:
         layout: The CPUs of the node.
         available: CPUs that may be given.
-        request: How many CPUs, and by which policies.
+        request: How many CPUs, and by which policies. A count below 1 gives the empty set.
         use: CPUs that are bound to pods.
-        preferred: CPUs to take first, for example those that a reservation holds.
+        preferred: CPUs to take first, for example those that a Reservation holds.
     """
     if request.count < 1:
         return 0

@@ -1,4 +1,6 @@
-"""CPU on nodes with an amplification ratio: bound CPUs are physical, so they weigh more than shared ones.
+"""CPU amounts on nodes with an amplification ratio: bound CPUs are physical, so they count multiplied by the ratio.
+
+The annotation `node.koordinator.sh/resource-amplification-ratio` makes a node offer more CPU than it has.
 
 Source: scheduler-fine-grained spec, 1.9; vectors scheduler/amplified_cpu_filter.
 """
@@ -21,11 +23,11 @@ def amplified_use(used: int, bound_cpus: int, ratio: float) -> int:
 def fits_amplified(
     request: int, *, is_bound: bool, ratio: float, allocatable: int, requested: int, bound_cpus: int
 ) -> bool:
-    """Return whether the CPU of a pod fits on a node with an amplification ratio.
+    """Return whether the CPU request of a pod fits on a node with an amplification ratio.
 
     Args:
-        request: CPU of the pod, in milli-cores.
-        is_bound: Whether the pod binds CPUs.
+        request: CPU of the pod, in milli-cores; 0 always fits.
+        is_bound: Whether the pod binds CPUs. Then its request counts multiplied by the ratio.
         ratio: Ratio of the node; at most 1 means that there is nothing to check.
         allocatable: Amplified CPU of the node, in milli-cores.
         requested: CPU that its pods request, in milli-cores.

@@ -28,7 +28,13 @@ _OF_NODE: Final = {
 
 
 class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The annotation resource-spec of a pod: required and preferred CPU bind policy, and the exclusive policy."""
+    """The annotation `scheduling.koordinator.sh/resource-spec` of a pod, with policy names as the user wrote them.
+
+    Attributes:
+        required: Required CPU bind policy; "" if absent.
+        preferred: Preferred CPU bind policy; "" if absent.
+        exclusive: Exclusive policy; "" if absent.
+    """
 
     required: str = msgspec.field(default="", name="requiredCPUBindPolicy")
     preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")
@@ -37,13 +43,13 @@ class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodBinding:
-    """How a pod wants CPUs to be bound, by its QoS class and annotation alone.
+    """How a pod wants CPUs to be bound, by its QoS class and annotation, whatever its node demands.
 
     Attributes:
         milli: CPU that it requests, in milli-cores.
-        policy: How it binds CPUs; None if it does not bind CPUs unless its node does so.
-        required: The policy if the pod refuses any other; else None.
-        exclusive: With which other bound pods it does not want to share.
+        policy: How its CPUs are chosen; None if it binds CPUs only on nodes that demand it.
+        required: `policy` if the pod refuses any other; else None.
+        exclusive: What it prefers not to share with other bound pods.
     """
 
     milli: int
@@ -54,13 +60,13 @@ class PodBinding:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How many CPUs a pod binds on a node, and how they are chosen.
+    """How many CPUs a pod binds on one node, and how they are chosen.
 
     Attributes:
         count: Number of CPUs.
         policy: How they are chosen.
-        is_required: Whether another choice is refused.
-        exclusive: With which other bound pods it does not want to share.
+        is_required: Whether CPUs that violate the policy are refused.
+        exclusive: What the pod prefers not to share with other bound pods.
     """
 
     count: int
@@ -72,14 +78,17 @@ class Binding:
 def pod_binding(
     milli: int, qos_label: str, priority_class: str, spec: ResourceSpec, default_policy: str
 ) -> PodBinding | str:
-    """Return how a pod wants CPUs to be bound, or a sentence that tells why it can be placed on no node.
+    """Return how a pod wants CPUs to be bound, or a sentence that tells why no node can run it.
+
+    Only pods with QoS LSE or LSR and the priority class koord-prod bind CPUs of their own. They must request whole
+    CPUs.
 
     Args:
         milli: CPU that the pod requests, in milli-cores.
-        qos_label: Text of its QoS label.
+        qos_label: Text of its label `koordinator.sh/qosClass`.
         priority_class: Its priority class, explicit or derived.
         spec: Its annotation resource-spec.
-        default_policy: Argument `defaultCPUBindPolicy` of the plugin; "" if such pods do not bind.
+        default_policy: Argument `defaultCPUBindPolicy` of the plugin; "": a pod without a policy does not bind CPUs.
 
     Source:
         scheduler-fine-grained spec, 1.3 (2 to 5)
@@ -110,7 +119,7 @@ def binding_on(
 
     Args:
         pod: How the pod wants CPUs to be bound.
-        node_policy: What the node does with the CPUs of every pod.
+        node_policy: The CPU bind policy that the node demands of every pod; NONE: no policy.
         cpus_per_core: CPUs per core of the node.
         has_layout: Whether the node reports its CPUs.
 

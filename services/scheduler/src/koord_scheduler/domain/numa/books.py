@@ -1,7 +1,7 @@
-"""The accounts of CPUs and zones of all nodes, folded from facts; O(1) for each fact.
+"""The CPUs and zone amounts that pods hold on all nodes, folded from facts. The work per fact does not grow.
 
     NodeResourceTopology objects and nodes    what nodes have
-    allocations of pods on nodes              what is taken
+    allocations of pods on nodes              what pods hold
 
 A fact may come before the node or the object that it needs; it counts as soon as that is there.
 
@@ -30,12 +30,14 @@ _MOST_TEXTS: Final = 1024
 
 
 class Allocator(Protocol):
-    """What the accounts ask the plugin NodeNUMAResource for: what a pod on trial would get on a node."""
+    """What `NumaBooks` asks the plugin NodeNUMAResource: the CPUs and zones that a pod on trial would get on a node."""
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
-        """Return the CPUs and zones that a pod of the class would get on the node at position `row`.
+        """Return the CPUs and zones that a pod of the class would get on the node; None if none, or if it does not fit.
 
-        None if it would get nothing or does not fit.
+        Args:
+            pod: Class of the pod.
+            row: Position of the node in the node columns.
         """
         ...
 
@@ -49,8 +51,8 @@ class NumaBooks:
 
     Attributes:
         columns: The free CPUs and amounts of all nodes, as arrays.
-        has_imposed: Whether any node has imposed a CPU or NUMA policy on all of its pods.
-        allocator: Computes what pods on trial would get; the plugin puts itself here.
+        has_imposed: Whether any node has ever imposed a CPU or NUMA policy on all of its pods.
+        allocator: Computes what pods on trial would get. The plugin NodeNUMAResource sets it.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -64,7 +66,7 @@ class NumaBooks:
         self._texts: dict[str, str] = {}
 
     def book(self, row: int) -> NodeBook:
-        """Return hardware and use of CPUs and zones of the node at position `row`."""
+        """Return hardware and use of CPUs and zones of the node at position `row`. A new row gets an empty book."""
         book = self._books.get(row)
         if book is None:
             book = self._books[row] = NodeBook()
@@ -90,9 +92,12 @@ class NumaBooks:
         self._topology_changed(topology.metadata.name)
 
     def share_texts(self, document: dict[str, Any]) -> None:
-        """Replace the CPU topology text in the object by an equal text of an earlier object, to save memory.
+        """Replace the annotation cpu-topology of a NodeResourceTopology by the equal text of an earlier object.
 
-        Nodes of one model repeat kilobytes of it.
+        Nodes of one model have equal texts of several kilobytes, so this saves memory.
+
+        Args:
+            document: The object as decoded JSON. It is changed.
         """
         metadata: object = document.get("metadata")
         annotations: object = (
@@ -132,7 +137,7 @@ class NumaBooks:
         return self.allocator is not None and self.allocator.may_refuse(pod_class)
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the CPUs and zones of a pod on the node at position `row`.
+        """Count the CPUs and zone amounts of a pod on the node at position `row`. No-op if its allocation has none.
 
         For a pod on trial, count what it would get.
         """
@@ -172,12 +177,12 @@ class NumaBooks:
 
     @contextmanager
     def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
-        """Let what a Reservation has left count as free inside this context, for one of its owners.
+        """Count the unused CPUs and amounts of a Reservation as free inside this context, to try one of its owners.
 
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources of which the owner must take nothing from the node.
+            limits: Resources that the owner may take only from the Reservation.
         """
         book = self.book(row)
         taken = book.pods.get(uid)

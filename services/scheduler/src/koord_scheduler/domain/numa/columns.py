@@ -1,4 +1,4 @@
-"""CPUs and zones of all nodes as arrays, so that a filter judges all nodes at once.
+"""CPUs and zones of all nodes as arrays, so that a filter evaluates all nodes at once.
 
 Row numbers are those of `NodeColumns`. An array over zones has one more entry than there are zones: entry 0 is the
 whole node, entry z + 1 is zone z. Amounts are as `NodeZones.available` returns them.
@@ -34,8 +34,8 @@ class NumaColumns:
     Entry 0 of a dimension Z + 1 is the whole node, entry z + 1 is zone z.
 
     Attributes:
-        policy: int64 (N,)  index into `POLICIES`.
-        bind_policy: int64 (N,)  index into `BIND_POLICIES`.
+        policy: int64 (N,)  NUMA topology policy of the node: index into `POLICIES`.
+        bind_policy: int64 (N,)  CPU bind policy of the node: index into `BIND_POLICIES`.
         per_core: int64 (N,)  CPUs per core; 0 if the CPUs of the node are unknown.
         ratio: float64 (N,)  amplification ratio of the node's annotation; -1 if it is invalid.
         zone_ratio: float64 (N,)  amplification ratio of its zones.
@@ -92,7 +92,7 @@ class NumaColumns:
         return self.full if policy is BindPolicy.FULL_PCPUS else self.open
 
     def put(self, row: int, book: NodeBook) -> None:
-        """Write everything about the node at position `row`."""
+        """Write hardware and use of the node at position `row` into all arrays."""
         self.clear(row)
         hardware = book.hardware
         if hardware.zones:
@@ -169,7 +169,13 @@ class NumaColumns:
             array[zone + 1, row] += sign
 
     def statuses(self, row: int, zones: Iterable[int]) -> dict[int, ZoneStatus]:
-        """Return zone -> whether it has pods with bound CPUs, and whether these span zones, for one node.
+        """Return zone -> IDLE, SINGLE or SHARED, for one node.
+
+        IDLE: no pod with bound CPUs. SHARED: a pod has CPUs in this zone and in another one. SINGLE: neither.
+
+        Args:
+            row: Position of the node.
+            zones: Ids of the zones.
 
         Source: scheduler-fine-grained spec, 1.7 (exclusive check).
         """
@@ -189,7 +195,7 @@ class NumaColumns:
                 self.left[resource][zone + 1, row] = node.available(zone, resource)
 
     def clear(self, row: int) -> None:
-        """Forget the node at position `row`."""
+        """Reset all arrays at position `row`, because its node was deleted or is written anew."""
         for flags in (self.policy, self.bind_policy, self.per_core, self.bound):
             flags[row] = 0
         self.ratio[row] = self.zone_ratio[row] = 1.0

@@ -1,4 +1,4 @@
-"""What a node says about its CPUs and zones: its NodeResourceTopology, labels and annotations, resolved once.
+"""The CPUs, zones and CPU policies of a node, read once from its NodeResourceTopology, labels and annotations.
 
 Source: scheduler-fine-grained spec, 1.1, 1.2, 1.5 (1) and 1.9.
 """
@@ -56,12 +56,12 @@ class NodeHardware:
     Attributes:
         layout: Its CPUs; None if the node does not report them or they are invalid.
         reserved: CPUs that pods never get.
-        zones: Zone -> allocatable amounts, without reserved CPUs, amplified.
+        zones: Zone -> allocatable amounts, without reserved CPUs, multiplied by the amplification ratios.
         ratio: Amplification ratio of the CPU of its zones; at most 1 means none.
-        node_ratio: Ratio of the node's own annotation, which the filter reads; `INVALID_RATIO` if it is invalid.
-        bind_policy: What the node does with the CPUs of every pod.
-        policy: Topology policy of the node.
-        strategy: Label numa-allocate-strategy; "" leaves it to the plugin's arguments.
+        node_ratio: CPU ratio of the Node's own annotation, which the filter reads; `INVALID_RATIO` if it is invalid.
+        bind_policy: CPU bind policy that the node demands of every pod.
+        policy: NUMA topology policy of the node.
+        strategy: Label `node.koordinator.sh/numa-allocate-strategy`; "": the plugin's arguments decide.
     """
 
     layout: CpuLayout | None = None
@@ -75,7 +75,10 @@ class NodeHardware:
 
     @property
     def is_imposing(self) -> bool:
-        """Return whether the node imposes a CPU or NUMA policy on all of its pods."""
+        """Return whether the node's labels or annotations affect how CPUs of all its pods are allocated or counted.
+
+        These are a CPU bind policy, a NUMA topology policy, and an amplification ratio above 1 or invalid.
+        """
         return (
             self.bind_policy is not NodeCpuBindPolicy.NONE
             or self.policy is not TopologyPolicy.NONE
@@ -127,9 +130,9 @@ _RESERVING: Final = (keys.NODE_RESERVATION, keys.SYSTEM_QOS_RESOURCE)
 
 @lru_cache(maxsize=256)
 def cpu_layout(text: str) -> CpuLayout | None:
-    """Return the CPUs in the annotation cpu-topology; None if it is invalid or has no CPU.
+    """Return the CPUs in the text of the annotation `node.koordinator.sh/cpu-topology`.
 
-    Equal texts share one object.
+    None if it is invalid or has no CPU. Equal texts share one object.
     """
     try:
         places = parse_cpu_topology(text)

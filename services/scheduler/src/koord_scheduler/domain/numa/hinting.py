@@ -1,4 +1,4 @@
-"""Which sets of zones can satisfy a pod with CPU, memory and what else zones report.
+"""Which sets of zones can satisfy a pod's requests for CPU, memory and other resources that zones report.
 
 Source: scheduler-fine-grained spec, 1.6; vectors scheduler/numa_admit.
 """
@@ -31,11 +31,13 @@ def zone_hints(
 ) -> dict[str, list[Hint]]:
     """Return resource -> hints (sets of zones that satisfy the pod), for requested resources that zones report.
 
+    The smallest sets of each resource are preferred.
+
     Args:
         node: The node; it has zones.
         requests: What the pod requests, not amplified.
         binding: How it binds CPUs; None if it does not.
-        policy: Under Restricted every feasible set of zones is preferred.
+        policy: Topology policy. Under Restricted every set of zones that satisfies the pod is preferred.
         strategy: Scores sets of zones.
         most_zones: Size of the largest sets to try; None: all sizes.
     """
@@ -89,6 +91,7 @@ def zone_score(
 def amplified_request(resource: str, amount: int, binding: Binding | None, ratio: float) -> int:
     """Return the amount that a request counts on a node with an amplification ratio.
 
-    CPU that is bound is multiplied by the ratio, because bound CPUs are physical. Other requests stay.
+    A request for CPU that the pod binds is multiplied by the ratio, because bound CPUs are physical. Other requests
+    count as they are.
     """
     return amplify(amount, ratio) if resource == CPU and binding is not None else amount

@@ -1,4 +1,4 @@
-"""What a pod wants of CPUs and zones: read from its object, resolved once for each pod equivalence class.
+"""What a pod requests of CPUs and NUMA zones: read from its object, once for each pod equivalence class.
 
 Source: scheduler-fine-grained spec, 1.3 (1 to 5) and 1.5 (2, 4).
 """
@@ -38,8 +38,9 @@ class Wish:
 
     Attributes:
         binding: How it binds CPUs.
-        policy: Topology policy of the pod.
-        is_exclusive: Whether it must not share zones with pods that span zones, or the reverse.
+        policy: NUMA topology policy of the pod.
+        is_exclusive: Whether the pod, if it spans zones, gets no zone with bound pods, and if not, no zone with pods
+            that span zones.
         refusal: Why it can be placed on no node; "" if it can.
     """
 
@@ -50,7 +51,10 @@ class Wish:
 
 
 def asks(pod: Pod) -> bool:
-    """Return whether the pod itself requests bound CPUs or NUMA alignment, by QoS class, label or annotation."""
+    """Return whether the pod requests bound CPUs or NUMA alignment by itself, whatever its node demands.
+
+    It does if its QoS label is LSE or LSR, or if it has the annotation resource-spec or numa-topology-spec.
+    """
     meta = pod.metadata
     return (
         meta.labels.get(keys.QOS_CLASS) in _BINDING
@@ -60,7 +64,7 @@ def asks(pod: Pod) -> bool:
 
 
 def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
-    """Return what a pod requests of CPUs and NUMA zones besides amounts; None if it requests nothing of this.
+    """Return what a pod requests of CPUs and NUMA zones besides amounts; None if `asks` is False.
 
     Args:
         pod: The pod.

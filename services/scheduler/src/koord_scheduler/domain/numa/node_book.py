@@ -1,4 +1,4 @@
-"""What the pods of one node have taken of its CPUs and zones: folded from their allocations, one pod at a time.
+"""The CPUs and zone amounts that the pods of one node hold: folded from their allocations, one pod at a time.
 
 Every change is undone exactly: once all pods are gone, a book equals a new one.
 
@@ -28,8 +28,8 @@ class Taken(NamedTuple):
 
     Attributes:
         cpus: CPUs that are bound to it.
-        exclusive: With which other bound pods it does not want to share.
-        zones: Zone -> amounts.
+        exclusive: What it prefers not to share with other bound pods.
+        zones: Zone -> resource -> amount.
     """
 
     cpus: CpuMask
@@ -38,11 +38,11 @@ class Taken(NamedTuple):
 
 
 def without(taken: Taken, owners: Iterable[Taken]) -> Taken:
-    """Return what a Reservation has left of its CPUs and zone amounts.
+    """Return the CPUs and zone amounts of a Reservation without those that its owners hold.
 
     Args:
-        taken: What it holds.
-        owners: What its owners hold, of these CPUs and zones or of others.
+        taken: What the Reservation holds.
+        owners: What each of its owners holds, of these CPUs and zones or of others.
     """
     cpus, zones = taken.cpus, {zone: dict(amounts) for zone, amounts in taken.zones.items()}
     for owner in owners:
@@ -58,7 +58,7 @@ def without(taken: Taken, owners: Iterable[Taken]) -> Taken:
 def taken_of(allocation: Allocation) -> Taken:
     """Return the CPUs and zone amounts in an allocation.
 
-    Invalid CPUs, zones and amounts of another scheduler are left out.
+    Invalid CPUs, zones and amounts are left out; another scheduler may have written them.
     """
     zones: dict[int, dict[str, int]] = {}
     for zone in allocation.zones:
@@ -75,11 +75,11 @@ class NodeBook:
 
     Attributes:
         hardware: CPUs, zones and policies of the node.
-        pods: Uid -> what the pod holds; for a Reservation, what it has left.
+        pods: Uid -> what the pod holds; for a Reservation, what its owners leave of it.
         bound: CPUs that are bound to pods.
         allocated: Zone -> amounts that pods hold; without zeros.
-        rests: What Reservations on the node have left.
-        share: What the Reservation has left whose owner is being examined; None if no Reservation is lent.
+        rests: For each Reservation on the node, what its owners do not hold.
+        share: What its owners leave of the Reservation that is lent to the pod on trial; None if none is lent.
     """
 
     __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods", "rests", "share")
@@ -96,7 +96,7 @@ class NodeBook:
 
     @property
     def free(self) -> CpuMask:
-        """Return the CPUs that may be bound to a further pod."""
+        """Return the CPUs that may be bound to a further pod: all except reserved and bound ones."""
         layout = self.hardware.layout
         return 0 if layout is None else layout.cpus & ~self.hardware.reserved & ~self.bound
 
@@ -182,7 +182,9 @@ class NodeBook:
 
 
 def zone_statuses(node: NodeZones, cpusets: Mapping[str, CpuMask]) -> dict[int, ZoneStatus]:
-    """Return zone -> whether it has pods with bound CPUs, and whether these span zones.
+    """Return zone -> IDLE, SINGLE or SHARED.
+
+    IDLE: no pod with bound CPUs. SHARED: a pod has CPUs in this zone and in another one. SINGLE: neither.
 
     Args:
         node: The node.

@@ -22,9 +22,11 @@ def reserved_cpus(
 ) -> CpuMask:
     """Return the CPUs of a node that the scheduler never binds to pods.
 
+    These are CPUs of the node reservation and of system QoS, and CPUs that the kubelet reserves or manages.
+
     Args:
         layout: The CPUs of the node.
-        annotations: Node reservation and CPUs of system QoS; invalid ones count as absent.
+        annotations: Annotations with node reservation and CPUs of system QoS; invalid ones count as absent.
         kubelet: CPU manager policy of the kubelet.
         allocs: Pods whose CPUs the kubelet manages.
     """
@@ -37,7 +39,7 @@ def reserved_cpus(
 
 
 def node_reserved_cpus(layout: CpuLayout, annotations: Mapping[str, str]) -> str:
-    """Return the CPUs of the node reservation as a Linux list.
+    """Return the CPUs of the annotation `node.koordinator.sh/reservation` as a Linux list; "" if it reserves none.
 
     If the reservation is an amount, the CPUs are chosen as the agent chooses them.
     """

@@ -1,4 +1,4 @@
-"""How good the rest of a node, or of some of its zones, looks once a pod is there.
+"""Scores of a node, or of some of its zones, by their use once a pod is there.
 
 Source: scheduler-fine-grained spec, 1.10.
 """
@@ -27,11 +27,11 @@ class Strategy:
     weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
 
     def score(self, used: Mapping[str, int], capacity: Mapping[str, int], requests: Mapping[str, int]) -> int:
-        """Return a score within 0..100; 0 if no resource counts.
+        """Return a score within 0..100: the weighted mean over resources; 0 if no resource counts.
 
         Args:
             used: Used amounts, with the pod.
-            capacity: Allocatable amounts.
+            capacity: Allocatable amounts; a resource of 0 does not count.
             requests: What the pod requests: resources other than cpu and memory count only if it requests them.
         """
         total = weights = 0

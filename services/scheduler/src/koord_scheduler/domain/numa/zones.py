@@ -1,4 +1,4 @@
-"""What the NUMA zones of a node have left, and how a request is split over some of them.
+"""The free CPUs and amounts of the NUMA zones of a node, and how a request is split over some of them.
 
 Source: scheduler-fine-grained spec, 1.6 (1, 2) and 1.8 (1 to 5); vectors scheduler/numa_allocate.
 """
@@ -61,7 +61,10 @@ class NodeZones:
         return any(resource in amounts for amounts in self.allocatable.values())
 
     def candidates(self, binding: Binding) -> CpuMask:
-        """Return the free CPUs that a pod may get. A required bind policy leaves whole cores, or one CPU per core."""
+        """Return the free CPUs that a pod may get.
+
+        A required bind policy restricts them: to cores that are free as a whole, or to one CPU of each core.
+        """
         if not binding.is_required or self.layout is None:
             return self.free
         kept = self._kept.get(binding.policy)
@@ -72,7 +75,7 @@ class NodeZones:
         return kept
 
     def available(self, zone: int, resource: str) -> int:
-        """Return the free amount of a resource in a zone: amplified milli-cores for CPU, else units."""
+        """Return the free amount of a resource in a zone, at least 0: for CPU in milli-cores, amplified."""
         key = (zone, resource)
         kept = self._kept.get(key)
         if kept is not None:
@@ -86,9 +89,14 @@ class NodeZones:
         return kept
 
     def available_to(self, zone: int, resource: str, binding: Binding | None) -> int:
-        """Return the free amount of a resource in a zone for a pod.
+        """Return the free amount of a resource in a zone that a pod may get.
 
-        A required bind policy leaves only whole CPUs or cores.
+        If the pod's bind policy is required, CPU is limited to the CPUs that `candidates` returns.
+
+        Args:
+            zone: Id of the zone.
+            resource: Name of the resource.
+            binding: How the pod binds CPUs; None if it does not.
         """
         left = self.available(zone, resource)
         if resource == CPU and binding is not None and binding.is_required:
@@ -102,12 +110,12 @@ class NodeZones:
 
 
 class Share(NamedTuple):
-    """What a Reservation has left for its owners of the CPUs and zone amounts of its node.
+    """The CPUs and zone amounts of a Reservation that further owners may use.
 
     Attributes:
         cpus: Its CPUs that no owner holds.
         zones: Zone -> amounts that no owner holds.
-        limits: Resources of which an owner must take nothing from the node; empty unless the policy is Restricted.
+        limits: Resources that an owner may take only from the Reservation; empty unless the policy is Restricted.
     """
 
     cpus: CpuMask
@@ -116,10 +124,10 @@ class Share(NamedTuple):
 
 
 def with_share(node: NodeZones, share: Share) -> NodeZones:
-    """Return the node as an owner of a Reservation sees it. What the Reservation has left counts as free already.
+    """Return the node as an owner of a Reservation sees it, if the share of the Reservation counts as free already.
 
-    Its CPUs are preferred. Resources that it limits are limited to what it has left: CPUs to its CPUs, amounts of zones
-    to its amounts, if it holds amounts of zones.
+    The CPUs of the share are preferred. For resources in `limits`, the owner can only get CPUs and zone amounts of the
+    share. Zone amounts are not limited if the share has none.
 
     Source: scheduler-fine-grained spec, 3.9.
     """
@@ -169,7 +177,7 @@ class Shortage(NamedTuple):
 def allocate(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones | None
 ) -> Allocated | Shortage:
-    """Choose CPUs and zone amounts for a pod inside an affinity. Nothing is changed.
+    """Choose CPUs and zone amounts for a pod inside a set of zones. The node's state does not change.
 
     Args:
         node: The node.

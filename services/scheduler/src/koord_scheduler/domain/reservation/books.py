@@ -1,11 +1,12 @@
 """All Reservations of the cluster, folded from facts; the cost of a fact does not grow with their number.
 
-    objects                        what a Reservation says
-    pods on nodes, with what       what it holds, and who took how much of it
+    objects of Reservations        whom they are for, and how they may be used
+    pods on nodes, with what       what Reservations hold, and which pods use how much of them
     they were allocated
 
-The columns count what a pod took once: with the pod, no longer with the Reservation. So the requested amounts of a node
-are the sum of its pods and of the unused rests of its Reservations, as in the ledger of the log.
+The node columns count an amount that a pod uses from a Reservation once: with the pod, no longer with the Reservation.
+So the requested amounts of a node are the sum of its pods and of the unused amounts of its Reservations, as in the
+ledger of the log.
 
 Source: scheduler-fine-grained spec, 3.5, 3.6, 6.
 """
@@ -41,16 +42,18 @@ NO_ROWS: Final[Mapping[int, object]] = {}
 
 
 class ReservationBooks:
-    """All Reservations of the cluster: what their objects say, what they hold on nodes, and which pods took from them.
+    """All Reservations of the cluster: what their objects say, what they hold on nodes, and which pods use them.
 
     Attributes:
-        entries: Uid -> Reservation, also of Reservations whose object is not known, only pods that took from them.
+        entries: Uid -> Reservation. A Reservation without a known object is included while pods use it.
         owners: Finds the Reservations that are for a pod.
         version: Number that grows when a Reservation becomes available for pods.
-        skips_node: Whether the room of the node is not compared if one Reservation is matched (a feature gate).
+        skips_node: Whether the free amounts of the node are not compared if exactly one Reservation matches (a feature
+            gate).
         may_preempt: Whether pods are evicted to make room for Reservations (argument `enablePreemption`).
-        due: Uids of Reservations about which something may have to be published.
-        lenders: Name -> plugin whose resources Reservations hold besides amounts. The plugins put themselves here.
+        due: Uids of Reservations about which a status may have to be published.
+        lenders: Name -> plugin whose resources Reservations hold besides amounts, such as CPUs. Each plugin adds
+            itself.
     """
 
     def __init__(self, nodes: NodeColumns, *, omits_node_labels: bool = False, skips_node: bool = False) -> None:
@@ -72,10 +75,11 @@ class ReservationBooks:
     # --- objects -----------------------------------------------------------------------------------------------------
 
     def put(self, reservation: Reservation) -> Group | None:
-        """Add or change a Reservation.
+        """Add or change a Reservation by its object.
 
         Returns:
-            Its group if this is the first Reservation for these pods, so that pods must be read again; otherwise None.
+            The group of the Reservation if it is new, so that all pods must be compared with its owner rules;
+            otherwise None.
         """
         meta = reservation.metadata
         entry = self._entry(meta.uid, meta.name)
@@ -114,12 +118,12 @@ class ReservationBooks:
         return self.entries.get(self._by_name.get(name, ""))
 
     def ended(self, uid: str, phase: str, at: float) -> None:
-        """Record that a Reservation has succeeded or failed.
+        """Record that a Reservation has succeeded or failed. No-op if it is unknown.
 
         Args:
             uid: Uid of the Reservation.
             phase: "Succeeded" or "Failed".
-            at: Unix seconds.
+            at: Unix seconds of its end.
         """
         entry = self.entries.get(uid)
         if entry is not None:
@@ -130,7 +134,7 @@ class ReservationBooks:
     def restore(
         self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str
     ) -> None:
-        """Set what a snapshot stores of a Reservation besides its object; see the attributes of `Entry`."""
+        """Restore the state of a Reservation from a snapshot; its object is restored by `put`. Args as in `Entry`."""
         entry = self._entry(uid, name)
         entry.phase, entry.ended_at, entry.is_consumed, entry.said = phase, ended_at, is_consumed, said
         self.placed(uid, node, entry.placed_at)
@@ -158,7 +162,7 @@ class ReservationBooks:
     def left(self, uid: str) -> None:
         """Record that the log has released a Reservation from its node.
 
-        One that has ended keeps the name of its node.
+        If the Reservation has ended, it keeps the name of its node.
         """
         entry = self.entries.get(uid)
         if entry is not None and not entry.phase:
@@ -166,14 +170,17 @@ class ReservationBooks:
             self._forget_if_unused(entry)
 
     def forget(self, uid: str) -> None:
-        """Forget a Reservation whose object is deleted and that has nothing left to publish."""
+        """Remove a Reservation whose object was deleted and that needs no further status. No-op if it has an object.
+
+        It stays in `entries` while pods use it.
+        """
         entry = self.entries.get(uid)
         if entry is not None and entry.terms is None:
             entry.phase, entry.node, entry.said = "", "", ""
             self._forget_if_unused(entry)
 
     def consumed(self, uid: str) -> None:
-        """Record that a pod in the log uses the Reservation. If it may be used only once, no other pod gets it."""
+        """Record that a pod in the log uses the Reservation. With `allocateOnce`, no other pod gets it any more."""
         entry = self.entries.get(uid)
         if entry is not None and not entry.is_consumed and entry.terms is not None and entry.terms.is_once:
             entry.is_consumed = True
@@ -181,16 +188,20 @@ class ReservationBooks:
             self.due[uid] = None
 
     def node_gone(self, name: str) -> None:
-        """Record that the node with this name was deleted."""
+        """Add the Reservations on a deleted node to `due`, so that they fail."""
         self.due.update(dict.fromkeys(self._on_node.get(name, ())))
 
     def node_changed(self, row: int) -> None:
-        """Record that the labels of the node at position `row` may have changed."""
+        """Match the Reservations on a node again with pods, because the labels of the node may have changed.
+
+        Args:
+            row: Position of the node in the node columns.
+        """
         for entry in tuple(self._on_row.get(row, {}).values()):
             self._refresh(entry, has_changed=True)
 
     def rows_in_use(self) -> Mapping[int, Mapping[str, Entry]]:
-        """Return position of a node -> uid -> Reservation, for all Reservations that count on nodes."""
+        """Return position of a node -> uid -> Reservation, for all nodes with Reservations."""
         return self._on_row
 
     def name_of(self, uid: str) -> str:
@@ -199,7 +210,7 @@ class ReservationBooks:
         return "" if entry is None else entry.name
 
     def on_row(self, row: int) -> Mapping[str, Entry]:
-        """Return uid -> Reservation, for those that count on the node at position `row`."""
+        """Return uid -> Reservation, for the Reservations on the node at position `row`."""
         return self._on_row.get(row, {})
 
     def took(self, row: int, pod_info: PodInfo) -> None:
@@ -246,7 +257,7 @@ class ReservationBooks:
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def groups_of(self, pod: Pod) -> tuple[int, ...]:
-        """Return the numbers of the groups of Reservations whose owner rules match the pod."""
+        """Return the ids of the groups of Reservations whose owner rules match the pod, ascending."""
         return self.owners.of(pod)
 
     def usable(self, pod_class: PodClass) -> Usable | None:
@@ -281,7 +292,12 @@ class ReservationBooks:
         return NO_ROWS if usable is None or usable.wish.ignores else usable.by_row
 
     def nominated(self, pod_class: PodClass, row: int) -> Entry | None:
-        """Return the Reservation that a pod of a class uses on the node at position `row`; None if it uses none."""
+        """Return the Reservation that a pod of the class would use on a node; None if it would use none.
+
+        Args:
+            pod_class: Class of the pod.
+            row: Position of the node.
+        """
         usable = self.usable(pod_class)
         candidates = [] if usable is None else usable.fitting(row)
         if usable is None or len(candidates) < 2:
@@ -291,9 +307,13 @@ class ReservationBooks:
 
     @contextmanager
     def nominated_lent(self, pod_class: PodClass, row: int) -> Generator[Entry | None]:
-        """Let the Reservation that a pod uses on a node count as free for the pod inside this context, and return it.
+        """Count the Reservation that a pod would use on a node as free for the pod inside this context, and return it.
 
-        None: the pod uses none, and nothing changes.
+        None: the pod would use none, and nothing changes.
+
+        Args:
+            pod_class: Class of the pod.
+            row: Position of the node.
         """
         entry, usable = self.nominated(pod_class, row), self.usable(pod_class)
         if entry is None or usable is None:

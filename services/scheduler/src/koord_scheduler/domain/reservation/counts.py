@@ -1,4 +1,4 @@
-"""How many Reservations matched a pod that found no node, and which rules forbade the others.
+"""How many Reservations match a pod that found no node, and how many are forbidden by each rule.
 
 Source: scheduler-fine-grained spec, 3.5 (reasons of PostFilter).
 """
@@ -22,10 +22,12 @@ _RULES: Final = (
 def match_counts(
     usable: Usable, entry_of: Callable[[str], Entry | None], reasons_on: Callable[[int], Sequence[str]]
 ) -> list[str]:
-    """Return the numbers of Reservations by what the rules say about a pod, as phrases; empty if none is for the pod.
+    """Return phrases with numbers of Reservations: how many match the pod, and how many each rule forbids.
+
+    Empty if no Reservation is for the pod and it requires none.
 
     Args:
-        usable: The Reservations that the pod may use.
+        usable: The Reservations that are for the pod, with the result of the rules for each.
         entry_of: Returns the Reservation with a uid.
         reasons_on: Returns why the node at a position refuses the pod with its Reservations there.
     """

@@ -1,4 +1,4 @@
-"""One Reservation as the scheduler knows it: its object, what it holds on its node, and who took from it."""
+"""One Reservation as the scheduler knows it: its object, what it holds on its node, and which pods use it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,18 +31,20 @@ class OwnerUse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What the scheduler keeps of one Reservation: its object, its node, what it holds there, and which pods use it.
+    """One Reservation: its object, its node, the resources that it holds there, and the pods that use it (its owners).
 
     Attributes:
-        document: Its object; None as for `terms`.
-        terms: What its object says about its use; None if the object is not known or was deleted.
-        limits: When it expires; None as for `terms`.
-        group: The Reservations that are for the same pods; None if its owner rules are invalid.
-        row: Position of the node on which it counts; NOWHERE if it counts on none.
-        allocatable: Resource -> amount that it holds there.
-        owners: Uid -> use, for the pods that use it.
-        covered: Resource -> amount that its owners use of it, as the node columns count it.
-        is_consumed: Whether it may be used only once and a pod in the log uses or used it.
+        uid: Uid of the Reservation.
+        name: Name of the Reservation.
+        document: The object; None as for `terms`.
+        terms: What the object says about the use of the Reservation; None if the object is not known or was deleted.
+        limits: When the Reservation expires; None as for `terms`.
+        group: The Reservations that are for the same pods; None if the owner rules are invalid.
+        row: Position of the node on which the Reservation holds resources; NOWHERE if it has no node.
+        allocatable: Resource -> amount that the Reservation holds there.
+        owners: Uid -> use, for the pods that use the Reservation.
+        covered: Resource -> amount of the Reservation that its owners use, as the node columns count it.
+        is_consumed: Whether the Reservation may be used only once and a pod in the log uses or used it.
         phase: "Succeeded" or "Failed"; empty while it is neither.
         ended_at: Unix seconds of its end; 0 while it has not ended.
         node: Name of the node on which the log placed it; empty for none.
@@ -71,14 +73,18 @@ class Entry:
     _held: Held | None = None
 
     def is_available(self) -> bool:
-        """Return whether pods may use it now: it counts on a node, has not ended, and takes owners."""
+        """Return whether further pods may use the Reservation now.
+
+        It must hold resources on a node, must not have ended, and its owner rules must be valid. With `allocateOnce`,
+        no pod may have used it yet.
+        """
         terms = self.terms
         if self.row == NOWHERE or self.phase or terms is None or terms.owners is None:
             return False
         return not (terms.is_once and (self.owners or self.is_consumed))
 
     def held(self) -> Held:
-        """Return what it holds and what its owners use now. Its object must be known."""
+        """Return what the Reservation holds and what its owners use now. Its object must be known."""
         assert self.terms is not None, f"Reservation {self.name} has no object"
         if self._held is None:
             held = Held(terms=self.terms, allocatable=self.allocatable)
@@ -93,14 +99,18 @@ class Entry:
         return self._held
 
     def changed(self) -> dict[str, int]:
-        """Compute derived values again after a change. Return resource -> amount that its owners use of it now."""
+        """Discard derived values after a change of the Reservation or its owners.
+
+        Returns:
+            Resource -> amount of the Reservation that its owners use now.
+        """
         self._held = None
         if self.row == NOWHERE:
             return {}
         return covered(self.allocatable, (use.amounts for use in self.owners.values() if use.row == self.row))
 
     def unused(self) -> Mapping[str, int]:
-        """Return resource -> amount that it holds and no owner uses."""
+        """Return resource -> amount that the Reservation holds and no owner uses."""
         if not self.covered:
             return self.allocatable
         return {name: amount - self.covered.get(name, 0) for name, amount in self.allocatable.items()}

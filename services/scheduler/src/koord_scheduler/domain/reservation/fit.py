@@ -1,7 +1,7 @@
 """Whether a node has room for a pod that uses one of its Reservations.
 
-A pod uses one Reservation and takes the rest from the node. With policy Restricted it takes the restricted resources
-from the Reservation alone.
+A pod uses one Reservation and takes what is lacking from the node. With the allocate policy Restricted, it takes the
+restricted resources from the Reservation alone.
 
 Source: scheduler-fine-grained spec, 3.6.
 """
@@ -22,14 +22,17 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """What a Reservation holds on its node and what its owners use. Amounts are milli-cores and whole units.
+    """The resources that a Reservation holds on its node, and how much of them its owners use.
+
+    Amounts are in milli-cores for CPU, in bytes or whole units otherwise.
 
     Attributes:
-        terms: What its object says about its use.
-        allocatable: What it holds.
+        terms: What the object says about the use of the Reservation.
+        allocatable: Resource -> amount that the Reservation holds.
         allocated: Sum of its owners' requests, for the resources that it holds.
         owners: Number of its owners.
-        preemptible: What owners that are removed on trial give back; `pods` counts them.
+        preemptible: Amounts that owners give back if preemption evicts them on trial; the resource `pods` is their
+            number.
     """
 
     terms: Terms
@@ -39,7 +42,7 @@ class Held:
     preemptible: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def remained(self) -> dict[str, int]:
-        """Return resource -> amount that further owners may use."""
+        """Return resource -> amount that further owners may use, never negative."""
         inner, allocated = self.terms.inner, self.allocated
         return {
             name: max(0, amount - allocated.get(name, 0) - inner.get(name, 0))
@@ -47,9 +50,10 @@ class Held:
         }
 
     def restricted_names(self) -> frozenset[str]:
-        """Return the resources of which owners must use nothing from the node.
+        """Return the resources that owners may take only from the Reservation if its policy is Restricted.
 
-        Empty unless the policy is Restricted.
+        These are all resources that the Reservation holds, or those of them that the annotation
+        `scheduling.koordinator.sh/reservation-restricted-options` names.
         """
         names = frozenset(self.allocatable)
         return (names & self.terms.restricted) or names
@@ -57,10 +61,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """The free amounts of a node, without the unused amounts of the Reservations that a pod may use.
+    """The free amounts of a node, while the unused amounts of the Reservations that a pod may use count as taken.
 
     Attributes:
-        free: Allocatable minus what pods and Reservations hold; amounts that owners use count once.
+        free: Allocatable minus what pods and Reservations hold; amounts of a Reservation that an owner uses count
+            once.
         pods: How many further pods the node takes if these Reservations do not count as pods.
     """
 
@@ -84,7 +89,7 @@ def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int
 
 
 def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amounts: bool = False) -> list[str]:
-    """Return why a Restricted Reservation has too little for a pod, as phrases; empty if it suffices.
+    """Return phrases about what a Reservation with policy Restricted lacks for a pod; empty if it suffices.
 
     Args:
         held: The Reservation.
@@ -136,18 +141,18 @@ def refusals(
     skips_node: bool = False,
     more: Callable[[Held | None], Sequence[str]] = lambda _: (),
 ) -> list[str]:
-    """Return why a pod fits on a node neither with one of the Reservations nor without them; empty if it fits.
+    """Return why a pod fits on a node neither with one of its Reservations nor without them; empty if it fits.
 
     Args:
         room: The free amounts of the node.
-        matched: The Reservations that the pod may use, in order.
+        matched: The Reservations on the node that the pod may use, in the order in which they are tried.
         requests: What the pod requests.
         has_affinity: Whether it must use a Reservation.
         only: Name of the Reservation that it must use; empty: any.
         preemptible: What pods that are removed on trial give back to the node.
-        ignored: Returns whether a resource is not compared.
-        skips_node: Whether the free amounts of the node are not compared, if a single Reservation is matched.
-        more: Returns why other plugins refuse the pod with a Reservation, or without any (None).
+        ignored: Takes a resource name, and returns whether the resource is not compared.
+        skips_node: Whether the free amounts of the node are not compared if exactly one Reservation is matched.
+        more: Takes a Reservation or None (use none), and returns why other plugins refuse the pod with it.
     """
     wanted = {name: amount for name, amount in requests.items() if amount > 0 and not ignored(name)}
     short_on_node: set[str] = set()

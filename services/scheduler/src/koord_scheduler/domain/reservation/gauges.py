@@ -17,7 +17,7 @@ _GIBIBYTE: Final = 1 << 30
 
 
 class ResourceGauge(NamedTuple):
-    """One amount of a Reservation.
+    """One value of the metrics about a Reservation's resources.
 
     Attributes:
         type: "allocatable", "allocated" or "utilization".
@@ -35,7 +35,7 @@ class ResourceGauge(NamedTuple):
 
 
 def phase_of(entry: Entry) -> str:
-    """Return the phase of a Reservation as the log has it."""
+    """Return the phase of a Reservation by the facts of the log: Pending, Available, Succeeded or Failed."""
     return entry.phase or (AVAILABLE if entry.node else PENDING)
 
 

@@ -1,4 +1,6 @@
-"""What plugins do for Reservations that hold CPUs, NUMA zones or devices: lend them to an owner on trial.
+"""How plugins lend the CPUs, NUMA zones or devices of a Reservation to one of its owners, on trial.
+
+To lend is to count as free, while the scheduler checks whether a pod fits.
 
 Source: scheduler-fine-grained spec, 3.9.
 """
@@ -11,30 +13,42 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class Lender(Protocol):
-    """A plugin whose resources a Reservation may hold besides amounts of its node."""
+    """A plugin whose resources a Reservation may hold besides amounts of its node, such as CPUs or devices."""
 
     def may_refuse(self, pod_class: PodClass) -> bool:
         """Return whether pods of this class request resources of the plugin."""
         ...
 
     def lent(self, row: int, uid: str, limits: frozenset[str]) -> AbstractContextManager[None]:
-        """Let what a Reservation has left count as free inside the context, for one of its owners.
+        """Count the resources of a Reservation that no owner uses as free inside the context, for one of its owners.
 
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources of which the owner must take nothing from the node.
+            limits: Resources that the owner may take only from the Reservation.
         """
         ...
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the plugin refuses the node at position `row` as it counts now; empty if the pod fits."""
+        """Return why the plugin refuses the node for pods of a class, as resources count now; empty if it does not.
+
+        Args:
+            pod_class: Class of the pods.
+            row: Position of the node.
+        """
         ...
 
 
 @contextmanager
 def all_lent(lenders: Sequence[Lender], row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
-    """Let what a Reservation has left of the resources of all these plugins count as free inside the context."""
+    """Count the resources of a Reservation that no owner uses as free inside the context, for all these plugins.
+
+    Args:
+        lenders: The plugins.
+        row: Position of the node.
+        uid: Uid of the Reservation.
+        limits: Resources that the owner may take only from the Reservation.
+    """
     with ExitStack() as stack:
         for lender in lenders:
             stack.enter_context(lender.lent(row, uid, limits))
@@ -42,7 +56,7 @@ def all_lent(lenders: Sequence[Lender], row: int, uid: str, limits: frozenset[st
 
 
 def refused_by(lenders: Sequence[Lender], pod_class: PodClass, row: int) -> tuple[str, ...]:
-    """Return why the first of the plugins that refuses a node does so; empty if the pod fits."""
+    """Return the reasons of the first plugin that refuses the node at position `row`; empty if none refuses it."""
     for lender in lenders:
         reasons = lender.refused(pod_class, row)
         if reasons:

@@ -1,6 +1,6 @@
-"""How a Reservation ends: its time is over, its node is gone, or it was taken once. And when its object is deleted.
+"""How a Reservation ends: it expires, its node is deleted, or its only owner took it; and when its object is deleted.
 
-Times are unix seconds as floats, or RFC 3339 texts in a status.
+Times are Unix seconds as floats, or RFC 3339 texts in a status.
 
 Source: scheduler-fine-grained spec, 3.3.
 """
@@ -37,8 +37,8 @@ class Limits:
 
     Attributes:
         created: When it was created.
-        ttl: Largest age in seconds; 0: it never expires; None: no limit by age.
-        expires: Time at which it expires; None: no such limit.
+        ttl: Largest age in seconds (`spec.ttl`); 0: it never expires; None: no limit by age.
+        expires: Time at which it expires (`spec.expires`); None: no such limit.
     """
 
     created: float
@@ -57,14 +57,14 @@ class Limits:
         )
 
     def due(self) -> float | None:
-        """Return the last time, in Unix seconds, at which it has not expired; None if it never expires."""
+        """Return the last time, in Unix seconds, at which the Reservation has not expired; None if it never expires."""
         if self.ttl == 0:
             return None
         ends = [] if self.ttl is None else [self.created + self.ttl]
         return min([*ends, *([] if self.expires is None else [self.expires])], default=None)
 
     def look_again(self, now: float) -> float:
-        """Return the number of seconds after which the controller must check it again; 0: never."""
+        """Return the number of seconds after which the controller must check the Reservation again; 0: never."""
         if self.ttl == 0 or (self.expires is None and self.ttl is None):
             return 0.0
         end = self.expires if self.expires is not None else self.created + (self.ttl or 0.0)
@@ -84,7 +84,7 @@ def limits_of(reservation: Reservation) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class OwnerPod:
-    """A pod on the Reservation's node that is not terminated and names a Reservation in its annotation.
+    """A pod that is not terminated and names a Reservation in its annotation `reservation-allocated`.
 
     Attributes:
         owner: The pod as an entry of `status.currentOwners`.
@@ -128,7 +128,8 @@ def synced(
 ) -> tuple[ReservationStatus, float]:
     """Return the status after the controller has checked a Reservation, and after how many seconds it must check again.
 
-    0 seconds: only after another event.
+    An expired Reservation, and one whose node is deleted, fails. One that may be used only once succeeds as soon as it
+    has an owner. 0 seconds: check again only after another event.
 
     Args:
         status: The status before.
@@ -137,7 +138,7 @@ def synced(
         now: RFC 3339 time.
         is_once: Whether it may be used only once.
         has_node: Returns whether a node exists.
-        pods: Pods that may use it.
+        pods: Pods that name a Reservation. Only those on its node that name this one are its owners.
     """
     if status.phase in FINAL_PHASES:
         return status, 0.0
@@ -159,7 +160,10 @@ def synced(
 
 
 def is_garbage(status: ReservationStatus, now: float, keep: float, has_node: Callable[[str], bool]) -> bool:
-    """Return whether the object of a Reservation that has ended must be deleted now.
+    """Return whether the object of a Reservation that succeeded or expired must be deleted now.
+
+    It must if its node is deleted, or if the Reservation ended more than `keep` seconds ago. A Reservation that failed
+    for another reason is kept.
 
     Args:
         status: Its status.

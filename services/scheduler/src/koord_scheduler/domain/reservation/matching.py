@@ -1,4 +1,4 @@
-"""Whether a pod may use a Reservation, and if not, why.
+"""Whether a pod may use a Reservation, and if not, which rule forbids it.
 
 Source: scheduler-fine-grained spec, 3.5.
 """
@@ -28,7 +28,11 @@ _INT64: Final = 1 << 63
 
 
 class Match(StrEnum):
-    """Whether a pod may use a Reservation, or the first rule that forbids it."""
+    """The result of `match`: MATCHED or IGNORED if a pod may use a Reservation, or the first rule that forbids it.
+
+    IGNORED: the pod has the label `scheduling.koordinator.sh/reservation-ignored`. It uses free room of Reservations
+    without becoming an owner.
+    """
 
     MATCHED = "matched"
     IGNORED = "ignored"
@@ -47,13 +51,14 @@ class Terms:
 
     Attributes:
         name: Name of the Reservation.
+        labels: Its labels, for the reservation affinity of pods.
         owners: The pods that it is for; None if a selector is invalid.
         is_once: Whether only one pod may use it.
-        policy: "", "Aligned" or "Restricted".
+        policy: Allocate policy: "", "Aligned" or "Restricted".
         is_closed: Whether it takes no new owners, because it is unschedulable or being deleted.
         taints: Taints that pods must tolerate.
-        order: Value of the order label; None if absent, zero or not a number.
-        inner: Amounts inside that owners may not use.
+        order: Value of the label `scheduling.koordinator.sh/reservation-order`; None if absent, zero or not a number.
+        inner: Resource -> amount of the Reservation that owners may not use.
         restricted: Resources to which policy Restricted is limited; empty: all.
     """
 
@@ -97,12 +102,12 @@ def order_of(labels: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the annotations of a pod say about Reservations.
+    """What the labels and annotations of a pod say about Reservations.
 
     Attributes:
-        ignores: Whether it uses free room of Reservations without becoming an owner.
-        affinity: The Reservations that it must use; None: it need not use any.
-        exact: Resources of which it must request exactly what the Reservation holds.
+        ignores: Whether the pod uses free room of Reservations without becoming an owner.
+        affinity: The Reservations of which the pod must use one; None: it need not use any.
+        exact: Resources of which the pod must request exactly what the Reservation holds.
     """
 
     ignores: bool = False
@@ -111,7 +116,7 @@ class Wish:
 
 
 def wish_of(pod: Pod) -> Wish:
-    """Return what the annotations of a pod say about Reservations.
+    """Return what the labels and annotations of a pod say about Reservations.
 
     Raises:
         InvalidInput: An annotation is not valid JSON, or has another shape.
@@ -136,7 +141,7 @@ def match(
     """Return whether a pod may use an available Reservation, or the first rule that forbids it.
 
     Args:
-        wish: What the pod's annotations say.
+        wish: What the pod's labels and annotations say.
         terms: What the Reservation says.
         is_owner: Whether an owner rule of the Reservation matches the pod.
         requests: What the pod requests, in milli-cores and whole units.

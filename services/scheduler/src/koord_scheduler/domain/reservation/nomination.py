@@ -1,4 +1,4 @@
-"""Which of several Reservations of a node a pod gets: the first by the order label, else the tightest.
+"""Which of several Reservations of a node a pod gets: the smallest order label, else the one that the pod fills most.
 
 Source: scheduler-fine-grained spec, 3.8.
 """
@@ -11,7 +11,9 @@ MOST: int = 100
 
 
 def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int], allocated: Mapping[str, int]) -> int:
-    """Return a score 0..100 of how much of a Reservation is used once the pod uses it.
+    """Return the percentage of a Reservation that is used once the pod uses it: the mean over its resources, 0..100.
+
+    A resource of which more is requested than the Reservation holds counts 0.
 
     Args:
         requests: What the pod requests, in milli-cores and whole units.
@@ -28,14 +30,15 @@ def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int
 
 
 def nominate(requests: Mapping[str, int], candidates: Sequence[Held], more: Mapping[str, int] | None = None) -> Held:
-    """Return the Reservation of a node that the pod uses: the first by the order label, else the best by score.
+    """Return the Reservation of a node that the pod uses.
 
-    Reservations with equal scores are taken in the order of their names.
+    Reservations with an order label come first, the smallest order before all. Without any, the highest score wins.
+    Equal ones are taken in the order of their names.
 
     Args:
         requests: What the pod requests.
         candidates: Reservations that the pod fits into; at least one.
-        more: Name of a Reservation -> scores of other plugins; None: no such scores.
+        more: Name of a Reservation -> score of other plugins, which is added; None: no such scores.
     """
     ordered = [each for each in candidates if each.terms.order is not None]
     if ordered:

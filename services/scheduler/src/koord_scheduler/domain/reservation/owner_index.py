@@ -1,7 +1,7 @@
-"""Finds the Reservations that are for a pod, without looking at all of them.
+"""Finds the Reservations that are for a pod, without comparing the pod with all of them.
 
-Reservations that are for the same pods form a group. A group is found by a label, a controller or a name that it asks
-for; only groups that ask for none of these are looked at for every pod.
+Reservations that are for the same pods form a group. Each owner rule is indexed by a label, a controller or a pod name
+that it requires. Only rules that require none of these are compared with every pod.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Key = tuple[str, ...]
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The Reservations with equal owner rules, which are thus for the same pods.
+    """The Reservations with equal owner rules. They are thus for the same pods.
 
     Attributes:
         id: Number of the group.
@@ -41,7 +41,7 @@ class OwnerIndex:
         self._named = 0
 
     def add(self, owners: Owners, uid: str) -> tuple[Group, bool]:
-        """Add a Reservation. Return its group, and whether the group is new."""
+        """Add a Reservation with its owner rules. Return its group, and whether the group is new."""
         group = self._by_owners.get(owners.key)
         is_new = group is None
         if group is None:
@@ -54,7 +54,7 @@ class OwnerIndex:
         return group, is_new
 
     def remove(self, group: Group, uid: str) -> None:
-        """Remove a Reservation, and its group with the last one."""
+        """Remove a Reservation from its group. A group without Reservations is removed."""
         group.members.discard(uid)
         if group.members:
             return
@@ -67,7 +67,7 @@ class OwnerIndex:
                 del self._found_by[key]
 
     def of(self, pod: Pod) -> tuple[int, ...]:
-        """Return the numbers of the groups whose owner rules match the pod, ascending."""
+        """Return the ids of the groups whose owner rules match the pod, ascending."""
         if not self._by_owners:
             return ()
         meta = pod.metadata
@@ -88,7 +88,10 @@ class OwnerIndex:
         return tuple(sorted([id_ for id_, group in found.items() if group.owners.match(pod)]))
 
     def named(self, pod: Pod) -> tuple[int, ...]:
-        """Return the numbers of the groups with an owner rule by name or uid that matches this pod; usually none."""
+        """Return the ids of the groups with an owner rule for the name or the uid of this pod, ascending; usually none.
+
+        Other parts of these rules are not compared.
+        """
         if not self._named:
             return ()
         by_uid, by_name = self._found_by.get(("uid", pod.metadata.uid)), self._found_by.get(("name", pod.metadata.name))

@@ -1,4 +1,4 @@
-"""Which pods a Reservation is for.
+"""Which pods a Reservation is for, by the owner rules in `spec.owners`.
 
 Source: scheduler-fine-grained spec, 3.4.
 """
@@ -16,9 +16,12 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class OwnerRule:
-    """One entry of `spec.owners` of a Reservation: a pod, a controller or a label selector.
+    """One entry of `spec.owners` of a Reservation. A pod must match all of its parts that are present.
 
-    None for parts that are absent.
+    Attributes:
+        object: Name, uid and namespace of a pod; None if absent.
+        controller: Owner reference that a pod must have; None if absent.
+        selector: Label selector; None if absent.
     """
 
     object: OwnerObject | None
@@ -36,11 +39,11 @@ class OwnerRule:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The owner rules of a Reservation, ready to match pods.
+    """The owner rules of a Reservation, in a form that is fast to match with pods.
 
     Attributes:
         key: Equal for Reservations with equal rules.
-        reads_names: Whether names or uids of pods matter.
+        reads_names: Whether a rule names a pod by name or uid.
         rules: The rules. A pod must match one of them.
     """
 

@@ -1,4 +1,4 @@
-"""What the Reservations of one node have left of something that is not an amount of the node, such as CPUs and devices.
+"""What the Reservations of one node hold of CPUs or devices besides what their owners hold.
 
 An owner of a Reservation may hold the same CPUs or devices as the Reservation. They count once: with the owner.
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Rests(Generic[T]):
-    """The holdings of the Reservations of one node without what their owners hold of them.
+    """For each Reservation of one node: what it holds (CPUs or devices) without what its owners hold of it.
 
     Args:
-        minus: Returns the first argument without all holdings of the second one.
+        minus: Takes what a Reservation holds, and what each owner holds. Returns the first without the second.
     """
 
     __slots__ = ("_held", "_minus", "_owners")
@@ -26,12 +26,15 @@ class Rests(Generic[T]):
         self._owners: dict[str, dict[str, T]] = {}
 
     def came(self, uid: str, reservation: str, held: T) -> dict[str, T]:
-        """Add a holder. Return uid -> what counts from now on, for the holder and for the Reservation that it uses.
+        """Record what a pod or Reservation holds.
 
         Args:
             uid: Uid of the holder.
             reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none.
             held: What it holds.
+
+        Returns:
+            Uid -> what counts as held from now on, for the holder and for the Reservation that it uses.
         """
         if not reservation:
             return {uid: held}
@@ -42,11 +45,14 @@ class Rests(Generic[T]):
         return {reservation: self._rest(reservation), uid: held} if reservation in self._held else {uid: held}
 
     def left(self, uid: str, reservation: str) -> dict[str, T]:
-        """Remove a holder. Return uid -> what counts from now on, for the Reservation that it used; empty if none.
+        """Record that a pod or Reservation left the node.
 
         Args:
             uid: Uid of the holder.
             reservation: As for `came`.
+
+        Returns:
+            Uid of the Reservation that it used -> what counts as held from now on; empty if it used none.
         """
         if reservation == uid:
             self._held.pop(uid, None)

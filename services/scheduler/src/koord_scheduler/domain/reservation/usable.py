@@ -48,7 +48,7 @@ class Usable:
     """The Reservations that pods of one class may use, updated when one of them changes.
 
     Attributes:
-        wish: What the pods' annotations say.
+        wish: What the pods' labels and annotations say.
         problem: Why their annotations are invalid; empty if they are valid.
         by_row: Node position -> uid -> Reservation that the pods may use.
         restored: Node position -> resource column -> unused amount of these Reservations. Filters count it as free.
@@ -93,7 +93,7 @@ class Usable:
         return self.wish.affinity is not None
 
     def told(self, entry: Entry, *, has_changed: bool = False) -> None:
-        """Update the results after a change of a Reservation.
+        """Update the attributes after a Reservation or its owners changed.
 
         Args:
             entry: The Reservation.
@@ -185,9 +185,13 @@ class Usable:
         return found
 
     def plain_score(self, row: int) -> int | None:
-        """Return the score of the Reservation that pods use on the node at position `row`, in the usual case.
+        """Return the score 0..100 of the only Reservation that pods may use on a node, where a short check suffices.
 
-        None: one of them has an order or owners, the pods do not fit into it, or more than amounts decides.
+        None if there are several, if it has an order label or owners, or if more than its amounts matters. Then the
+        caller uses `fitting` and `nominate`.
+
+        Args:
+            row: Position of a node with such a Reservation.
         """
         if self.lenders:
             return None
@@ -199,7 +203,11 @@ class Usable:
         return best
 
     def room(self, row: int) -> NodeRoom:
-        """Return the free amounts of the node at position `row`, without the unused amounts of these Reservations."""
+        """Return the free amounts of a node, while the unused amounts of these Reservations count as taken.
+
+        Args:
+            row: Position of the node.
+        """
         free, nodes = self._nodes.free_at, self._nodes
         return NodeRoom(
             free={name: free[nodes.column(name), row] for name in self.requests},
@@ -207,7 +215,13 @@ class Usable:
         )
 
     def is_fitting(self, row: int) -> bool:
-        """Return whether the pod fits into a Reservation of a node by a glance; if not, look at it in detail."""
+        """Return True if a short check finds a Reservation on the node into which a pod of the class fits.
+
+        False: a pod may fit nevertheless, and the caller checks in detail.
+
+        Args:
+            row: Position of a node with such Reservations.
+        """
         return not self.lenders and any(self._fits_plainly(row, entry) for entry in self.by_row[row].values())
 
     def _fits_plainly(self, row: int, entry: Entry) -> bool:
@@ -229,12 +243,15 @@ class Usable:
         return is_used
 
     def held(self, row: int) -> list[Held]:
-        """Return what these Reservations hold on the node at position `row`, ordered by name."""
+        """Return what these Reservations hold on the node at position `row`, ordered by their names."""
         there = self.by_row.get(row, {})
         return [entry.held() for entry in sorted(there.values(), key=lambda each: each.name)]
 
     def fitting(self, row: int) -> list[Entry]:
-        """Return which of these Reservations on the node at position `row` a pod of the class fits into, by name."""
+        """Return the Reservations on the node at position `row` into which a pod of the class fits, by name.
+
+        Empty if the pods ignore Reservations.
+        """
         if row not in self.by_row or self.wish.ignores:
             return []
         there, requests = self.by_row[row], self.requests
@@ -258,7 +275,12 @@ class Usable:
 
     @contextmanager
     def lent(self, row: int, entry: Entry) -> Generator[None]:
-        """Let what a Reservation has left count as free for the pods inside this context, on the node at `row`."""
+        """Count the unused resources of a Reservation as free for a pod of the class inside this context.
+
+        Args:
+            row: Position of its node.
+            entry: The Reservation.
+        """
         is_limited = entry.terms is not None and entry.terms.policy == RESTRICTED
         limits = entry.held().restricted_names() if is_limited else frozenset[str]()
         unused = self._nodes.demand(entry.unused(), {})
@@ -270,7 +292,14 @@ class Usable:
                 self._nodes.take(row, unused)
 
     def refused_with(self, row: int, entry: Entry) -> tuple[str, ...]:
-        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses a Reservation there."""
+        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses a Reservation there.
+
+        Empty if they suffice.
+
+        Args:
+            row: Position of the node.
+            entry: The Reservation.
+        """
         if not self.lenders:
             return ()
         with self.lent(row, entry):
@@ -278,17 +307,23 @@ class Usable:
         return tuple([f"{PREFIX}{reason}" for reason in reasons])
 
     def refused_alone(self, row: int) -> tuple[str, ...]:
-        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses no Reservation."""
+        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses no Reservation.
+
+        Empty if they suffice.
+
+        Args:
+            row: Position of the node.
+        """
         pod_class = self._pod_class()
         return () if pod_class is None else refused_by(self.lenders, pod_class, row)
 
 
 def among(rows: Rows, known: Mapping[int, object], capacity: int) -> BoolArray:
-    """Return which of the rows are keys of a mapping, bool (K,).
+    """Return for each node whether its position is a key of a mapping, bool (K,).
 
     Args:
         rows: Positions of nodes, shape (K,).
-        known: The mapping, by position.
+        known: A mapping by node position; its values are not read.
         capacity: Capacity of the node columns.
     """
     is_known = np.zeros(capacity, np.bool_)

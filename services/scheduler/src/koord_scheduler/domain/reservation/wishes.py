@@ -1,4 +1,4 @@
-"""What the scheduler reads of a pod about Reservations. Pods with equal values share all answers."""
+"""What the scheduler reads from a pod about Reservations. Pods with equal values share cached results."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,16 +14,16 @@ CONCERNING: Final = (keys.RESERVATION_AFFINITY, keys.EXACT_MATCH_RESERVATION)
 
 @dataclass(frozen=True, slots=True)
 class PodWish:
-    """What the scheduler reads of a pod about Reservations. Pods with equal values share cached results.
+    """What the scheduler reads from a pod about Reservations. Pods with equal values share cached results.
 
     Attributes:
-        groups: Numbers of the groups of Reservations that are for the pod.
-        ignores: Whether it uses room of Reservations without becoming an owner.
-        affinity: Text of the annotation `reservation-affinity`.
-        exact: Text of the annotation `exact-match-reservation`.
-        is_reserve: Whether it is a reserve pod: it stands for a Reservation itself.
+        groups: Ids of the groups of Reservations that are for the pod.
+        ignores: Whether the pod uses free room of Reservations without becoming an owner.
+        affinity: Text of the annotation `scheduling.koordinator.sh/reservation-affinity`.
+        exact: Text of the annotation `scheduling.koordinator.sh/exact-match-reservation`.
+        is_reserve: Whether the pod is a reserve pod: it stands for a Reservation itself.
         node: Node that the template of the Reservation names; empty: any.
-        policy: Allocate policy of the Reservation, if it is a reserve pod.
+        policy: Allocate policy of the Reservation, if the pod is a reserve pod.
     """
 
     groups: tuple[int, ...] = ()
@@ -36,11 +36,11 @@ class PodWish:
 
 
 def pod_wish(pod: Pod, groups: tuple[int, ...]) -> PodWish | None:
-    """Return what the scheduler reads of a pod about Reservations; None if no Reservation concerns the pod.
+    """Return what the scheduler reads from a pod about Reservations; None if no Reservation concerns the pod.
 
     Args:
         pod: The pod.
-        groups: Numbers of the groups of Reservations that are for it.
+        groups: Ids of the groups of Reservations that are for the pod.
     """
     meta = pod.metadata
     if is_reserve_pod(pod):
