@@ -76,10 +76,7 @@ class GangCache:
         return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
-        """Forget a deleted pod, and return which pod may now be attempted.
-
-        If the pod waited at Permit, the caller must call `unreserve` first.
-        """
+        """Forget a deleted pod, and return which pod may now be attempted. The pod must not wait at Permit any more."""
         gang = self.roster.forget(uid)
         return NOTHING if gang is None else _activating(self._one_pending(gang))
 
