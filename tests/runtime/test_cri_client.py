@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.agent.cri import IMAGE, containerd, missing_program
+from koordctl.embedded.containers import IMAGE, missing_program
+from support.agent.cri import containerd
 from support.criproxy import World, proxied
 from support.runtime_tools import CRI_CLIENT, TOOLS, missing_tool
 

@@ -33,7 +33,8 @@ from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.qos import KubeQos
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation
-from support.agent.cri import IMAGE, NODE_NAMESPACE, Containers, containerd, first_text, message, missing_program
+from koordctl.embedded.containers import IMAGE, missing_program
+from support.agent.cri import NODE_NAMESPACE, Containers, containerd, first_text, message
 from support.agent.hook_process import agent_of
 from support.until import until_blocking
 
@@ -182,6 +183,8 @@ class Node:
             "remote-runtime-service-endpoint": self.folder / "containerd.sock",
             "hookserver-dir": self.folder / "hookserver.d",
             "http-port": 0,
+            "state-dir": self.folder / "state",
+            "nats-urls": "nats://127.0.0.1:1",
         }
         words = [sys.executable, "-m", "koord_criproxy", *(f"--{name}={value}" for name, value in flags.items())]
         with (self.folder / "proxy.log").open("ab") as log:

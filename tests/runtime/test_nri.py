@@ -12,7 +12,8 @@ from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.nri.plugin import NriSettings
 from koordcore.protocol import keys
-from support.agent.cri import Containers, containerd, message, missing_program
+from koordctl.embedded.containers import missing_program
+from support.agent.cri import Containers, containerd, message
 from support.agent.nri import RecordingHooks, running_plugin
 from support.running_service import running_service
 from support.runtime_tools import TOOLS, missing_tool

@@ -11,7 +11,8 @@ import grpc.aio
 import pytest
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
-from support.agent.cri import IMAGE, NODE_NAMESPACE, Containers, containerd, message, missing_program
+from koordctl.embedded.containers import IMAGE, missing_program
+from support.agent.cri import NODE_NAMESPACE, Containers, containerd, message
 from support.criproxy import World, proxied
 from support.until import until
 

@@ -9,7 +9,8 @@ from koord_criproxy.shell.channels import open_channel
 from koord_criproxy.shell.failover import check_version, recover
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
-from support.agent.cri import IMAGE, NODE_NAMESPACE, containerd, message, missing_program
+from koordctl.embedded.containers import IMAGE, missing_program
+from support.agent.cri import NODE_NAMESPACE, containerd, message
 from support.criproxy import World, proxied
 from support.until import until
 

@@ -4,23 +4,16 @@ The few messages that are needed are written by hand (field numbers of `runtime.
 """
 
 import contextlib
-import hashlib
-import io
-import json
 import os
-import shutil
 import signal
 import subprocess
-import tarfile
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from koordctl.embedded.containers import IMAGE, configuration, import_image
 from support.until import until_blocking
 
-PROGRAMS = ("containerd", "runc", "ctr")
-BUSYBOX = Path("/bin/busybox")
-IMAGE = "localhost/koord/busybox:1"
 NODE_NAMESPACE = 2
 NRI = """
 [plugins."io.containerd.nri.v1.nri"]
@@ -30,37 +23,6 @@ NRI = """
   plugin_config_path = "{folder}/nri-config"
 """
 """Configuration of containerd 2 that lets plugins connect."""
-CONFIG = """
-version = 2
-root = "{folder}/root"
-state = "{folder}/state"
-[grpc]
-  address = "{folder}/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{image}"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        SystemdCgroup = false
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{folder}/cni"
-    conf_dir = "{folder}/cni"
-"""
-
-
-def missing_program() -> str:
-    """What this machine lacks for real containers; "" if nothing."""
-    for program in PROGRAMS:
-        if shutil.which(program) is None:
-            return f"no {program} (apt-get install containerd runc busybox-static)"
-    linked = subprocess.run(["file", "-L", str(BUSYBOX)], capture_output=True, text=True, check=False).stdout
-    if not BUSYBOX.exists() or "dynamically linked" in linked:
-        return "no static /bin/busybox (apt-get install busybox-static)"
-    return ""
 
 
 def message(*fields: tuple[int, Any]) -> bytes:
@@ -158,14 +120,11 @@ def containerd(folder: Path, *, programs: Path | None = None) -> Generator[Conta
     import grpc
 
     config, socket = folder / "config.toml", folder / "containerd.sock"
-    config.write_text((CONFIG if programs is None else CONFIG + NRI).format(folder=folder, image=IMAGE))
+    config.write_text(configuration(folder) + ("" if programs is None else NRI.format(folder=folder)))
     program = Program("containerd" if programs is None else str(programs / "containerd"), folder, programs)
     program.start()
     try:
-        ctr = ["ctr", "-a", str(socket), "-n", "k8s.io"]
-        (folder / "image.tar").write_bytes(image_archive())
-        imported = [*ctr, "images", "import", "--snapshotter", "native", str(folder / "image.tar")]
-        subprocess.run(imported, check=True, capture_output=True, timeout=60)
+        import_image(folder)
         with grpc.insecure_channel(f"unix://{socket}") as channel:
             containers = Containers(channel, program)
             try:
@@ -206,38 +165,3 @@ class Program:
         assert self._process is not None
         self._process.send_signal(how)
         self._process.wait(timeout=20)
-
-
-def image_archive() -> bytes:
-    """A Docker archive with busybox and `pause`, which sleeps for ever."""
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as tar:
-        for name in ("bin", "tmp", "proc", "sys", "dev", "etc"):
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(entry)
-        binary = BUSYBOX.read_bytes()
-        entry = tarfile.TarInfo("bin/busybox")
-        entry.size, entry.mode = len(binary), 0o755
-        tar.addfile(entry, io.BytesIO(binary))
-        for applet in ("sh", "sleep", "usleep"):
-            link = tarfile.TarInfo(f"bin/{applet}")
-            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-            tar.addfile(link)
-    content = layer.getvalue()
-    config = json.dumps(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
-        }
-    ).encode()
-    manifest = json.dumps([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]).encode()
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, data in (("layer.tar", content), ("config.json", config), ("manifest.json", manifest)):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
-    return archive.getvalue()

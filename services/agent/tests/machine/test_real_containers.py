@@ -20,7 +20,8 @@ from koord_agent.shell.node.parts import Measurement
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from support.agent.cri import containerd, missing_program
+from koordctl.embedded.containers import missing_program
+from support.agent.cri import containerd
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
