@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from koordcore.embedded.identity import is_alive
 from koordcore.embedded.stack import read_stack
+from koordctl.embedded.containers import unusable
 from support.servers import server_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
@@ -47,6 +48,12 @@ def test_small_demo_ends_with_every_invariant_held() -> None:
         assert summary["hash_live"] == summary["hash_replay"] == summary["hash_projector"]
         assert summary["utilisation_with_overcommit_percent"] > summary["utilisation_requested_only_percent"] > 0
         assert read_stack(var / "run" / "stack.json") is None
+        container = summary["real_container"]
+        if reason := unusable(var / "containers"):
+            assert container == {"missing": reason}
+        else:
+            assert container["decided"]["CPUs"]
+            assert container["decided"].items() <= container["found"].items(), container
 
 
 def hears_ctrl_c() -> None:

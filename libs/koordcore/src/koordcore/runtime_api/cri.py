@@ -1,4 +1,4 @@
-"""CRI v1: the messages of the calls that a proxy between kubelet and container runtime reads or changes.
+"""CRI v1: messages that a proxy between kubelet and container runtime reads or changes, and those that start a pod.
 
 Source: runtime spec, appendix A.
 """
@@ -24,9 +24,15 @@ _MESSAGES: Final[dict[str, Fields]] = {
         "namespace": (3, "string"),
         "attempt": (4, "uint32"),
     },
-    "LinuxPodSandboxConfig": {"cgroup_parent": (1, "string")},
+    "NamespaceOption": {"network": (1, "int32")},
+    "LinuxSandboxSecurityContext": {"namespace_options": (1, "NamespaceOption")},
+    "LinuxPodSandboxConfig": {
+        "cgroup_parent": (1, "string"),
+        "security_context": (2, "LinuxSandboxSecurityContext"),
+    },
     "PodSandboxConfig": {
         "metadata": (1, "PodSandboxMetadata"),
+        "log_directory": (3, "string"),
         "labels": (6, "map"),
         "annotations": (7, "map"),
         "linux": (8, "LinuxPodSandboxConfig"),
@@ -37,11 +43,19 @@ _MESSAGES: Final[dict[str, Fields]] = {
     "RemovePodSandboxRequest": {"pod_sandbox_id": (1, "string")},
     "ContainerMetadata": {"name": (1, "string"), "attempt": (2, "uint32")},
     "KeyValue": {"key": (1, "string"), "value": (2, "bytes")},
-    "LinuxContainerConfig": {"resources": (1, "LinuxContainerResources")},
+    "ImageSpec": {"image": (1, "string")},
+    "LinuxContainerSecurityContext": {"namespace_options": (3, "NamespaceOption")},
+    "LinuxContainerConfig": {
+        "resources": (1, "LinuxContainerResources"),
+        "security_context": (2, "LinuxContainerSecurityContext"),
+    },
     "ContainerConfig": {
         "metadata": (1, "ContainerMetadata"),
+        "image": (2, "ImageSpec"),
+        "command": (3, "repeated string"),
         "envs": (6, "repeated KeyValue"),
         "annotations": (10, "map"),
+        "log_path": (11, "string"),
         "linux": (15, "LinuxContainerConfig"),
     },
     "CreateContainerRequest": {
@@ -93,7 +107,7 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def cri_messages() -> Mapping[str, Any]:
-    """Return name -> protobuf class of the messages of CRI v1 that a proxy reads or changes.
+    """Return name -> protobuf class of these messages of CRI v1.
 
     An object keeps the fields that its class does not list.
     """

@@ -23,12 +23,14 @@ from koordctl.demo.arrivals import arrivals
 from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_config
 from koordctl.demo.invariants import BATCH_CPU, Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations, newest_reports, protection_of, usage_of
+from koordctl.demo.real_container import HostKubelet, RealContainer, prepare_cgroups
 from koordctl.demo.summary import Summary, percentile, share_percent
 from koordctl.demo.tail import PodCounts, Tail
 from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest, topology_manifest
 from koordctl.documents.priority_classes import priority_class_manifests
+from koordctl.embedded.containers import unusable
 from koordctl.embedded.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
-from koordctl.embedded.processes import SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
+from koordctl.embedded.processes import PROXY_SOCKET, SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
 from koordctl.render.units import duration_text
 
 WARM_UP_SECONDS: Final = 45.0
@@ -103,7 +105,9 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
     # 1. a fresh stack
     watching.step("starting the stack")
-    stack = _fresh(options, host)
+    containers = options.var / "containers"
+    missing = unusable(containers)
+    stack = _fresh(options, host, None if missing else containers)
     processes = specs(stack)
     await resources.enter_async_context(
         Supervisor(processes, state_file=state_file(options.var), log=lambda line: watching.step(f"  {line}"))
@@ -168,7 +172,15 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     unprotected = await newest_reports(log, [node.name for node in options.nodes])
     await submit(client, [slo_controller_config(options.speed)])
 
-    # 6. the summary
+    # 6. one real container on this host
+    real_container = RealContainer(missing=missing)
+    if not missing:
+        watching.step("starting a real container on this host, through containerd and the CRI proxy")
+        kubelet = HostKubelet(containers, host, containers / PROXY_SOCKET)
+        resources.push_async_callback(kubelet.remove)
+        real_container = await kubelet.run_pod(client, log)
+
+    # 7. the summary
     waits, asked = audit.waits_ms, audit.requests_on_nodes
     gpus = audit.gpu_use()
     real_usage = real[0].node_usage if real else None
@@ -199,6 +211,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         utilisation_with_overcommit_percent=share_percent(usage.total_milli, capacity),
         real_node=host,
         real_node_cpu_milli=real_usage.cpu_milli if real_usage else 0,
+        real_container=real_container,
         gpu_pods=gpus.pods,
         shared_gpus=gpus.shared,
         gpu_allocated_percent=share_percent(gpus.held, gpus.offered),
@@ -244,16 +257,23 @@ async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
     return time.monotonic()
 
 
-def _fresh(options: DemoOptions, host: str) -> StackOptions:
-    """Return the options for a stack on an emptied folder."""
+def _fresh(options: DemoOptions, host: str, containers: Path | None) -> StackOptions:
+    """Return the options for a stack on an emptied folder.
+
+    `containers` is the folder of its containerd; None for a stack without containers.
+    """
     stack = StackOptions(
         var=options.var,
         port_base=options.port_base,
         host_node=host,
         simulated=options.var / "simulated-nodes.json",
         simulators=options.simulators,
+        containers=containers,
     )
     wipe(stack)
+    if containers is not None:
+        containers.mkdir(parents=True, exist_ok=True)  # mounts of a killed demo keep the folder
+        prepare_cgroups()
     stack = replace(stack, clock=shared_clock(options.speed, options.var))
     write_nodes(options.var / "simulated-nodes.json", [node_manifest(node) for node in options.nodes])
     return stack

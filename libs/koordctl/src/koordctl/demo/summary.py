@@ -9,6 +9,7 @@ import msgspec
 from koordcore.protocol.amount_text import cores
 from koordcore.values import codec
 
+from koordctl.demo.real_container import RealContainer
 from koordctl.render.units import duration_text
 
 NO_VALUE: Final = 0.0
@@ -56,6 +57,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         hash_projector: Hash of the projector's rows.
         utilisation_requested_only_percent: CPU in use by pods on their own requests, as a share of the cluster's CPU.
         utilisation_with_overcommit_percent: The same with best-effort pods on batch resources.
+        real_container: What a container on this host found at its first instruction.
         gpu_pods: Pods that hold GPUs.
         shared_gpus: GPUs that more than one pod holds.
         gpu_allocated_percent: What pods hold of the healthy GPUs.
@@ -85,6 +87,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation_with_overcommit_percent: float
     real_node: str
     real_node_cpu_milli: int
+    real_container: RealContainer
     gpu_pods: int = 0
     shared_gpus: int = 0
     gpu_allocated_percent: float = NO_VALUE
@@ -163,6 +166,7 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("load peak, protection on", summary.protected.sentence()),
         ("load peak, protection off", summary.unprotected.sentence()),
         ("this host, measured", f"{summary.real_node} uses {cores(summary.real_node_cpu_milli)} cores"),
+        ("container on this host", summary.real_container.sentence()),
         ("submit to placed, p50", duration_text(summary.submit_to_placed_p50_ms / 1000)),
         ("submit to placed, p99", duration_text(summary.submit_to_placed_p99_ms / 1000)),
         ("first placement after first submit", duration_text(summary.first_placement_ms / 1000)),

@@ -34,6 +34,7 @@ from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.log import DEFAULT_CLUSTER, key_folder
+from koordctl.embedded.containers import CONTAINERD, SOCKET, containerd_spec
 
 SERVICES: Final = ("manager", "scheduler", "projector")
 DESCHEDULER: Final = "descheduler"
@@ -42,6 +43,9 @@ _OWN_FLAGS: Final = {"manager": ("--feature-gates", "EnableSyncGPUSharedResource
 """Flags of a service. Admission adds gpu.shared to the requests of pods with GPUs, so nodes have to offer it."""
 PORTS_FILE: Final = "ports.json"
 SIMULATOR: Final = "agent-sim-"
+CRI_PROXY: Final = "criproxy"
+PROXY_SOCKET: Final = "proxy.sock"
+_REGISTRATIONS: Final = "hookserver.d"
 READY_SECONDS: Final = 60.0
 NATS_READY_SECONDS: Final = 30.0
 """A killed server recovers its streams before it answers."""
@@ -60,6 +64,7 @@ class StackOptions:
         simulated: File with the simulated nodes; None simulates no nodes.
         simulators: Number of processes that share the simulated nodes.
         descheduler: Configuration of the descheduler; None runs none.
+        containers: Folder of a containerd with a CRI proxy in front, for containers on this machine; None runs none.
         traces: Whether the services write their spans to var/log/traces.jsonl.
         flags: Additional flags for each service (manager, scheduler, projector, agent).
         log_level: Log level of the services.
@@ -74,6 +79,7 @@ class StackOptions:
     simulated: Path | None = None
     simulators: int = 1
     descheduler: Path | None = None
+    containers: Path | None = None
     traces: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     log_level: str = "info"
@@ -141,7 +147,8 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     """
     agents = _agent_names(options)
     optional = (DESCHEDULER,) if options.descheduler is not None else ()
-    names = ("nats", "nats-monitor", "postgres", *SERVICES, *optional, *agents)
+    proxy = (CRI_PROXY,) if options.containers is not None else ()
+    names = ("nats", "nats-monitor", "postgres", *SERVICES, *optional, *agents, *proxy)
     ports = choose_ports(options, names)
     nats = _nats(options, ports)
     postgres = _postgres(options, ports)
@@ -157,7 +164,24 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     found += [
         _service(options, name, "agent", ports[name], nats_url, _agent_flags(options, name), {}) for name in agents
     ]
+    if options.containers is not None:
+        found += _container_runtime(options, options.containers, ports[CRI_PROXY], nats_url)
     return found
+
+
+def _container_runtime(options: StackOptions, folder: Path, port: int, nats_url: str) -> list[ProcessSpec]:
+    """Return containerd, and the CRI proxy that waits for it."""
+    flags = (
+        *("--koord-runtimeproxy-endpoint", str(folder / PROXY_SOCKET)),
+        *("--remote-runtime-service-endpoint", str(folder / SOCKET)),
+        *("--hookserver-dir", str(folder / _REGISTRATIONS)),
+        *("--state-dir", str(folder)),
+        *("--node", options.host_node or ""),
+    )
+    return [
+        containerd_spec(folder, options.log_folder / f"{CONTAINERD}.log"),
+        _service(options, CRI_PROXY, CRI_PROXY, port, nats_url, flags, {}),
+    ]
 
 
 def _agent_names(options: StackOptions) -> list[str]:
@@ -169,7 +193,16 @@ def _agent_names(options: StackOptions) -> list[str]:
 def _agent_flags(options: StackOptions, name: str) -> tuple[str, ...]:
     if name == "agent-host":
         assert options.host_node is not None, "there is an agent for this host"
-        return ("--node", options.host_node, "--state-dir", str(options.var / "agents" / name))
+        flags = ("--node", options.host_node, "--state-dir", str(options.var / "agents" / name))
+        if options.containers is None:
+            return flags
+        hooks = str(options.containers / "koordlet.sock")
+        registrations = str(options.containers / _REGISTRATIONS)
+        return (
+            *flags,
+            *("--runtime-hooks-addr", hooks, "--runtime-hooks-host-endpoint", hooks),
+            *("--runtime-hooks-config-path", registrations, "--containerd-endpoint", str(options.containers / SOCKET)),
+        )
     state = ("--state-dir", str(options.var / "agents" / name))
     shard = f"{name.removeprefix(SIMULATOR)}/{options.simulators}"
     return ("--simulated-nodes-file", str(options.simulated), "--shard", shard, *state)
