@@ -39,7 +39,7 @@ COMMANDS = (
     Entry(
         "deschedule",
         ASK,
-        "Show which pods the descheduler would move, and where the scheduler would place them. Nothing is changed.",
+        "Show which pods the descheduler would move and where they would land, or let it run a round now.",
         "descheduling.dry_run",
         "deschedule",
     ),

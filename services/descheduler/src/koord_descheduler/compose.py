@@ -26,6 +26,7 @@ from koord_descheduler.domain.framework.registry import Registry, SharedState, i
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.settings import DeschedulerSettings
+from koord_descheduler.shell.commands import Commands
 from koord_descheduler.shell.drain_control import DrainControl
 from koord_descheduler.shell.folding import follow_reports, view_runner
 from koord_descheduler.shell.leading import Leading
@@ -145,5 +146,23 @@ def assemble(
             await runner.caught_up()
             await drains.run()
 
+        commands = Commands(
+            bus.connection,
+            bus.names,
+            run_round=rounds.run_now,
+            builder=builder,
+            writer=writer,
+            leading=leading,
+            configuration=configuration,
+            registry=registry,
+            clock=shell.clock,
+            logger=shell.log,
+        )
+
+        async def take_commands() -> None:
+            await runner.caught_up()
+            await commands.run()
+
         shell.service.add(Component(name="drains", run=drain))
+        shell.service.add(Component(name="commands", run=take_commands))
     return rounds

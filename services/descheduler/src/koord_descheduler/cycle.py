@@ -7,6 +7,7 @@ and the pages answer meanwhile.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events import CATALOGUE
@@ -53,6 +54,7 @@ class Rounds:
         methods: Profile -> how its pods are evicted.
         shared: What the plugins share.
         done: Number of finished rounds.
+        begun: Number of rounds that have begun, also those of a cluster that is too small.
     """
 
     builder: ViewBuilder
@@ -71,6 +73,9 @@ class Rounds:
     methods: dict[str, str]
     shared: SharedState
     done: int = 0
+    begun: int = 0
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"], init=False)
     _ended: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int], init=False)
     """Aggregate of an eviction that failed before -> sequence of its last event, as the log said it."""
 
@@ -86,11 +91,35 @@ class Rounds:
         while True:
             term = await self.leading.term()
             began = self.clock.monotonic()
+            waiting, self._waiting = self._waiting, []
+            self._wanted.clear()
+            self.begun += 1
             await self.round(profiles, term)
-            if not self.interval:
-                await self.leading.lost(term)
-                continue
-            await self.clock.sleep(max(0.0, began + self.interval - self.clock.monotonic()))
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
+            await self._rest(began, term)
+
+    async def run_now(self) -> None:
+        """Run a round besides those of the interval, and wait until it has ended. Rounds never overlap."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._wanted.set()
+        await waiter
+
+    async def _rest(self, began: float, term: Term) -> None:
+        """Wait until the next round is due, or until somebody wants one."""
+        if self.interval:
+            pause = self.clock.sleep(max(0.0, began + self.interval - self.clock.monotonic()))
+        else:
+            pause = self.leading.lost(term)
+        tasks: set[asyncio.Future[Any]] = {asyncio.ensure_future(pause), asyncio.ensure_future(self._wanted.wait())}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def round(self, profiles: Sequence[Profile], term: Term) -> RoundOutcome | None:
         """Run one round and append its evictions. Return what it decided; None if the cluster is too small."""

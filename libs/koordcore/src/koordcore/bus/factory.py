@@ -27,6 +27,7 @@ from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.setup.bootstrap import Change, bootstrap, require_version, until_created
+from koordcore.bus.setup.consumers import bootstrap_consumers, consumers
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.ports.desired import DesiredStore, PushFeed
 from koordcore.ports.eventlog import EventLog
@@ -174,7 +175,7 @@ def bus_on(
 async def bootstrap_bus(
     settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None
 ) -> dict[str, Change]:
-    """Create the streams, buckets and stores of the cluster, or change those that exist (the bootstrap job).
+    """Create streams, buckets, stores and consumers of the cluster, or change those that exist (the bootstrap job).
 
     Args:
         settings: Address of the server and id of the cluster.
@@ -182,7 +183,7 @@ async def bootstrap_bus(
         sizes: Largest size of each stream; None: the defaults.
 
     Returns:
-        Stream name -> change.
+        Name of the stream or of the durable consumer -> change.
 
     Raises:
         ConnectRefused: The server refuses the user, the TLS settings or the version.
@@ -194,6 +195,7 @@ async def bootstrap_bus(
     names = BusNames(settings.cluster)
     connection = await connect(settings.connection())
     try:
-        return await bootstrap(connection, streams(names, replicas=replicas, sizes=sizes))
+        created = await bootstrap(connection, streams(names, replicas=replicas, sizes=sizes))
+        return {**created, **await bootstrap_consumers(connection, consumers(names))}
     finally:
         await connection.drain_and_close()

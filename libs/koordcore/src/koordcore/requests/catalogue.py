@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from koordcore.requests.descheduling import AbortMigration, DryRunAnswer, DryRunRequest, RunRound, StartDrain
 from koordcore.requests.endpoint import Endpoint, WorkQueue
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.requests.objects import ChangeAnswer, ChangeRequest
@@ -56,7 +57,40 @@ MANAGER_CHANGE_OBJECTS: Final = Endpoint(
     summary="Create, delete and patch objects, open and close nodes. The leading manager is their only writer.",
 )
 
-ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (PROJECTOR_STATE_HASH, SCHEDULER_FIT, MANAGER_CHANGE_OBJECTS)
-WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = ()
-"""Work queues with a worker. A new one also needs its worker (`koordcore.bus.work.effect_worker`) in a service, a
-durable consumer (`koordcore.bus.setup.consumers`), and the right `works_on` in `koordcore.bus.setup.manifest`."""
+DESCHEDULER_DRY_RUN: Final = Endpoint(
+    service="descheduler",
+    verb="dry_run",
+    request=DryRunRequest,
+    answer=DryRunAnswer,
+    summary="Which pods would rounds move, and where would the scheduler place them? Nothing is changed.",
+)
+
+DESCHEDULER_RUN_ROUND: Final = WorkQueue(
+    service="descheduler", verb="run_round", request=RunRound, summary="Run a round of the descheduler now."
+)
+DESCHEDULER_DRAIN: Final = WorkQueue(
+    service="descheduler",
+    verb="drain",
+    request=StartDrain,
+    summary="Empty a node: create its DrainNode, or confirm the one that exists.",
+)
+DESCHEDULER_ABORT_MIGRATION: Final = WorkQueue(
+    service="descheduler",
+    verb="abort_migration",
+    request=AbortMigration,
+    summary="Delete a migration job and its Reservation.",
+)
+
+ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (
+    PROJECTOR_STATE_HASH,
+    SCHEDULER_FIT,
+    MANAGER_CHANGE_OBJECTS,
+    DESCHEDULER_DRY_RUN,
+)
+WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = (
+    DESCHEDULER_RUN_ROUND,
+    DESCHEDULER_DRAIN,
+    DESCHEDULER_ABORT_MIGRATION,
+)
+"""Work queues with a worker. Each has a durable consumer (`koordcore.bus.setup.consumers`). A new one also needs its
+worker (`koordcore.bus.work.effect_worker`) in a service, and the right `works_on` in `koordcore.bus.setup.manifest`."""

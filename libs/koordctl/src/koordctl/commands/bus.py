@@ -76,7 +76,7 @@ def bootstrap(
     replicas: Annotated[int, typer.Option(min=1, max=5, help="Servers that store each stream: 3 in production.")] = 1,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the servers.")] = 60.0,
 ) -> None:
-    """Create the streams of the cluster on the servers, or change them where no data is lost.
+    """Create the streams and consumers of the cluster on the servers, or change them where no data is lost.
 
     Services create no stream. Run this once before they start, and again after an upgrade; it is idempotent. It
     connects as the user `bootstrap` to KOORD_NATS with the key KOORD_NATS_SEED.
@@ -97,6 +97,8 @@ async def _bootstrap(replicas: int, wait: float) -> dict[str, str]:
     from koordcore.bus.read.stream_reader import ApiError
     from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
     from koordcore.bus.setup.bootstrap import bootstrap as create
+    from koordcore.bus.setup.consumers import bootstrap_consumers
+    from koordcore.bus.setup.consumers import consumers as durable
     from koordcore.bus.setup.manifest import BOOTSTRAP
     from koordcore.bus.setup.streams import streams as wanted
 
@@ -107,7 +109,9 @@ async def _bootstrap(replicas: int, wait: float) -> dict[str, str]:
             async with asyncio.timeout(wait):
                 while True:
                     try:
-                        done = await create(connection, wanted(BusNames(cluster_name()), replicas=replicas))
+                        names = BusNames(cluster_name())
+                        done = await create(connection, wanted(names, replicas=replicas))
+                        done |= await bootstrap_consumers(connection, durable(names))
                     except NoAnswer:  # JetStream has no leader yet
                         await asyncio.sleep(POLL_SECONDS)
                     else:

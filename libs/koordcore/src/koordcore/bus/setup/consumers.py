@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, patient_api
 from koordcore.bus.setup.bootstrap import Change, StreamDiffers
+from koordcore.requests.catalogue import WORK_QUEUES
+from koordcore.requests.endpoint import WorkQueue
 
 _SECOND = 1_000_000_000
 
@@ -55,6 +58,23 @@ class ConsumerSpec:
             "max_deliver": self.max_deliver,
             "max_ack_pending": self.max_ack_pending,
         }
+
+
+def consumer_of(queue: WorkQueue[Any], names: BusNames) -> ConsumerSpec:
+    """Return the durable consumer of a work queue. It is named `<service>-<verb>`.
+
+    Args:
+        queue: The work queue.
+        names: Names of the cluster's streams and subjects.
+    """
+    return ConsumerSpec(
+        stream=names.cmd, durable=f"{queue.service}-{queue.verb}", filter_subject=f"{names.root}{queue.address}"
+    )
+
+
+def consumers(names: BusNames) -> list[ConsumerSpec]:
+    """Return the durable consumers of all work queues."""
+    return [consumer_of(queue, names) for queue in WORK_QUEUES]
 
 
 async def bootstrap_consumers(connection: BusConnection, specs: Iterable[ConsumerSpec]) -> dict[str, Change]:

@@ -106,6 +106,7 @@ DESCHEDULER = ServiceManifest(
     reports=(("explanations", "migration"), ("explanations", "drain")),
     follows=("ev", "obs"),
     works_on=("cmd",),
+    answers=True,
     asks=("scheduler", "manager"),
     snapshots=True,
     leads=True,

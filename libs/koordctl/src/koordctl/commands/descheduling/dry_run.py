@@ -1,5 +1,6 @@
-"""`koord deschedule --dry-run`: show which pods the descheduler would move, and what that is worth."""
+"""`koord deschedule`: show which pods the descheduler would move, and what that is worth, or run a round now."""
 
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +11,13 @@ from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
 from koord_descheduler.domain.look_ahead.measures import Measures, Spread
 from koord_descheduler.domain.look_ahead.rounds import Refused, RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koordcore.requests.catalogue import DESCHEDULER_RUN_ROUND
+from koordcore.requests.descheduling import RunRound
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.capacity import ask_capacity_on
 from koordctl.access.cluster import live_cluster
-from koordctl.access.log import open_log, wait_for
+from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
@@ -23,7 +26,10 @@ _INTERVAL = 10.0
 
 
 def deschedule(
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Required: nothing is evicted.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what rounds would do. Change nothing.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Let the descheduler run a round now, besides its interval.")
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -36,20 +42,26 @@ def deschedule(
         float, typer.Option("--timeout", help="Give up if the scheduler does not answer in time.")
     ] = 60.0,
 ) -> None:
-    """Show which pods the descheduler would move, and where the scheduler would place them. Nothing is changed.
+    """Show which pods the descheduler would move and where they would land, or let it run a round now.
 
-    The rounds are played on the current state. The scheduler places all moved pods with its real engine on a copy of
-    its state, and capacity counts. Pods without a place would not be evicted. LowNodeLoad acts on nodes that are hot
-    in several rounds in a row, so play more rounds than consecutiveAbnormalities.
+    With --dry-run, nothing is changed. The rounds are played on the current state. The scheduler places all moved pods
+    with its real engine on a copy of its state, and capacity counts. Pods without a place would not be evicted.
+    LowNodeLoad acts on nodes that are hot in several rounds in a row, so play more rounds than
+    consecutiveAbnormalities.
 
     Examples:
 
       koord deschedule --dry-run
 
       koord deschedule --dry-run --config descheduler.yaml --rounds 20 -o json
+
+      koord deschedule --now
     """
-    if not is_dry_run:
-        fail("give --dry-run: this command only shows what rounds would do", status=2)
+    if now == is_dry_run:
+        fail("give --dry-run or --now", status=2)
+    if now:
+        _submit_round()
+        return
     configuration = descheduler_configuration(config)
     interval = configuration.descheduling_interval or _INTERVAL
 
@@ -73,6 +85,22 @@ def deschedule(
         _show(found, refused)
     else:
         show_document(_document(found, refused), output)
+
+
+def _submit_round() -> None:
+    """Add a request to the work queue of the descheduler. Its leader carries it out."""
+    from koordcore.bus.client.connection import NoAnswer
+    from koordcore.bus.work.submitting import submit
+
+    async def run() -> int:
+        async with open_log() as log:
+            try:
+                request = RunRound(asked_by="koord deschedule")
+                return await submit(log.connection, log.names, DESCHEDULER_RUN_ROUND, request, seconds=10.0)
+            except NoAnswer as error:
+                raise LogTrouble(str(error)) from error
+
+    sys.stdout.write(f"a round is asked for (request {wait_for(run())})\n")
 
 
 def _show(found: DryRun, refused: Refused) -> None:

@@ -91,6 +91,20 @@ def drain_view(
     )
 
 
+def reservation_of_job(state: ClusterState, name: str) -> str:
+    """Return the name of the Reservation of a migration job; "" if the job does not exist.
+
+    Source: descheduler spec, 7.9.
+    """
+    job = _stored(state, JOBS, name)
+    if job is None:
+        return ""
+    spec: dict[str, Any] = job.get("spec") or {}
+    options: dict[str, Any] = spec.get("reservationOptions") or {}
+    given: dict[str, Any] = options.get("reservationRef") or {}
+    return str(given.get("name") or job["metadata"].get("uid", ""))
+
+
 def available_reservations(state: ClusterState) -> Iterator[ReservationStatus]:
     """Yield the status of every Reservation that holds resources of a node."""
     for ledger in state.of_kind(NodeLedger).values():

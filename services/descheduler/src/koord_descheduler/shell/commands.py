@@ -1,0 +1,238 @@
+"""The door of the descheduler on the bus: work queues for commands, and an endpoint for dry runs.
+
+Only the leader takes work. A request is acknowledged after its effect, so a request of a killed process is carried out
+by the next leader. Each effect may be repeated: a round is only an additional one, and objects have fixed names.
+
+Source:
+    event-bus spec, 3.2, 8
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from koordcore.bus.client.connection import BusConnection, NoAnswer
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.consumers import consumer_of
+from koordcore.bus.work.dlq import DeadLetters
+from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
+from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.bus.work.requests import RequestFailed, ask
+from koordcore.ports.clock import Clock
+from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.drains.documents import ConfirmState, MigrationMode
+from koordcore.requests.catalogue import (
+    DESCHEDULER_ABORT_MIGRATION,
+    DESCHEDULER_DRAIN,
+    DESCHEDULER_DRY_RUN,
+    DESCHEDULER_RUN_ROUND,
+    SCHEDULER_FIT,
+)
+from koordcore.requests.descheduling import (
+    AbortMigration,
+    DryRunAnswer,
+    DryRunRequest,
+    PlannedMove,
+    RunRound,
+    StartDrain,
+)
+from koordcore.requests.endpoint import ErrorCode, WorkQueue
+from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
+from koordcore.service.telemetry.logging import Logger
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.config.document import DeschedulerConfiguration
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.drain.changes import API_VERSION
+from koord_descheduler.domain.drain.viewing import reservation_of_job
+from koord_descheduler.domain.framework.registry import Registry, SharedState
+from koord_descheduler.domain.look_ahead.dry_run import Asking, DryRun, dry_run
+from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.shell.leading import Leading
+from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+MOST_ROUNDS: Final = 1000
+_FIT_SECONDS: Final = 50.0
+_INTERVAL: Final = 10.0
+"""Seconds between two rounds of a dry run, if the configuration asks for a single round."""
+
+
+class Commands:
+    """Carries out commands, and answers dry runs, while this instance leads.
+
+    Args:
+        connection: Connection of the process.
+        names: Names of the cluster's streams and subjects.
+        run_round: Runs a round besides those of the interval, and waits for its end.
+        builder: The folded cluster.
+        writer: Changes objects.
+        leading: Whether this instance may decide.
+        configuration: The running configuration.
+        registry: Plugins that configurations can name.
+        clock: Clock of the run.
+        logger: Logger of the service.
+    """
+
+    def __init__(
+        self,
+        connection: BusConnection,
+        names: BusNames,
+        *,
+        run_round: Callable[[], Awaitable[None]],
+        builder: ViewBuilder,
+        writer: ObjectWriter,
+        leading: Leading,
+        configuration: DeschedulerConfiguration,
+        registry: Registry,
+        clock: Clock,
+        logger: Logger,
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._run_extra_round = run_round
+        self._builder = builder
+        self._writer = writer
+        self._leading = leading
+        self._configuration = configuration
+        self._registry = registry
+        self._clock = clock
+        self._logger = logger
+
+    async def run(self) -> None:
+        """Take work and answer requests while this instance leads. Never return; the caller cancels it."""
+        while True:
+            term = await self._leading.term()
+            server = EndpointServer(self._connection, self._names)
+            server.serve(DESCHEDULER_DRY_RUN, self.dry_run)
+            async with contextlib.AsyncExitStack() as stack:
+                for worker in self._workers():
+                    await stack.enter_async_context(worker)
+                serving = asyncio.ensure_future(server.run())
+                lost = asyncio.ensure_future(self._leading.lost(term))
+                try:
+                    await asyncio.wait({serving, lost}, return_when=asyncio.FIRST_COMPLETED)
+                    if serving.done():
+                        serving.result()
+                finally:
+                    lost.cancel()
+                    serving.cancel()
+                    await asyncio.wait({serving})
+
+    def _workers(self) -> list[Worker]:
+        letters = DeadLetters(self._connection, self._names)
+
+        def worker(queue: WorkQueue[Q], effect: Callable[[Q], Awaitable[None]]) -> Worker:
+            async def handle(item: WorkItem) -> None:
+                try:
+                    request = codec.decode(item.body, queue.request)
+                except codec.DecodeError as error:
+                    raise PermanentFailure(f"the request cannot be read: {error}") from error
+                self._logger.info("command", command=queue.verb, request=item.id, deliveries=item.deliveries)
+                await effect(request)
+
+            return Worker(self._connection, consumer_of(queue, self._names), handle, letters, workers=1)
+
+        return [
+            worker(DESCHEDULER_RUN_ROUND, self._run_round),
+            worker(DESCHEDULER_DRAIN, self._drain),
+            worker(DESCHEDULER_ABORT_MIGRATION, self._abort_migration),
+        ]
+
+    async def _run_round(self, _: RunRound) -> None:
+        await self._run_extra_round()
+
+    async def _drain(self, request: StartDrain) -> None:
+        """Create the DrainNode `drain-<node>`, and confirm it if that is asked for."""
+        name = f"drain-{request.node}"
+        spec = {"nodeName": request.node, "migrationPolicy": {"mode": str(MigrationMode.MIGRATE_DIRECTLY)}}
+        document = {"apiVersion": API_VERSION, "kind": "DrainNode", "metadata": {"name": name}, "spec": spec}
+        changes: list[ObjectChange] = [CreateObject(document=document)]
+        if request.confirm:
+            patch = {"spec": {"confirmState": str(ConfirmState.CONFIRMED)}}
+            changes.append(PatchObject(kind="DrainNode", name=name, patch=patch))
+        await self._change(changes)
+
+    async def _abort_migration(self, request: AbortMigration) -> None:
+        """Delete a migration job, then its Reservation.
+
+        Source: descheduler spec, 7.11.
+        """
+        reservation = reservation_of_job(self._builder.state, request.name)
+        changes: list[ObjectChange] = [DeleteObject(kind="PodMigrationJob", name=request.name)]
+        if reservation:
+            changes.append(DeleteObject(kind="Reservation", name=reservation))
+        await self._change(changes)
+
+    async def _change(self, changes: list[ObjectChange]) -> None:
+        try:
+            outcomes = await self._writer.change(changes)
+        except NotWritten as error:
+            raise TransientFailure(str(error)) from error
+        refused = [outcome.message for outcome in outcomes if outcome.result is ChangeResult.REFUSED]
+        if refused:
+            raise PermanentFailure("; ".join(refused))
+
+    async def dry_run(self, request: DryRunRequest) -> DryRunAnswer:
+        """Return what rounds would do, with the scheduler's placements. Nothing is changed.
+
+        Raises:
+            Refusal: The request is invalid, or the scheduler does not answer.
+        """
+        if not 1 <= request.rounds <= MOST_ROUNDS:
+            raise Refusal(ErrorCode.INVALID, f"rounds: must be from 1 to {MOST_ROUNDS}, got {request.rounds}")
+        cluster = self._builder.view(self._clock.now().timestamp())
+        position = self._builder.state.position
+        try:
+            configuration = load(request.config.encode(), self._registry) if request.config else self._configuration
+            player = RoundPlayer(configuration, self._registry, SharedState(priority_classes=cluster.priority_classes))
+        except (InvalidConfiguration, InvalidInput) as error:
+            raise Refusal(ErrorCode.INVALID, str(error)) from error
+        interval = configuration.descheduling_interval or _INTERVAL
+        asking = dry_run(player.play, cluster, rounds=request.rounds, interval=interval)
+        found = await self._answered(asking)
+        return DryRunAnswer(
+            rounds=found.rounds,
+            moves=[
+                PlannedMove(
+                    pod=move.pod.key,
+                    uid=move.pod.uid,
+                    source=move.pod.node,
+                    target=move.target,
+                    plugin=move.plugin,
+                    reason=move.reason,
+                )
+                for move in found.moves
+            ],
+            without_place=[pod.key for pod in found.homeless],
+            faults=[f"plugin {each.plugin} of profile {each.profile}: {each.text}" for each in found.faults],
+            position=position,
+        )
+
+    async def _answered(self, asking: Asking) -> DryRun:
+        """Play the rounds in a thread; ask the scheduler whenever they have a question."""
+        answer: Any = None
+        while True:
+            try:
+                question = await asyncio.to_thread(_step, asking, answer)
+            except InvalidInput as error:  # such as a cluster of one node
+                raise Refusal(ErrorCode.INVALID, error.sentence()) from error
+            if isinstance(question, DryRun):
+                return question
+            try:
+                answer = await ask(self._connection, self._names, SCHEDULER_FIT, question, seconds=_FIT_SECONDS)
+            except (NoAnswer, RequestFailed) as error:
+                raise Refusal(ErrorCode.UNAVAILABLE, f"the scheduler: {error}") from error
+
+
+def _step(asking: Asking, answer: Any) -> Any:
+    """Return the next question of a dry run, or its result."""
+    try:
+        return asking.send(answer)
+    except StopIteration as end:
+        return end.value
