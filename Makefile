@@ -58,7 +58,8 @@ check: setup format-check contracts ## the fast part: lint, contracts, unit and 
 	@$(PYTEST) -n 2 -q -m "not slow and not nats and not postgres and not browser and not root" libs services tests/conformance tests/architecture
 
 test: lint ## everything: lint, types, import contracts, every test
-	@$(PYTEST) -n 2 --dist loadgroup
+	@# A test that hangs takes its worker with it: a signal inside an event loop can lose a callback and hang for ever.
+	@$(PYTEST) -n 2 --dist loadgroup -o timeout_method=thread
 
 # containerd 2 with its shim, and the kubelet's CRI client. Without Go they are not built, and their tests say so.
 RUNTIME_TOOLS := $(CURDIR)/var/runtime-tools

@@ -4,6 +4,8 @@ The real servers of `tests/support/servers.py`, fresh logging, and the settings 
 """
 
 import logging
+import os
+import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -38,6 +40,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = kept
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a failed test at once, so that a run that is cut off has said what failed."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED in {report.when}: {report.nodeid}", file=sys.stderr, flush=True)
 
 
 @pytest.fixture(autouse=True)
