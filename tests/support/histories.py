@@ -55,6 +55,16 @@ from koordcore.events.descheduling.drain import (
     DrainStarted,
     DrainWaiting,
 )
+from koordcore.events.descheduling.migration import (
+    MigratedPod,
+    MigrationAdvanced,
+    MigrationArbitrated,
+    MigrationCondition,
+    MigrationEnded,
+    MigrationForgotten,
+    MigrationHeld,
+    MigrationProgress,
+)
 from koordcore.events.envelope import (
     AggregateRef,
     BasedOn,
@@ -178,7 +188,7 @@ ACTIONS = (
     "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "device-fails", "gang", "gang-phase",
-    "quota", "explanation", "topology", "gpu-workload", "drain", "reserve", "take", "reservation-wait",
+    "quota", "explanation", "topology", "gpu-workload", "drain", "migration", "reserve", "take", "reservation-wait",
     "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
@@ -322,6 +332,21 @@ def _drain(log: Recorder, number: int) -> None:
         log.write("draingroup", f"g-{number}", event)
 
 
+def _migration(log: Recorder, number: int) -> None:
+    """Write every kind of fact of a migration."""
+    pod = MigratedPod(namespace="d", name="p", uid=f"u-{number}")
+    evicting = MigrationCondition(type="Eviction", reason="Evicting")
+    events: tuple[Event, ...] = (
+        MigrationHeld(job="j", pod=pod, limits=["max_migrating_per_node"]),
+        MigrationArbitrated(job="j", pod=pod, node="n", controller="c", trigger="LowNodeLoad", reason="hot"),
+        MigrationAdvanced(pod=pod, progress=MigrationProgress(phase="Running", conditions=[evicting])),
+        MigrationEnded(job="j", pod=pod, progress=MigrationProgress(phase="Succeeded", status="Complete")),
+        MigrationForgotten(),
+    )
+    for event in events[: 1 + number % len(events)]:
+        log.write("migration", f"m-{number}", event)
+
+
 def _take(log: Recorder, number: int, variation: int) -> None:
     """Place a pod that takes some of its amounts from a Reservation, which may be on the node or not."""
     used = ReservationUse(name=f"resv-{number % 3}", uid=f"r-{number % 3}", amounts={"cpu": 400 * variation + 1})
@@ -406,6 +431,8 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("scheduleexplanation", f"default=why-{number}", explained)
         case "drain":
             _drain(log, number)
+        case "migration":
+            _migration(log, number)
         case "topology":
             domain = TopologyDomain(layer="ClusterTopologyLayer", nodes=variation)
             log.write("clustertopology", "default", ClusterTopologyComputed(name="default", domains=[domain]))

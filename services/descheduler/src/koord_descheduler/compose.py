@@ -1,7 +1,9 @@
 """Assemble the descheduler; no other module of it names concrete adapters."""
 
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import yaml
 from koordcore.bus.factory import Bus, open_bus
@@ -19,19 +21,22 @@ from koord_descheduler.domain.arguments.common import selector_or_all
 from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
-from koord_descheduler.domain.drain.policy import DrainPolicy, drain_policy
-from koord_descheduler.domain.effects import eviction_methods, unsupported
+from koord_descheduler.domain.drain.policy import drain_policy
+from koord_descheduler.domain.effects import migrating_profiles, unsupported
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import Registry, SharedState, installed_kinds, registry_of
+from koord_descheduler.domain.job_control.controller import job_controller
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.settings import DeschedulerSettings
 from koord_descheduler.shell.commands import Commands
 from koord_descheduler.shell.drain_control import DrainControl
+from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.folding import follow_reports, view_runner
+from koord_descheduler.shell.job_control import JobControl
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
-from koord_descheduler.shell.object_writer import ManagerWriter
+from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 
 _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
@@ -49,7 +54,7 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
     leadership = leadership_of(settings, bus)
     shell.service.add(Component(name="bus", close=resources.aclose))
-    rounds = assemble(shell, bus, leadership, configuration, registry)
+    rounds = assemble(shell, bus, leadership, configuration, writer_of(bus), registry)
 
     async def campaign() -> None:
         """Apply for leadership once the log is folded; while it loads a snapshot, an instance would lose the lease."""
@@ -69,20 +74,28 @@ def load_configuration(file: Path | None, registry: Registry) -> DeschedulerConf
     return load(_EMPTY if file is None else file.read_bytes(), registry)
 
 
+def writer_of(bus: Bus) -> ObjectWriter:
+    """Return a writer that asks the manager over a bus, which must be connected to a server."""
+    assert bus.connection is not None, "a log in memory has no manager"
+    return ManagerWriter(bus.connection, bus.names)
+
+
 def assemble(
     shell: Shell[DeschedulerSettings],
     bus: Bus,
     leadership: Leadership,
     configuration: DeschedulerConfiguration,
+    writer: ObjectWriter,
     registry: Registry = BUILT_IN,
 ) -> Rounds:
-    """Add fold, reports, rounds and pages of the descheduler to a service, and return its main loop.
+    """Add fold, reports, rounds, jobs, drains and pages of the descheduler to a service, and return its main loop.
 
     Args:
         shell: Settings, metrics and logger of the service.
         bus: Connection to the log.
         leadership: Whether this instance leads.
         configuration: The effective configuration.
+        writer: Changes objects.
         registry: Plugins that it can name.
 
     Raises:
@@ -92,22 +105,26 @@ def assemble(
     builder = ViewBuilder()
     runner = view_runner(builder, bus, shell.metrics.bus)
     leading = Leading(leadership, runner, bus.events, shell.log)
+    actor = f"descheduler/{shell.settings.instance}"
+    facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor)
+    shared = SharedState(interval=configuration.descheduling_interval)
     rounds = Rounds(
         builder=builder,
         runner=runner,
-        log=bus.events,
         leading=leading,
         clock=shell.clock,
         logger=shell.log,
         metrics=DeschedulerMetrics(shell.metrics.registry),
-        actor=f"descheduler/{shell.settings.instance}",
         interval=configuration.descheduling_interval,
         is_dry_run=configuration.dry_run,
         nodes=selector_or_all(configuration.node_selector),
         limiter=EvictionLimiter(eviction_limits(configuration)),
         make=lambda shared: build_profiles(configuration, registry, shared),
-        methods=eviction_methods(configuration, registry),
-        shared=SharedState(interval=configuration.descheduling_interval),
+        migrating=migrating_profiles(configuration),
+        installation=shell.settings.cluster,
+        facts=facts,
+        writer=writer,
+        shared=shared,
     )
 
     async def reports() -> None:
@@ -117,10 +134,9 @@ def assemble(
     async def show(_: Request) -> JSONResponse:
         return JSONResponse(configuration.as_json())
 
-    def policy_of_drains() -> DrainPolicy:
-        shared = SharedState(interval=configuration.descheduling_interval)
+    def with_priorities() -> SharedState:
         shared.priority_classes = builder.priority_classes()
-        return drain_policy(configuration, registry, shared)
+        return shared
 
     shell.health.add_readiness("fold", runner.trouble)
     shell.http.routes.append(Route("/configz", show))
@@ -129,23 +145,28 @@ def assemble(
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
     shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="rounds", run=rounds.run))
+    jobs = JobControl(
+        builder=builder,
+        leading=leading,
+        facts=facts,
+        clock=shell.clock,
+        logger=shell.log,
+        writer=writer,
+        make=lambda: job_controller(configuration, registry, with_priorities(), rounds.installation),
+        without_claims=shell.settings.feature_gates.enabled("DisablePVCReservation"),
+    )
+    drains = DrainControl(
+        builder=builder,
+        leading=leading,
+        log=bus.events,
+        clock=shell.clock,
+        logger=shell.log,
+        actor=actor,
+        writer=writer,
+        make_policy=lambda: drain_policy(configuration, registry, with_priorities()),
+    )
+    leader_work = {"jobs": jobs.run, "drains": drains.run}
     if bus.connection is not None:
-        writer = ManagerWriter(bus.connection, bus.names)
-        drains = DrainControl(
-            builder=builder,
-            leading=leading,
-            log=bus.events,
-            clock=shell.clock,
-            logger=shell.log,
-            actor=rounds.actor,
-            writer=writer,
-            make_policy=policy_of_drains,
-        )
-
-        async def drain() -> None:
-            await runner.caught_up()
-            await drains.run()
-
         commands = Commands(
             bus.connection,
             bus.names,
@@ -158,11 +179,17 @@ def assemble(
             clock=shell.clock,
             logger=shell.log,
         )
-
-        async def take_commands() -> None:
-            await runner.caught_up()
-            await commands.run()
-
-        shell.service.add(Component(name="drains", run=drain))
-        shell.service.add(Component(name="commands", run=take_commands))
+        leader_work["commands"] = commands.run
+    for name, run in leader_work.items():
+        shell.service.add(Component(name=name, run=_after(runner.caught_up, run)))
     return rounds
+
+
+def _after(
+    first: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], Coroutine[Any, Any, None]]
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    async def both() -> None:
+        await first()
+        await then()
+
+    return both

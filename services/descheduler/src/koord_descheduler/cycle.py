@@ -5,32 +5,41 @@ and the pages answer meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from koordcore.bus.folds.runner import FoldRunner
-from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog
+from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.ports.leadership import Term
 from koordcore.protocol.selectors import Selector
+from koordcore.requests.objects import ChangeResult
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.effects import eviction_draft, eviction_ref, is_to_carry_out
 from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
-from koord_descheduler.domain.migration.jobs import JobsInFlight
-from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests, job_of_pod
+from koord_descheduler.domain.job_control.controller import creations
+from koord_descheduler.domain.job_control.viewing import JobReader
+from koord_descheduler.domain.migration.arbitration import in_flight
+from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
+from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest, JobRequests, job_of_pod
 from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.folding import ViewFold
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
+from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+
+_JOBS_AT_ONCE: Final = 100
+"""Jobs in one request to the manager."""
+_UNSEEN_SECONDS: Final = 60.0
+"""Time after which a created job that was never folded counts no more. An API server tells of it later."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,18 +49,19 @@ class Rounds:
     Attributes:
         builder: The folded cluster.
         runner: Folds the log into `builder`.
-        log: The log.
         leading: Whether this instance may decide.
         clock: Clock of the run.
         logger: Logger of the service.
         metrics: Metrics of the service.
-        actor: Name of this instance in the facts that it writes.
         interval: Seconds from the start of a round to the start of the next; 0: one round per term.
         is_dry_run: Whether evictions are counted and not carried out.
         nodes: Selects the nodes of the rounds.
         limiter: Budgets of a round.
         make: Makes the profiles when the first term begins.
-        methods: Profile -> how its pods are evicted.
+        migrating: Profiles whose pods leave by migration jobs.
+        installation: Id of this installation, the same after a restart.
+        facts: Appends facts.
+        writer: Changes objects.
         shared: What the plugins share.
         done: Number of finished rounds.
         begun: Number of rounds that have begun, also those of a cluster that is too small.
@@ -59,25 +69,32 @@ class Rounds:
 
     builder: ViewBuilder
     runner: FoldRunner[ViewFold]
-    log: EventLog
     leading: Leading
     clock: Clock
     logger: Logger
     metrics: DeschedulerMetrics
-    actor: str
     interval: float
     is_dry_run: bool
     nodes: Selector
     limiter: EvictionLimiter
     make: Callable[[SharedState], Sequence[Profile]]
-    methods: dict[str, str]
+    migrating: frozenset[str]
+    installation: str
+    facts: FactWriter
+    writer: ObjectWriter
     shared: SharedState
     done: int = 0
     begun: int = 0
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"], init=False)
-    _ended: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int], init=False)
-    """Aggregate of an eviction that failed before -> sequence of its last event, as the log said it."""
+    _reader: JobReader = field(init=False)
+    _created: dict[str, tuple[JobInFlight, float]] = field(
+        default_factory=dict[str, tuple[JobInFlight, float]], init=False
+    )
+    """Name of a job that was created and is not folded yet -> the job, and Unix seconds of its creation."""
+
+    def __post_init__(self) -> None:
+        self._reader = JobReader(self.builder)
 
     async def run(self) -> None:
         """Run a round at the start of each interval while this instance leads. Never return; the caller cancels it.
@@ -123,13 +140,10 @@ class Rounds:
 
     async def round(self, profiles: Sequence[Profile], term: Term) -> RoundOutcome | None:
         """Run one round and append its evictions. Return what it decided; None if the cluster is too small."""
-        # 1. The view of this moment, and the evictions that are still under way.
+        # 1. The view of this moment, and the jobs and evictions that are still under way.
         cluster = self.builder.view(self.clock.now().timestamp())
         position = self.builder.state.position
-        pods = cluster.pod_by_uid
-        self.shared.of(JobsInFlight).replace(
-            job_of_pod(uid, pods[uid]) for uid in self.builder.evictions() if uid in pods
-        )
+        self.shared.of(JobsInFlight).replace(self._in_flight(cluster))
 
         # 2. The plugins decide, in a thread.
         began = SystemClock().monotonic()
@@ -142,11 +156,12 @@ class Rounds:
             return None
         finally:
             self.metrics.round_seconds.observe(SystemClock().monotonic() - began)
-        self.shared.of(JobRequests).requests.clear()
+        requests = self.shared.of(JobRequests).take()
 
-        # 3. What they ask for becomes facts, if this instance still leads.
+        # 3. What they ask for becomes objects and facts, if this instance still leads.
         chosen = [attempt for attempt in outcome.attempts if is_to_carry_out(attempt)]
-        refused = await self._append(chosen, position, term)
+        direct = [attempt for attempt in chosen if attempt.profile not in self.migrating]
+        refused = await self._append(direct, position, term) | await self._create(requests, cluster.now, term)
         self.metrics.count(outcome.attempts, refused)
 
         # 4. Say what happened.
@@ -172,32 +187,45 @@ class Rounds:
         return frozenset(refused)
 
     async def _stored(self, attempts: Sequence[Attempt], position: int, term: Term) -> bool:
-        if self.leading.is_over(term):
-            return False
-        drafts = [
-            eviction_draft(attempt, self.methods, self._ended.get(eviction_ref(attempt.pod), 0)) for attempt in attempts
-        ]
-        origin = Origin(
-            causation_id=f"round/{position}/{attempts[0].pod.uid}",
-            correlation_id=attempts[0].pod.uid,
-            actor=self.actor,
-            epoch=term.epoch,
-            occurred_at=rfc3339(self.clock.now()),
-            based_on=position,
+        drafts = [eviction_draft(attempt, self.facts.last_eviction(eviction_ref(attempt.pod))) for attempt in attempts]
+        cause = f"round/{position}/{attempts[0].pod.uid}"
+        return await self.facts.append(drafts, cause, position, term) is not None
+
+    def _in_flight(self, cluster: ClusterView) -> Iterator[JobInFlight]:
+        """Yield all jobs that have not ended, those that are not folded yet, and evictions as if they were jobs."""
+        jobs = self._reader.jobs()
+        for job in jobs:
+            self._created.pop(job.name, None)
+            if job.is_in_flight:
+                yield in_flight(job, cluster)
+        for name, (job, since) in list(self._created.items()):
+            if cluster.now - since > _UNSEEN_SECONDS:
+                del self._created[name]
+            else:
+                yield job
+        with_job = {job.pod.uid for job in jobs if job.pod is not None and job.is_in_flight}
+        pods = cluster.pod_by_uid
+        yield from (
+            job_of_pod(uid, pods[uid]) for uid in self.builder.evictions() if uid in pods and uid not in with_job
         )
-        outcome = await self.log.append(CATALOGUE.seal(drafts, origin))
-        if isinstance(outcome, Conflict):
-            self._learn(outcome)
-        if not isinstance(outcome, Appended):
-            self.logger.warning("evictions_not_stored", pods=len(attempts), outcome=str(outcome))
-        return isinstance(outcome, Appended)
 
-    def _learn(self, conflict: Conflict) -> None:
-        """Remember the last events of evictions that ended before, so that these pods can be evicted once more.
-
-        An eviction that is still under way, or that this instance has not folded yet, is not learned.
-        """
-        under_way = self.builder.evictions()
-        for ref, seq in conflict.moved:
-            if ref.id not in under_way and seq <= self.builder.state.position:
-                self._ended[ref] = seq
+    async def _create(self, requests: Sequence[JobRequest], now: float, term: Term) -> frozenset[str]:
+        """Create the jobs that a round asks for. Return the uids of the pods whose job was not created."""
+        refused: set[str] = set()
+        for begin in range(0, len(requests), _JOBS_AT_ONCE):
+            part = requests[begin : begin + _JOBS_AT_ONCE]
+            try:
+                if self.leading.is_over(term):
+                    raise NotWritten("this instance does not lead any more")
+                outcomes = await self.writer.change(creations(part, self.installation))
+            except NotWritten as error:
+                self.logger.warning("jobs_not_created", jobs=len(part), reason=str(error))
+                refused |= {request.pod.uid for request in part}
+                continue
+            for request, outcome in zip(part, outcomes, strict=True):
+                if outcome.result in (ChangeResult.DONE, ChangeResult.EXISTS):
+                    self._created[request.name] = job_of_pod(request.name, request.pod), now
+                else:
+                    self.logger.warning("job_refused", pod=request.pod.key, reason=outcome.message)
+                    refused.add(request.pod.uid)
+        return frozenset(refused)

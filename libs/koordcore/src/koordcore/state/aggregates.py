@@ -27,6 +27,7 @@ from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.base import AggregateState
 from koordcore.state.drains import DrainGroupState, DrainState
+from koordcore.state.migrations import MigrationState
 from koordcore.values.allocation import NOTHING, Allocation
 
 
@@ -385,6 +386,7 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "scheduleexplanation": ScheduleExplanationState,
     "drain": DrainState,
     "draingroup": DrainGroupState,
+    "migration": MigrationState,
     "clustertopology": ClusterTopologyState,
     "gpuworkload": GpuWorkloadState,
     "drift": DriftState,

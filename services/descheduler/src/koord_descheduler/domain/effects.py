@@ -1,22 +1,17 @@
 """What a round asks for, as facts: evictions of pods. And what this version cannot carry out, refused at start.
 
 Source:
-    descheduler spec, 5.1, 7.5 (5), 7.6
+    descheduler spec, 5.1, 6.3
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.arguments.migration_controller import (
-    DELETE,
-    EVICT_DIRECTLY,
-    SOFT_EVICTION,
-    MigrationControllerArgs,
-)
+from koord_descheduler.domain.arguments.migration_controller import EVICT_DIRECTLY
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.eviction import Attempt, Result
@@ -30,12 +25,11 @@ REASON: Final = "Descheduled"
 LONGEST_MESSAGE: Final = 1024
 
 
-def eviction_draft(attempt: Attempt, methods: Mapping[str, str], last_seq: int) -> Draft:
+def eviction_draft(attempt: Attempt, last_seq: int) -> Draft:
     """Return the fact that asks the gateway to evict a pod.
 
     Args:
         attempt: A successful attempt of the round.
-        methods: Profile -> "evict" or "delete".
         last_seq: Sequence of the last event of the pod's eviction; 0 if there was none.
     """
     pod = attempt.pod
@@ -44,7 +38,7 @@ def eviction_draft(attempt: Attempt, methods: Mapping[str, str], last_seq: int) 
         name=pod.name,
         node=pod.node,
         initiator=INITIATOR,
-        method=methods[attempt.profile],
+        method="evict",
         reason=REASON,
         message=f"{attempt.reason} ({attempt.plugin})"[:LONGEST_MESSAGE],
     )
@@ -61,15 +55,13 @@ def is_to_carry_out(attempt: Attempt) -> bool:
     return attempt.result is Result.SUCCESS
 
 
-def eviction_methods(configuration: DeschedulerConfiguration, registry: Registry) -> dict[str, str]:
-    """Return profile -> "delete" if its pods are deleted, else "evict", which honours disruption budgets."""
-    return {
-        profile.name: "delete"
-        if profile.plugins.evict.enabled[0].name == migration_controller.NAME
-        and _controller_args(configuration, profile.name, registry).eviction_policy == DELETE
-        else "evict"
+def migrating_profiles(configuration: DeschedulerConfiguration) -> frozenset[str]:
+    """Return the profiles whose pods leave by migration jobs. The other profiles evict pods directly."""
+    return frozenset(
+        profile.name
         for profile in configuration.profiles
-    }
+        if profile.plugins.evict.enabled[0].name == migration_controller.NAME
+    )
 
 
 def unsupported(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
@@ -82,15 +74,6 @@ def unsupported(configuration: DeschedulerConfiguration, registry: Registry) -> 
         working = [each.name for point in _WORKING for each in profile.plugins.at(point).enabled]
         if not working:
             continue
-        if profile.plugins.evict.enabled[0].name == migration_controller.NAME:
-            args = _controller_args(configuration, profile.name, registry)
-            where = f"{path}[{migration_controller.NAME}].args"
-            if args.default_job_mode != EVICT_DIRECTLY:
-                rule = f"{EVICT_DIRECTLY}: the service has no jobs with Reservations yet"
-                yield InvalidInput(rule, args.default_job_mode, f"{where}.defaultJobMode")
-            if args.eviction_policy == SOFT_EVICTION:
-                rule = "Eviction or Delete: the service cannot annotate pods yet"
-                yield InvalidInput(rule, args.eviction_policy, f"{where}.evictionPolicy")
         if "ScaleDownBinPack" in working:
             args = profile_args(profile, "ScaleDownBinPack", registry)
             if args.strategy != EVICT_DIRECTLY:
@@ -102,9 +85,3 @@ def unsupported(configuration: DeschedulerConfiguration, registry: Registry) -> 
 
 
 _WORKING: Final = (Point.DESCHEDULE, Point.BALANCE)
-
-
-def _controller_args(configuration: DeschedulerConfiguration, name: str, registry: Registry) -> MigrationControllerArgs:
-    profile = next(each for each in configuration.profiles if each.name == name)
-    args: MigrationControllerArgs = profile_args(profile, migration_controller.NAME, registry)
-    return args

@@ -15,6 +15,7 @@ from koordcore.state.evolution.drains import OF_DRAINS
 from koordcore.state.evolution.evolve import Evolve
 from koordcore.state.evolution.gateway import OF_THE_GATEWAY
 from koordcore.state.evolution.management import OF_THE_MANAGER
+from koordcore.state.evolution.migrations import OF_MIGRATIONS
 from koordcore.state.evolution.scheduling import OF_SCHEDULERS
 
 
@@ -30,6 +31,7 @@ EVOLVE: Final[dict[type[Event], Evolve]] = {
     **OF_AGENTS,
     **OF_THE_GATEWAY,
     **OF_DRAINS,
+    **OF_MIGRATIONS,
     EventSkipped: _event_skipped,
 }
 """Event type -> evolve function. A test checks that every type of the facts stream has one."""

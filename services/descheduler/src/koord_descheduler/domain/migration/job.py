@@ -146,6 +146,15 @@ class MigrationJob:
         """Return whether arbitration let the job go on. A running job has passed, whatever its annotation says."""
         return self.phase is Phase.RUNNING or self.annotations.get(keys.PASSED_ARBITRATION) == PASSED
 
+    def is_for(self, installation: str) -> bool:
+        """Return whether this installation leads the job: it made the job, or a user did."""
+        creator = self.annotations.get(keys.JOB_CREATED_BY)
+        return creator is None or creator == installation
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the time of the job is over at `now`, in Unix seconds. A job without ttl has no end."""
+        return bool(self.ttl) and now - self.created >= (self.ttl or 0.0)
+
     @property
     def has_evict_annotation(self) -> bool:
         """Return whether the object limiter does not apply to the job."""
@@ -182,6 +191,14 @@ class MigrationJob:
     def failed(self, reason: Reason, message: str) -> "MigrationJob":
         """Return the job as failed. Its conditions stay as they are."""
         return replace(self, phase=Phase.FAILED, reason=str(reason), message=message)
+
+    def timed_out(self) -> "MigrationJob":
+        """Return the job as failed because its time is over."""
+        return self.failed(Reason.TIMEOUT, "Abort job caused by timeout")
+
+    def aborted(self, message: str) -> "MigrationJob":
+        """Return the job as aborted. Its conditions stay as they are."""
+        return replace(self, phase=Phase.ABORTED, message=message)
 
     def succeeded(self, message: str) -> "MigrationJob":
         """Return the job as succeeded."""

@@ -52,8 +52,7 @@ def look(job: MigrationJob, world: World, policy: JobPolicy, now: float) -> Look
     Source:
         descheduler spec, 7.5
     """
-    creator = job.annotations.get(keys.JOB_CREATED_BY)
-    if (creator is not None and creator != policy.installation) or job.is_paused or not job.is_in_flight:
+    if not job.is_for(policy.installation) or job.is_paused or not job.is_in_flight:
         return Looked(job=job)
     run = _Run(job, world, policy)
     run.go(now)
@@ -98,6 +97,21 @@ def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
     return Looked(job=asked, events=events, requeue=RETRY_SECONDS)
 
 
+def eviction_policy(job: MigrationJob, pod: PodView, policy: JobPolicy) -> str:
+    """Return how a pod is evicted: as its label says, else the label of the job, else the settings.
+
+    Args:
+        job: The job.
+        pod: The pod.
+        policy: Settings of the controller.
+
+    Source:
+        descheduler spec, 7.6 (2)
+    """
+    wanted = pod.labels.get(keys.EVICT_POLICY) or job.labels.get(keys.EVICT_POLICY)
+    return wanted if wanted in POLICIES else policy.eviction_policy
+
+
 class _Run:
     """The steps of one look. Each step returns whether the job goes on to the next step."""
 
@@ -133,12 +147,13 @@ class _Run:
         return self._world.pod(self._pod.namespace, self._pod.name)
 
     def _is_in_time(self, now: float) -> bool:
-        ttl = self.job.ttl
-        if not ttl or now - self.job.created < ttl:
+        if not self.job.is_over(now):
             return True
         if self.job.reservation:
             self.effects.append(DeleteReservation(self.job.reservation))
-        return self._fail(Reason.TIMEOUT, "Abort job caused by timeout")
+        self.job = self.job.timed_out()
+        self.events.append(_warning(Reason.TIMEOUT, self.job.message))
+        return False
 
     def _has_begun(self) -> bool:
         if self.job.phase is Phase.RUNNING:
@@ -240,12 +255,8 @@ class _Run:
             return self._wait()
         if reservation is not None and reservation.phase == "Succeeded":
             return self._fail(Reason.FORBIDDEN, "Reservation is already bound by another Pod")
-        self.effects.append(Evict(pod, self._eviction_policy(pod), self.job.delete_options))
+        self.effects.append(Evict(pod, eviction_policy(self.job, pod, self._policy), self.job.delete_options))
         return False
-
-    def _eviction_policy(self, pod: PodView) -> str:
-        wanted = pod.labels.get(keys.EVICT_POLICY) or self.job.labels.get(keys.EVICT_POLICY)
-        return wanted if wanted in POLICIES else self._policy.eviction_policy
 
     def _finish(self, reservation: ReservationView) -> None:
         bound = next(iter(reservation.current_owners), None)

@@ -5,7 +5,7 @@ Views of nodes and pods are made again only for objects that changed. `ViewBuild
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
@@ -33,7 +33,8 @@ from koord_descheduler.domain.view.decided import decided_node, decided_pod
 from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
 from koord_descheduler.domain.view.nodes import NodeView, node_view
 from koord_descheduler.domain.view.pods import PodView, pod_view
-from koord_descheduler.domain.view.replicas import workload_views
+from koord_descheduler.domain.view.replicas import WITH_REPLICAS, workload_views
+from koord_descheduler.domain.view.workloads import WorkloadView
 
 KINDS: Final = (
     "podspec",
@@ -50,6 +51,7 @@ KINDS: Final = (
     "reservation",
     "drain",
     "draingroup",
+    "migration",
 )
 """Aggregate kinds that the descheduler folds."""
 C = TypeVar("C", bound=KubeStruct)
@@ -74,8 +76,10 @@ class ViewBuilder:
         self._changed_nodes: set[str] = set()
         self._ids_of: dict[str, dict[str, None]] = {}
         self._on_node: dict[str, dict[str, None]] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
         self._order: list[PodView] | None = None
         self._metrics: dict[str, NodeMetric] = {}
+        self._workloads: Mapping[str, WorkloadView] | None = None
 
     def load(self, state: ClusterState) -> None:
         """Begin again with another state."""
@@ -83,12 +87,13 @@ class ViewBuilder:
         self._pods.clear()
         self._nodes.clear()
         self._on_node.clear()
+        self._by_name.clear()
         self._ids_of.clear()
         for id_ in state.of_kind(CustomObjectState):
             self._note_custom(id_)
         self._changed_pods = set(state.of_kind(PodSpecState))
         self._changed_nodes = set(state.of_kind(NodeSpecState))
-        self._order = None
+        self._order = self._workloads = None
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one event of the log.
@@ -108,6 +113,10 @@ class ViewBuilder:
             self._changed_nodes.add(ref.id)
         elif ref.kind == "customspec":
             self._note_custom(ref.id)
+            if plural_of(ref.id) in WITH_REPLICAS:
+                self._workloads = None
+        elif ref.kind == "workloadspec":
+            self._workloads = None
         elif ref.kind == "nodestate":
             self._changed_pods |= before ^ self._running(ref.id)
         return event
@@ -149,6 +158,8 @@ class ViewBuilder:
         self._refresh()
         if self._order is None:
             self._order = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
+        if self._workloads is None:
+            self._workloads = workload_views(self.state)
         budgets: dict[str, list[PodDisruptionBudget]] = {}
         for budget in self.customs(BUDGETS, PodDisruptionBudget):
             budgets.setdefault(budget.metadata.namespace, []).append(budget)
@@ -169,7 +180,7 @@ class ViewBuilder:
             priority_classes=self.priority_classes(),
             metrics=dict(self._metrics),
             migrating=frozenset(self.evictions()),
-            workloads=workload_views(self.state),
+            workloads=self._workloads,
         )
 
     def pods_on(self, node: str) -> list[PodView]:
@@ -177,6 +188,12 @@ class ViewBuilder:
         self._refresh()
         pods = [self._pods[uid] for uid in self._on_node.get(node, ())]
         return sorted(pods, key=lambda pod: (pod.namespace, pod.name))
+
+    def pod_named(self, namespace: str, name: str) -> PodView | None:
+        """Return a pod; None if it does not exist."""
+        self._refresh()
+        uid = self._by_name.get((namespace, name))
+        return None if uid is None else self._pods.get(uid)
 
     def has_node(self, name: str) -> bool:
         """Return whether a node exists."""
@@ -195,9 +212,12 @@ class ViewBuilder:
             before = self._pods.pop(uid, None)
             if before is not None:
                 self._on_node[before.node].pop(uid, None)
+                if self._by_name.get((before.namespace, before.name)) == uid:
+                    del self._by_name[before.namespace, before.name]
             if view is not None:
                 self._pods[uid] = view
                 self._on_node.setdefault(view.node, {})[uid] = None
+                self._by_name[view.namespace, view.name] = uid
         if self._changed_pods:
             self._order = None
         nodes = self.state.of_kind(NodeSpecState)
@@ -247,11 +267,16 @@ class ViewBuilder:
             plural: Plural name of the kind.
             kind: Type to decode to.
         """
+        for id_, document in self.documents(plural):
+            try:
+                yield object_from_json(cast("object", document), kind)
+            except codec.DecodeError as error:
+                self.unreadable[f"customspec.{id_}"] = str(error)
+
+    def documents(self, plural: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield id and object of the custom resources of a kind, as JSON."""
         states = self.state.of_kind(CustomObjectState)
         for id_ in self._ids_of.get(plural, ()):
             state = states.get(id_)
             if state is not None and state.object is not None:
-                try:
-                    yield object_from_json(cast("object", state.object), kind)
-                except codec.DecodeError as error:
-                    self.unreadable[f"customspec.{id_}"] = str(error)
+                yield id_, state.object

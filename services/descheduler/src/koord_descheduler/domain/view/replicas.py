@@ -16,9 +16,10 @@ from koord_descheduler.domain.view.workloads import WorkloadView
 
 REPLICA_SETS: Final = "replicasets"
 DEPLOYMENTS: Final = "deployments"
-_WITH_REPLICAS: Final = frozenset(
+WITH_REPLICAS: Final = frozenset(
     {REPLICA_SETS, DEPLOYMENTS, "statefulsets", "replicationcontrollers", "clonesets", "advancedstatefulsets"}
 )
+"""Plural names of the kinds whose objects have a number of replicas."""
 _JOB: Final = "Job"
 
 
@@ -37,7 +38,7 @@ def workload_views(state: ClusterState) -> dict[str, WorkloadView]:
     owner_of: dict[str, str] = {}
     for id_, custom in state.of_kind(CustomObjectState).items():
         plural = plural_of(id_)
-        if custom.object is None or plural not in _WITH_REPLICAS:
+        if custom.object is None or plural not in WITH_REPLICAS:
             continue
         meta, replicas = _read(custom.object)
         if meta is None:

@@ -59,6 +59,11 @@ class JobRequests:
 
     requests: list[JobRequest] = field(default_factory=list[JobRequest])
 
+    def take(self) -> list[JobRequest]:
+        """Return the requests, and forget them."""
+        taken, self.requests = self.requests, []
+        return taken
+
 
 class MigrationController:
     """Filters pods by their own properties, by their workload and by the jobs in flight.

@@ -1,0 +1,132 @@
+"""The MigrationController as the service runs it: what it takes from the configuration, and its requests as objects.
+
+Source:
+    descheduler spec, 7.1, 7.2, 7.6
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from koordcore.protocol import keys
+from koordcore.requests.objects import CreateObject
+from koordcore.values.duration import NANOS_PER_SECOND, format_duration
+
+from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
+from koord_descheduler.domain.config.document import DeschedulerConfiguration
+from koord_descheduler.domain.config.effective import profile_args
+from koord_descheduler.domain.framework.registry import Registry, SharedState
+from koord_descheduler.domain.migration.object_limiter import Bucket, EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.migration.world import JobPolicy
+from koord_descheduler.domain.plugins.evictors.migration_controller import NAME, JobRequest, MigrationController
+
+API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+KIND: Final = "PodMigrationJob"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobController:
+    """What the service needs to lead jobs to their end.
+
+    Attributes:
+        args: Arguments of the MigrationController.
+        plugin: Its rules about pods.
+        limiter: Decides which pods wait because others were evicted a short time ago.
+        policy: Settings that each job needs.
+        budget: Evictions that may be asked for now.
+    """
+
+    args: MigrationControllerArgs
+    plugin: MigrationController
+    limiter: ObjectLimiter
+    policy: JobPolicy
+    budget: "EvictionBudget"
+
+
+class EvictionBudget:
+    """A token bucket for all evictions of the process.
+
+    Args:
+        per_second: Tokens that a second adds.
+        burst: Largest number of tokens. The bucket begins full.
+
+    Source:
+        descheduler spec, 7.6 (1)
+    """
+
+    def __init__(self, per_second: float, burst: int) -> None:
+        self._second = 1 / per_second
+        self._bucket = Bucket(tokens=burst, at=0.0, most=1, capacity=burst)
+
+    def take(self, now: float) -> bool:
+        """Take a token at `now`, in Unix seconds. Return False if there is none."""
+        tokens = self._bucket.tokens_at(now, self._second)
+        if tokens < 1:
+            return False
+        self._bucket = replace(self._bucket, tokens=tokens - 1, at=now)
+        return True
+
+
+def job_controller(
+    configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState, installation: str
+) -> JobController:
+    """Return the controller of the first profile that evicts by migration jobs, else one with the defaults.
+
+    Args:
+        configuration: The effective configuration.
+        registry: Plugins that it can name.
+        shared: What plugins share.
+        installation: Id of this installation, the same after a restart.
+
+    Raises:
+        InvalidInput: The arguments of the MigrationController are invalid.
+    """
+    args = next(
+        (
+            profile_args(profile, NAME, registry)
+            for profile in configuration.profiles
+            if profile.plugins.evict.enabled[0].name == NAME
+        ),
+        MigrationControllerArgs(),
+    )
+    return JobController(
+        args=args,
+        plugin=MigrationController(args, shared),
+        limiter=ObjectLimiter(args, shared.of(EvictionBuckets)),
+        policy=JobPolicy(
+            default_mode=args.default_job_mode, eviction_policy=args.eviction_policy, installation=installation
+        ),
+        budget=EvictionBudget(args.evictions_per_second, args.evict_burst),
+    )
+
+
+def creations(requests: Iterable[JobRequest], installation: str) -> list[CreateObject]:
+    """Return the objects of the jobs that a round asks for.
+
+    Args:
+        requests: The requests of the round.
+        installation: Id of this installation.
+
+    Source:
+        descheduler spec, 7.2
+    """
+    return [CreateObject(document=_document(request, installation)) for request in requests]
+
+
+def _document(request: JobRequest, installation: str) -> dict[str, Any]:
+    pod = request.pod
+    spec: dict[str, Any] = {
+        "podRef": {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+        "mode": request.mode,
+    }
+    if request.ttl:
+        spec["ttl"] = format_duration(int(request.ttl * NANOS_PER_SECOND))
+    if request.delete_options is not None:
+        spec["deleteOptions"] = dict(request.delete_options)
+    annotations = {
+        keys.EVICT_REASON: request.reason,
+        keys.EVICT_TRIGGER: request.trigger,
+        keys.JOB_CREATED_BY: installation,
+    }
+    metadata = {"name": request.name, "annotations": annotations}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}

@@ -1,0 +1,179 @@
+"""The effects of a look at a job as changes of objects, and as facts.
+
+Source:
+    descheduler spec, 7.5, 7.6
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.protocol import keys
+from koordcore.requests.objects import (
+    ChangeOutcome,
+    ChangeResult,
+    CreateObject,
+    DeleteObject,
+    ObjectChange,
+    PatchObject,
+)
+from koordcore.values import codec
+from koordcore.values.timestamps import rfc3339
+
+from koord_descheduler.domain.arguments.migration_controller import DELETE, SOFT_EVICTION
+from koord_descheduler.domain.effects import INITIATOR, LONGEST_MESSAGE, REASON
+from koord_descheduler.domain.migration.job import ConditionType, MigrationJob
+from koord_descheduler.domain.migration.reservation_template import movable_document, reservation_for
+from koord_descheduler.domain.migration.state_machine import created, evicted, eviction_policy
+from koord_descheduler.domain.migration.world import (
+    CreateReservation,
+    DeleteReservation,
+    Evict,
+    JobPolicy,
+    Looked,
+    OrderReservation,
+    World,
+)
+from koord_descheduler.domain.view.pods import PodView
+
+_API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One look at a job, and what is to be done because of it.
+
+    Attributes:
+        before: The job before the look, with its facts.
+        looked: The result of the look.
+        changes: Changes of objects, in order.
+        eviction: The eviction that the job asks for, or None.
+        pod: The pod that it evicts, or None.
+        is_under_way: Whether somebody else asked for the eviction of this pod already. The job waits for that one.
+    """
+
+    before: MigrationJob
+    looked: Looked
+    changes: Sequence[ObjectChange] = ()
+    eviction: PodEvictionRequested | None = None
+    pod: PodView | None = None
+    is_under_way: bool = False
+
+    @property
+    def evicts(self) -> bool:
+        """Return whether the job asks now for the end of its pod, in whatever way."""
+        return self.pod is not None and not self.is_under_way
+
+
+def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: float, *, without_claims: bool) -> Plan:
+    """Return what is to be done because of a look at a job.
+
+    Args:
+        before: The job before the look.
+        looked: The result of the look.
+        under_way: Uids of the pods whose eviction was asked for and has not ended.
+        now: Unix seconds.
+        without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
+    """
+    job = looked.job
+    changes: list[ObjectChange] = []
+    found = Plan(before=before, looked=looked, changes=changes)
+    for effect in looked.effects:
+        match effect:
+            case DeleteReservation(name=name):
+                changes.append(DeleteObject(kind="Reservation", name=name))
+            case OrderReservation(name=name):
+                labels = {keys.RESERVATION_ORDER: str(int(now * 1000))}
+                changes.append(PatchObject(kind="Reservation", name=name, patch={"metadata": {"labels": labels}}))
+            case CreateReservation(pod=pod):
+                document = reservation_for(job, movable_document(pod), now, without_claims=without_claims)
+                head = {"apiVersion": _API_VERSION, "kind": "Reservation"}
+                changes.append(CreateObject(document={**head, **document}))
+            case Evict(pod=pod, policy=policy, options=options):
+                found = replace(found, pod=pod)
+                if pod.uid in under_way:
+                    found = replace(found, is_under_way=True)
+                elif policy == SOFT_EVICTION:
+                    changes.append(_soft_eviction(job, pod, options, now))
+                else:
+                    found = replace(found, eviction=_eviction(job, pod, policy, options))
+    return found
+
+
+def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Container[str], policy: JobPolicy) -> Looked:
+    """Return a look that asks for the eviction once more if the gateway gave up the first one.
+
+    Args:
+        job: The job before the look.
+        looked: The result of the look.
+        world: The cluster now.
+        under_way: Uids of the pods whose eviction was asked for and has not ended.
+        policy: Settings of the controller.
+    """
+    eviction = looked.job.condition(ConditionType.EVICTION)
+    if looked.effects or eviction is None or eviction.is_true or job.pod is None or not looked.job.is_in_flight:
+        return looked
+    pod = world.pod(job.pod.namespace, job.pod.name)
+    if (
+        pod is None
+        or pod.uid != job.pod.uid
+        or pod.is_terminating
+        or pod.uid in under_way
+        or keys.SOFT_EVICTION in pod.annotations
+    ):
+        return looked
+    return replace(looked, effects=(Evict(pod, eviction_policy(job, pod, policy), job.delete_options),))
+
+
+def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> MigrationJob:
+    """Return the job after the changes of its plan were made and its eviction was asked for.
+
+    Args:
+        done: The plan.
+        outcomes: How its changes ended, in their order.
+    """
+    job = done.looked.job
+    for change, outcome in zip(done.changes, outcomes, strict=True):
+        if isinstance(change, CreateObject):
+            refused = outcome.result is ChangeResult.REFUSED
+            job = created(job, outcome.message if refused else "").job
+        elif isinstance(change, PatchObject) and done.pod is not None and change.kind == "Pod":
+            error = "" if outcome.result is ChangeResult.DONE else outcome.message or str(outcome.result)
+            job = evicted(job, done.pod, error).job
+    if done.pod is not None and (done.eviction is not None or done.is_under_way):
+        job = evicted(job, done.pod, "").job
+    return job
+
+
+def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str, Any] | None) -> PodEvictionRequested:
+    grace = (options or {}).get("gracePeriodSeconds")
+    return PodEvictionRequested(
+        namespace=pod.namespace,
+        name=pod.name,
+        node=pod.node,
+        initiator=INITIATOR,
+        method="delete" if policy == DELETE else "evict",
+        reason=REASON,
+        message=f"{job.cause} (migration job {job.name})"[:LONGEST_MESSAGE],
+        grace_period_seconds=grace if isinstance(grace, int) else None,
+    )
+
+
+def _soft_eviction(job: MigrationJob, pod: PodView, options: Mapping[str, Any] | None, now: float) -> PatchObject:
+    """Return the annotation with which an external controller is asked to end the pod."""
+    asked = {
+        "timestamp": rfc3339(datetime.fromtimestamp(now, UTC)),
+        "deleteOptions": dict(options or {}),
+        "initiator": job.annotations.get(keys.EVICT_TRIGGER, ""),
+        "reason": job.cause,
+    }
+    annotations = {keys.SOFT_EVICTION: codec.encode(asked).decode()}
+    return PatchObject(
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        patch={"metadata": {"annotations": annotations}},
+    )

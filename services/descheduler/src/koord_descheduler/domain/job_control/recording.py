@@ -1,0 +1,135 @@
+"""A migration job as object and facts together, and the fact that records a look at it.
+
+The object says what is asked for, the facts say how far it is. Facts come first. A user can set the phase Aborted.
+
+Source:
+    descheduler spec, 7.4, 7.5, 7.11, 14
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from koordcore.events.descheduling.migration import (
+    MigratedPod,
+    MigrationAdvanced,
+    MigrationArbitrated,
+    MigrationCondition,
+    MigrationEnded,
+    MigrationHeld,
+    MigrationProgress,
+)
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.protocol import keys
+from koordcore.state.migrations import MigrationState
+
+from koord_descheduler.domain.migration.job import PASSED, Condition, MigrationJob, Phase, PodRef
+from koord_descheduler.domain.view.pods import PodView
+
+
+def migration_ref(job: MigrationJob) -> AggregateRef:
+    """Return the aggregate with the facts of a job."""
+    return AggregateRef("migration", job.uid)
+
+
+def with_facts(job: MigrationJob, state: MigrationState | None) -> MigrationJob:
+    """Return a job as its facts have it.
+
+    Args:
+        job: The job as its object says.
+        state: Its facts; None if there are none. Then the object is all that is known, for example of a job that
+            another descheduler began.
+    """
+    if state is None:
+        return job
+    done = state.progress
+    annotations = {name: text for name, text in job.annotations.items() if name != keys.PASSED_ARBITRATION}
+    if state.passed_at:
+        annotations[keys.PASSED_ARBITRATION] = PASSED
+    is_aborted = job.phase is Phase.ABORTED and not state.ended_at
+    return replace(
+        job,
+        annotations=annotations,
+        pod=job.pod if state.pod is None else _pod_ref(state.pod),
+        reservation=done.reservation or job.reservation,
+        phase=Phase.ABORTED if is_aborted else Phase(done.phase),
+        status=done.status,
+        reason=done.reason,
+        message=done.message,
+        conditions={each.type: Condition(each.is_true, each.reason, each.message) for each in done.conditions},
+        node=done.node,
+        bound_pod=None if done.bound_pod is None else _pod_ref(done.bound_pod),
+    )
+
+
+def arbitrated_event(job: MigrationJob, pod: PodView | None) -> Event:
+    """Return the fact that a job passed arbitration.
+
+    Args:
+        job: The job.
+        pod: Its pod; None if it does not exist.
+    """
+    controller = None if pod is None else pod.controller
+    return MigrationArbitrated(
+        job=job.name,
+        pod=_migrated(job.pod) or MigratedPod(namespace="", name=""),
+        node="" if pod is None else pod.node,
+        controller="" if controller is None else controller.uid,
+        trigger=job.annotations.get(keys.EVICT_TRIGGER, ""),
+        reason=job.annotations.get(keys.EVICT_REASON, ""),
+    )
+
+
+def held_event(job: MigrationJob, limits: Sequence[str], state: MigrationState | None) -> Event | None:
+    """Return the fact that a job waits for arbitration; None if the same was recorded before.
+
+    Args:
+        job: The job.
+        limits: Codes of the limits for which it waits.
+        state: Its facts.
+    """
+    if state is not None and state.limits == list(limits):
+        return None
+    return MigrationHeld(job=job.name, pod=_migrated(job.pod) or MigratedPod(namespace="", name=""), limits=[*limits])
+
+
+def ended_event(job: MigrationJob) -> Event:
+    """Return the fact that a job has ended."""
+    return MigrationEnded(job=job.name, pod=_migrated(job.pod), progress=_progress(job))
+
+
+def advanced_event(before: MigrationJob, after: MigrationJob) -> Event | None:
+    """Return the fact that records a look at a job; None if nothing changed.
+
+    Args:
+        before: The job before the look, with its facts.
+        after: The job afterwards.
+    """
+    if not after.is_in_flight:
+        return ended_event(after)
+    if _progress(before) == _progress(after) and before.pod == after.pod:
+        return None
+    return MigrationAdvanced(pod=_migrated(after.pod) or MigratedPod(namespace="", name=""), progress=_progress(after))
+
+
+def _progress(job: MigrationJob) -> MigrationProgress:
+    return MigrationProgress(
+        phase=job.phase,
+        status=job.status,
+        reason=job.reason,
+        message=job.message,
+        conditions=[
+            MigrationCondition(type=type_, is_true=each.is_true, reason=each.reason, message=each.message)
+            for type_, each in job.conditions.items()
+        ],
+        reservation=job.reservation,
+        node=job.node,
+        bound_pod=_migrated(job.bound_pod),
+    )
+
+
+def _migrated(pod: PodRef | None) -> MigratedPod | None:
+    return None if pod is None else MigratedPod(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+
+
+def _pod_ref(pod: MigratedPod) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)

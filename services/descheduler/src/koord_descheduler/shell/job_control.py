@@ -1,0 +1,261 @@
+"""Lead migration jobs to their end, on the leader: arbitration every interval, and looks at the jobs that passed.
+
+    jobs ─► look at each ─► changes of objects, by the manager ─► facts of jobs and evictions, in batches
+
+Effects on objects come first. They have fixed names, so a look that is repeated after a kill changes nothing twice. An
+eviction is a fact itself: it is stored together with the step of its job, or not at all.
+
+Source:
+    descheduler spec, 7.4, 7.5, 7.10
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.events.descheduling.migration import MigrationForgotten
+from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import MOST_AT_ONCE
+from koordcore.ports.leadership import Term
+from koordcore.requests.objects import ChangeOutcome, ChangeResult, DeleteObject, ObjectChange
+from koordcore.service.telemetry.logging import Logger
+from koordcore.state.migrations import MigrationState
+
+from koord_descheduler.domain.job_control.controller import KIND, JobController
+from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan
+from koord_descheduler.domain.job_control.recording import (
+    advanced_event,
+    arbitrated_event,
+    ended_event,
+    held_event,
+    migration_ref,
+)
+from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, version_of
+from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting, pod_of
+from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
+from koord_descheduler.domain.migration.job import MigrationJob
+from koord_descheduler.domain.migration.state_machine import look
+from koord_descheduler.domain.migration.world import RETRY_SECONDS
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.shell.facts import FactWriter
+from koord_descheduler.shell.leading import Leading
+from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+
+_CHANGES_AT_ONCE: Final = 100
+"""Changes in one request to the manager."""
+
+
+@dataclass(slots=True, kw_only=True)
+class JobControl:
+    """Leads migration jobs to their end.
+
+    Attributes:
+        builder: The folded cluster.
+        leading: Whether this instance may decide.
+        facts: Appends facts.
+        clock: Clock of the run.
+        logger: Logger of the service.
+        writer: Changes objects.
+        make: Makes the controller when the first term begins.
+        without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
+    """
+
+    builder: ViewBuilder
+    leading: Leading
+    facts: FactWriter
+    clock: Clock
+    logger: Logger
+    writer: ObjectWriter
+    make: Callable[[], JobController]
+    without_claims: bool = False
+    _reader: JobReader = field(init=False)
+    _due: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    """Uid of a job that waits -> Unix seconds of the next look, if nothing changes before."""
+    _seen: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], init=False)
+    """Uid of a job -> what it looked at last, see `version_of`."""
+    _collected_at: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = JobReader(self.builder)
+
+    async def run(self) -> None:
+        """Look at all jobs every interval while this instance leads. Never return; the caller cancels it."""
+        term = await self.leading.term()
+        controller = self.make()
+        while True:
+            try:
+                await self.look_at_all(controller, term)
+            except NotWritten as error:
+                self.logger.warning("jobs_wait", reason=str(error))
+            await self.clock.sleep(controller.args.arbitration_args.interval)
+            latest = await self.leading.term()
+            if latest != term:
+                self._due.clear()
+                self._seen.clear()
+                term = latest
+
+    async def look_at_all(self, controller: JobController, term: Term) -> None:
+        """Arbitrate the waiting jobs, look at those that are due, and delete old ones.
+
+        Raises:
+            NotWritten: The manager does not answer. The effects are repeated at the next look.
+        """
+        now = self.clock.now().timestamp()
+        jobs = self._reader.jobs()
+        await self._record_aborted(jobs, term)
+        await self._arbitrate(jobs, controller, now, term)
+        await self._advance(jobs, controller, now, term)
+        await self._forget(jobs, term)
+        if now - self._collected_at >= INTERVAL:
+            self._collected_at = now
+            await self._collect(jobs, now, term)
+
+    async def _record_aborted(self, jobs: Sequence[MigrationJob], term: Term) -> None:
+        """Record the end of jobs that a user has aborted."""
+        facts = self.builder.state.of_kind(MigrationState)
+        aborted = [job for job in jobs if not job.is_in_flight and (known := facts.get(job.uid)) and not known.ended_at]
+        await self._append([[self._draft(job, ended_event(job))] for job in aborted], term)
+
+    async def _arbitrate(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
+        """Decide which waiting jobs go on, and record it."""
+        own = controller.policy.installation
+        waiting = [job for job in jobs if is_waiting(job) and job.is_for(own) and not job.is_paused]
+        if not waiting:
+            return
+        cluster = self.builder.view(now)
+        in_time = [job for job in waiting if not job.is_over(now)]
+        moving = [job for job in jobs if job.has_passed]
+        decided = arbitrate([*moving, *in_time], cluster, controller.args, controller.plugin.lasting_refusals)
+        known, facts = {job.name: job for job in jobs}, self.builder.state.of_kind(MigrationState)
+        recorded = [(job, arbitrated_event(job, pod_of(job, cluster))) for job in decided.passed]
+        ended = [*decided.failed, *(job.timed_out() for job in waiting if job.is_over(now))]
+        recorded += [(job, event) for job in ended if (event := advanced_event(known[job.name], job)) is not None]
+        for name, limits in decided.waiting.items():
+            event = held_event(known[name], limits, facts.get(known[name].uid))
+            if event is not None:
+                recorded.append((known[name], event))
+        await self._append([[self._draft(job, event)] for job, event in recorded], term)
+
+    async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
+        """Look at the jobs that are due, carry out their effects, and record their steps."""
+        world = JobWorld(self.builder, controller.limiter, now)
+        under_way = self.builder.evictions()
+        plans: list[Plan] = []
+        for job in jobs:
+            if not (job.is_in_flight and job.has_passed) or not self._is_due(job, now):
+                continue
+            looked = look(job, world, controller.policy, now)
+            looked = asks_again(job, looked, world, under_way, controller.policy)
+            found = plan(job, looked, under_way, now, without_claims=self.without_claims)
+            if found.evicts and not controller.budget.take(now):
+                continue  # looked at again in the next pass
+            plans.append(found)
+            self._due[job.uid] = now + (RETRY_SECONDS if looked.requeue is None else looked.requeue)
+            if looked.effects:
+                self._seen.pop(job.uid, None)
+            else:
+                self._seen[job.uid] = version_of(self.builder.state, looked.job)
+        outcomes = await self._changed([change for each in plans for change in each.changes], term)
+        steps: list[list[Draft]] = []
+        for each in plans:
+            mine, outcomes = outcomes[: len(each.changes)], outcomes[len(each.changes) :]
+            steps.append(self._step(each, mine))
+        await self._append([step for step in steps if step], term)
+        evicted = [each.pod for each in plans if each.evicts and each.pod is not None]
+        if evicted:
+            cluster = self.builder.view(now)
+            for pod in evicted:
+                controller.limiter.evicted(pod, cluster)
+
+    def _step(self, done: Plan, outcomes: Sequence[ChangeOutcome]) -> list[Draft]:
+        """Return the facts of one look: the eviction that it asks for, and the step of the job."""
+        job = concluded(done, outcomes)
+        for outcome in outcomes:
+            if outcome.result is ChangeResult.REFUSED:
+                self.logger.warning("job_change_refused", job=job.name, reason=outcome.message)
+        drafts: list[Draft] = []
+        if done.eviction is not None and done.pod is not None:
+            ref = AggregateRef("eviction", done.pod.uid)
+            drafts.append(Draft(ref, done.eviction, self.facts.last_eviction(ref)))
+        event = advanced_event(done.before, job)
+        if event is not None:
+            drafts.append(self._draft(job, event))
+        return drafts
+
+    def _is_due(self, job: MigrationJob, now: float) -> bool:
+        """Return whether a job is to be looked at: something that it looks at has changed, or its time has come."""
+        seen = self._seen.get(job.uid)
+        return seen is None or self._due.get(job.uid, 0.0) <= now or seen != version_of(self.builder.state, job)
+
+    async def _forget(self, jobs: Sequence[MigrationJob], term: Term) -> None:
+        """Record that the objects of jobs are gone, and drop what is kept of them."""
+        existing = {job.uid for job in jobs}
+        gone = [uid for uid in self.builder.state.of_kind(MigrationState) if uid not in existing]
+        for uid in gone:
+            self._due.pop(uid, None)
+            self._seen.pop(uid, None)
+        refs = [AggregateRef("migration", uid) for uid in gone]
+        state = self.builder.state
+        await self._append([[Draft(ref, MigrationForgotten(), state.last_seq(ref))] for ref in refs], term)
+
+    async def _collect(self, jobs: Sequence[MigrationJob], now: float, term: Term) -> None:
+        """Delete old jobs, of any phase, with their Reservations. A job that has not ended is recorded as aborted."""
+        old = [job for job in jobs if is_collectable(job, now)]
+        ended = [job.aborted("the job is too old") for job in old if job.is_in_flight]
+        await self._append([[self._draft(job, ended_event(job))] for job in ended], term)
+        changes: list[ObjectChange] = []
+        for job in old:
+            if job.reservation:
+                changes.append(DeleteObject(kind="Reservation", name=job.reservation))
+            changes.append(DeleteObject(kind=KIND, name=job.name, uid=job.uid))
+        await self._changed(changes, term)
+
+    def _draft(self, job: MigrationJob, event: Event) -> Draft:
+        ref = migration_ref(job)
+        return Draft(ref, event, self.builder.state.last_seq(ref))
+
+    async def _append(self, steps: Sequence[Sequence[Draft]], term: Term) -> None:
+        """Append facts, and wait until they are folded. The facts of a step are stored together or not at all.
+
+        Many steps make one batch. If the log refuses it, each step is appended alone.
+        """
+        position, last = self.builder.state.position, 0
+        for batch in _batches(steps):
+            cause = f"jobs/{position}/{batch[0][0].ref}"
+            stored = await self.facts.append([draft for step in batch for draft in step], cause, position, term)
+            last = last if stored is None else stored.last_seq
+            for step in batch if stored is None else ():
+                alone = await self.facts.append(step, f"{cause}/{step[-1].ref}", position, term)
+                last = last if alone is None else alone.last_seq
+                if alone is None:
+                    self._seen.pop(step[-1].ref.id, None)  # looked at again in the next pass
+        if last:
+            await self.leading.folded(last)
+
+    async def _changed(self, changes: Sequence[ObjectChange], term: Term) -> list[ChangeOutcome]:
+        """Change objects if this instance still leads, and return one outcome per change.
+
+        Raises:
+            NotWritten: It does not lead any more, or the manager does not answer.
+        """
+        outcomes: list[ChangeOutcome] = []
+        for begin in range(0, len(changes), _CHANGES_AT_ONCE):
+            if self.leading.is_over(term):
+                raise NotWritten("this instance does not lead any more")
+            outcomes += await self.writer.change(changes[begin : begin + _CHANGES_AT_ONCE])
+        return outcomes
+
+
+def _batches(steps: Sequence[Sequence[Draft]]) -> Iterator[list[Sequence[Draft]]]:
+    """Yield the steps in batches that the log takes at once."""
+    batch: list[Sequence[Draft]] = []
+    facts = 0
+    for step in steps:
+        if facts + len(step) > MOST_AT_ONCE:
+            yield batch
+            batch, facts = [], 0
+        batch.append(step)
+        facts += len(step)
+    if batch:
+        yield batch

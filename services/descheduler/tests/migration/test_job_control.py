@@ -1,0 +1,216 @@
+"""Migration jobs in the service: from a round or a hand-written object to the eviction, over kills and aborts."""
+
+from typing import Any
+
+import pytest
+from koord_descheduler.cycle import Rounds
+from koordcore.events.descheduling.migration import (
+    MigrationAdvanced,
+    MigrationArbitrated,
+    MigrationEnded,
+    MigrationForgotten,
+    MigrationHeld,
+)
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
+from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.values import codec
+from support.descheduler.world import AT, LATE, World
+from support.until import until
+
+SECOND_POD = 2
+REPLICAS = 20
+
+
+def configuration(mode: str = "ReservationFirst", *, plugins: bool = True, **arguments: Any) -> bytes:
+    args = {"defaultJobMode": mode, "arbitrationArgs": {"interval": "10ms"}, **arguments}
+    working = {"deschedule": {"enabled": [{"name": "RemovePodsViolatingNodeTaints"}]}} if plugins else {}
+    profile = {"name": "p", "plugins": working, "pluginConfig": [{"name": "MigrationController", "args": args}]}
+    document = {
+        "apiVersion": "descheduler/v1alpha2",
+        "kind": "DeschedulerConfiguration",
+        "deschedulingInterval": "20ms",
+        "profiles": [profile],
+    }
+    return codec.encode(document)
+
+
+def job(name: str, pod: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "PodMigrationJob",
+        "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": LATE},
+        "spec": {"podRef": {"namespace": "d", "name": pod, "uid": f"u-{pod}"}, **spec},
+    }
+
+
+@pytest.fixture
+async def world() -> World:
+    """Return a cluster whose workload has so many replicas that two of them may be unavailable."""
+    world = World()
+    await world.begin()
+    await world.replicas(REPLICAS)
+    return world
+
+
+async def progress(world: World) -> tuple[str, list[str]]:
+    """Return the phase of the last fact of the only job, and the types of its conditions."""
+    found = [each for each in await world.facts("migration") if isinstance(each, MigrationAdvanced | MigrationEnded)]
+    if not found:
+        return "", []
+    last = found[-1].progress
+    return last.phase, [each.type for each in last.conditions]
+
+
+async def reached(world: World, phase: str, *conditions: str) -> None:
+    async def is_reached() -> bool:
+        found, types = await progress(world)
+        return found == phase and types == list(conditions)
+
+    await until(is_reached)
+
+
+async def is_told(world: World, kind: type[Event], count: int = 1) -> None:
+    async def found() -> bool:
+        return sum(isinstance(each, kind) for each in await world.facts("migration")) == count
+
+    await until(found)
+
+
+async def leave(world: World, name: str) -> None:
+    await world.answer(name, PodEvicted())
+    await world.write(AggregateRef("podspec", f"u-{name}"), PodSpecDeleted(namespace="d", name=name))
+
+
+async def test_pod_moves_onto_its_reservation_though_the_service_is_restarted_at_each_step(world: World) -> None:
+    await world.pod("p", "a")
+    text = configuration()
+
+    async with world.service(text):
+        await reached(world, "Running", "ReservationCreated")
+        (name,) = await world.objects("Reservation")
+        assert await world.requests() == []
+    await world.placed_reservation(name, "b")
+    async with world.service(text):
+        await reached(world, "Running", "ReservationCreated", "ReservationScheduled", "Eviction")
+    async with world.service(text):
+        await leave(world, "p")
+        await reached(world, "Running", "ReservationCreated", "ReservationScheduled", "Eviction", "PodBoundReservation")
+    await world.owner(name, "q", "b")
+    async with world.service(text):
+        await is_told(world, MigrationEnded)
+
+    (end,) = [each for each in await world.facts("migration") if isinstance(each, MigrationEnded)]
+    assert (end.progress.phase, end.progress.status, end.progress.node) == ("Succeeded", "Complete", "b")
+    assert end.progress.bound_pod is not None
+    assert end.progress.bound_pod.name == "q"
+    assert [request.name for request in await world.requests()] == ["p"]
+    assert len(await world.objects("PodMigrationJob")) == 1
+    assert len(await world.objects("Reservation")) == 1
+
+
+async def test_reservation_on_the_same_node_ends_the_job_without_an_eviction(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p"))
+    async with world.service(configuration(plugins=False)):
+        await reached(world, "Running", "ReservationCreated")
+        await world.placed_reservation("uid-j", "b")
+        await is_told(world, MigrationEnded)
+    assert await progress(world) == ("Failed", ["ReservationCreated"])
+    assert await world.requests() == []
+
+
+async def test_direct_job_written_by_hand_evicts_and_succeeds(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly", deleteOptions={"gracePeriodSeconds": 7}))
+    async with world.service(configuration(plugins=False)):
+        await reached(world, "Running", "Eviction")
+        await leave(world, "p")
+        await reached(world, "Succeeded", "Eviction")
+    (request,) = await world.requests()
+    assert (request.name, request.grace_period_seconds, request.initiator) == ("p", 7, "descheduler")
+
+
+async def test_eviction_that_the_gateway_gave_up_is_asked_for_again(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False)):
+        await reached(world, "Running", "Eviction")
+        await world.answer("p", PodEvictionFailed(reason="BudgetExceeded"))
+
+        async def asked_again() -> bool:
+            return len(await world.requests()) == SECOND_POD
+
+        await until(asked_again)
+
+
+async def test_soft_eviction_annotates_the_pod(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False, evictionPolicy="SoftEviction")):
+        await reached(world, "Running", "Eviction")
+    assert await world.requests() == []
+    (change,) = world.changes
+    assert "scheduling.koordinator.sh/soft-eviction" in str(codec.encode(change))
+
+
+async def test_paused_and_foreign_jobs_are_left_alone(world: World) -> None:
+    await world.pod("p", "b")
+    await world.pod("q", "b")
+    await world.pod("r", "b")
+    foreign = job("f", "q")
+    foreign["metadata"]["annotations"] = {"descheduler.koordinator.sh/created-by": "somebody"}
+    await world.custom("PodMigrationJob", job("j", "p", paused=True))
+    await world.custom("PodMigrationJob", foreign)
+    await world.custom("PodMigrationJob", job("k", "r", mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False)):
+        await reached(world, "Running", "Eviction")
+    assert [request.name for request in await world.requests()] == ["r"]
+
+
+async def test_second_job_of_a_workload_waits_until_the_first_has_ended(world: World) -> None:
+    await world.pod("p", "b")
+    await world.pod("q", "b")
+    for name, pod in (("j", "p"), ("k", "q")):
+        await world.custom("PodMigrationJob", job(name, pod, mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False, maxMigratingPerNode=1)):
+        await is_told(world, MigrationHeld)
+        await is_told(world, MigrationArbitrated)
+        (first,) = [each.pod.name for each in await world.facts("migration") if isinstance(each, MigrationArbitrated)]
+        await reached(world, "Running", "Eviction")
+        await leave(world, first)
+        await is_told(world, MigrationArbitrated, SECOND_POD)
+
+
+async def test_deleted_job_is_forgotten_and_its_reservation_survives_no_abort(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p"))
+    async with world.service(configuration(plugins=False)):
+        await reached(world, "Running", "ReservationCreated")
+        aborted = job("j", "p")
+        aborted["status"] = {"phase": "Aborted"}
+        await world.custom("PodMigrationJob", aborted)
+        await is_told(world, MigrationEnded)
+        await world.placed_reservation("uid-j", "a")
+        await world.delete("PodMigrationJob", "j")
+        await is_told(world, MigrationForgotten)
+    assert (await progress(world))[0] == "Aborted"
+    assert await world.requests() == []
+
+
+async def test_job_over_its_time_takes_its_reservation_back(world: World) -> None:
+    await world.pod("p", "b")
+    old = job("j", "p", ttl="1s")
+    async with world.service(configuration(plugins=False)) as (_, rounds):
+        await world.custom("PodMigrationJob", job("j", "p"))
+        await reached(world, "Running", "ReservationCreated")
+        old["metadata"]["creationTimestamp"] = AT
+        await world.custom("PodMigrationJob", old)
+        await is_told(world, MigrationEnded)
+        await _folded(world, rounds)
+    assert (await progress(world))[0] == "Failed"
+    assert await world.objects("Reservation") == {}
+
+
+async def _folded(world: World, rounds: Rounds) -> None:
+    await rounds.runner.reached((await world.bus.events.head()).last_seq)

@@ -1,0 +1,194 @@
+"""A cluster on a log in memory for tests of the descheduler: nodes, pods, Reservations, and a writer of objects."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from koord_descheduler.compose import assemble
+from koord_descheduler.cycle import Rounds
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.settings import DeschedulerSettings
+from koordcore.bus.factory import Bus, memory_bus
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, name_token
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
+from koordcore.events.scheduling.pod import PlacementExplanation, PodPlaced
+from koordcore.ports.eventlog import Appended
+from koordcore.protocol.objects import node_from_json, pod_from_json
+from koordcore.requests.objects import (
+    ChangeOutcome,
+    ChangeResult,
+    CreateObject,
+    DeleteObject,
+    ObjectChange,
+    PatchObject,
+)
+from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.run import Shell
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import CustomObjectState
+from koordcore.values.allocation import Allocation, ReservationUse
+from support.running_service import running_service
+
+AT = "2026-01-01T00:00:00.000000Z"
+LATE = "2999-01-01T00:00:00Z"
+TAINT = {"key": "gone", "effect": "NoSchedule"}
+_PLURALS = {"Reservation": "reservations", "PodMigrationJob": "podmigrationjobs", "ReplicaSet": "replicasets"}
+
+
+class World:
+    """A log in memory with two nodes, of which one has a taint, and writers for further facts.
+
+    It is also the writer of objects: it changes them as a manager without an API server does.
+    """
+
+    def __init__(self) -> None:
+        self.bus: Bus = memory_bus()
+        self.changes: list[ObjectChange] = []
+        self._pods: dict[str, dict[str, Any]] = {}
+        self._written = 0
+
+    async def begin(self) -> None:
+        """Write the two nodes: "a" with the taint, "b" without."""
+        for name, taints in (("a", [TAINT]), ("b", [])):
+            raw = {"metadata": {"name": name}, "spec": {"taints": taints}, "status": {"allocatable": {"cpu": "4"}}}
+            await self.write(AggregateRef("nodespec", name), NodeSpecAdded(object=node_from_json(raw)))
+
+    async def write(self, ref: AggregateRef, event: Event) -> None:
+        """Append a fact behind the last one of its aggregate."""
+        self._written += 1
+        origin = Origin(causation_id=f"t/{self._written}", correlation_id="", actor="t", occurred_at=AT)
+        sealed = CATALOGUE.seal([Draft(ref, event, await self.last(ref))], origin)
+        outcome = await self.bus.events.append(sealed)
+        assert isinstance(outcome, Appended), outcome
+
+    async def pod(self, name: str, node: str) -> None:
+        """Write a pod of a ReplicaSet that runs and is ready."""
+        uid = f"u-{name}"
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+        meta = {"name": name, "namespace": "d", "uid": uid, "ownerReferences": [owner]}
+        raw = {
+            "metadata": meta,
+            "spec": {"nodeName": node, "schedulerName": "koord-scheduler", "containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        self._pods[uid] = raw
+        await self.write(AggregateRef("podspec", uid), PodSpecAdded(object=pod_from_json(raw)))
+
+    async def replicas(self, number: int) -> None:
+        """Set the number of pods that the ReplicaSet of all pods should have."""
+        metadata = {"namespace": "d", "name": "r", "uid": "r"}
+        await self.custom("ReplicaSet", {"kind": "ReplicaSet", "metadata": metadata, "spec": {"replicas": number}})
+
+    async def answer(self, name: str, event: Event) -> None:
+        """Write the answer of the gateway to the eviction of a pod."""
+        await self.write(AggregateRef("eviction", f"u-{name}"), event)
+
+    async def custom(self, kind: str, document: dict[str, Any]) -> None:
+        """Write a custom resource."""
+        metadata = document["metadata"]
+        ref = custom_ref(_PLURALS[kind], metadata.get("namespace", ""), metadata["name"])
+        await self.write(ref, CustomObjectObserved(object=document))
+
+    async def delete(self, kind: str, name: str) -> None:
+        """Delete a custom resource."""
+        await self.write(custom_ref(_PLURALS[kind], "", name), CustomObjectDeleted(kind=kind, name=name))
+
+    async def placed_reservation(self, name: str, node: str) -> None:
+        """Place a Reservation, which makes it Available."""
+        uid = f"uid-{name}"
+        own = Allocation(reservation=ReservationUse(name=name, uid=uid))
+        explanation = PlacementExplanation(
+            nodes_considered=2, nodes_feasible=1, policy_version="t", based_on=BasedOn(1, 0)
+        )
+        placement = PodPlaced(
+            namespace="", name=name, node=node, requests={}, attempt=1, queued_at=AT, explanation=explanation,
+            allocation=own,
+        )  # fmt: skip
+        await self.write(AggregateRef("pod", uid), placement)
+        await self._take(node, uid, name, own)
+
+    async def owner(self, reservation: str, name: str, node: str) -> None:
+        """Write a running pod that takes a Reservation."""
+        used = Allocation(reservation=ReservationUse(name=reservation, uid=f"uid-{reservation}"))
+        await self.pod(name, node)
+        await self._take(node, f"u-{name}", name, used)
+
+    async def _take(self, node: str, uid: str, name: str, allocation: Allocation) -> None:
+        entry = PodOnNode(
+            uid=uid, namespace="d", name=name, requests={}, qos="LS", kube_qos="Burstable",
+            priority_class="koord-prod", allocation=allocation,
+        )  # fmt: skip
+        await self.write(AggregateRef("node", name_token(node)), NodeResourcesTaken(pods=[entry]))
+
+    async def last(self, ref: AggregateRef) -> int:
+        """Return the sequence of the last event of an aggregate; 0 if there is none."""
+        return max((each.seq for each in await self._all() if each.ref == ref), default=0)
+
+    async def requests(self) -> list[PodEvictionRequested]:
+        """Return all requested evictions."""
+        return [event for event in await self.facts("eviction") if isinstance(event, PodEvictionRequested)]
+
+    async def facts(self, kind: str) -> list[Event]:
+        """Return all facts of the aggregates of a kind."""
+        return [CATALOGUE.read(stored) for stored in await self._all() if stored.ref.kind == kind]
+
+    async def objects(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Return name -> custom resource of a kind."""
+        state = ClusterState()
+        for stored in await self._all():
+            state.apply(stored)
+        found = [each.object for each in state.of_kind(CustomObjectState).values() if each.object is not None]
+        return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
+
+    async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+        """Change objects. See `ObjectWriter.change`."""
+        self.changes += changes
+        return [ChangeOutcome(result=await self._changed(change)) for change in changes]
+
+    async def _changed(self, change: ObjectChange) -> ChangeResult:
+        if isinstance(change, CreateObject):
+            kind, name = change.document["kind"], change.document["metadata"]["name"]
+            if name in await self.objects(kind):
+                return ChangeResult.EXISTS
+            metadata = {"uid": f"uid-{name}", "creationTimestamp": LATE, **change.document["metadata"]}
+            await self.custom(kind, {**change.document, "metadata": metadata})
+        elif isinstance(change, DeleteObject):
+            if change.name not in await self.objects(change.kind):
+                return ChangeResult.ABSENT
+            await self.delete(change.kind, change.name)
+        elif isinstance(change, PatchObject) and change.kind == "Pod":
+            raw = self._pods[change.uid]
+            raw["metadata"].setdefault("annotations", {}).update(change.patch["metadata"]["annotations"])
+            ref = AggregateRef("podspec", change.uid)
+            await self.write(ref, PodSpecChanged(object=pod_from_json(raw)))
+        else:
+            raise AssertionError(f"unexpected change: {change}")
+        return ChangeResult.DONE
+
+    async def _all(self) -> list[Any]:
+        head = (await self.bus.events.head()).last_seq
+        found: list[Any] = []
+        if head == 0:
+            return found
+        async for batch in self.bus.events.follow(0):
+            found += batch
+            if found[-1].seq >= head:
+                return found
+        return found
+
+    @contextlib.asynccontextmanager
+    async def service(self, text: bytes) -> AsyncGenerator[tuple[Shell[DeschedulerSettings], Rounds]]:
+        """Run the service with a configuration on the log."""
+        built: list[Rounds] = []
+
+        async def compose(shell: Shell[DeschedulerSettings]) -> None:
+            built.append(assemble(shell, self.bus, SoleLeader("t"), load(text, BUILT_IN), self))
+
+        settings = DeschedulerSettings.load(["--log-level=error"], {})
+        async with running_service(settings, compose) as shell:
+            yield shell, built[0]
