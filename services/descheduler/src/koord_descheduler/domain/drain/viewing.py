@@ -14,6 +14,7 @@ from koordcore.protocol.reservations.status import SCHEDULED, ReservationStatus
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, NodeLedger
 from koordcore.state.drains import DrainGroupState, DrainState
+from koordcore.state.migrations import MigrationState
 from koordcore.state.reservations import reservation_of_log
 from koordcore.values.allocation import is_reservation
 from koordcore.values.timestamps import unix_seconds
@@ -166,7 +167,8 @@ def _jobs(
         stored = _stored(state, JOBS, name)
         if stored is not None:
             status: dict[str, Any] = stored.get("status") or {}
-            found[name] = str(status.get("phase", ""))
+            progress = state.of_kind(MigrationState).get(str(stored["metadata"].get("uid", "")))
+            found[name] = str(status.get("phase", "")) if progress is None else progress.progress.phase
     for pod in ({} if facts is None else facts.pods).values():
         name = part_name(drain.metadata.name, pod.uid)
         is_new = now - unix_seconds(pod.phase_since) < _JOB_SECONDS
