@@ -16,7 +16,8 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.pod import PlacementExplanation, PodPlaced
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.requests.objects import (
@@ -135,7 +136,8 @@ class World:
 
     async def facts(self, kind: str) -> list[Event]:
         """Return all facts of the aggregates of a kind."""
-        return [CATALOGUE.read(stored) for stored in await self._all() if stored.ref.kind == kind]
+        found = (CATALOGUE.read(stored) for stored in await self._all() if stored.ref.kind == kind)
+        return [event for event in found if event is not None]
 
     async def objects(self, kind: str) -> dict[str, dict[str, Any]]:
         """Return name -> custom resource of a kind."""
