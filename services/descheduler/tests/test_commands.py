@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
-from koord_descheduler.compose import assemble
+from koord_descheduler.compose import assemble, writer_of
 from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
@@ -51,7 +51,7 @@ async def service(url: str) -> AsyncGenerator[tuple[Place, Rounds]]:
         await bootstrap_consumers(place.connection, consumers(place.bus.names))
 
         async def compose(shell: Shell[DeschedulerSettings]) -> None:
-            built.append(assemble(shell, place.bus, SoleLeader("t"), load(ONE_ROUND, BUILT_IN)))
+            built.append(assemble(shell, place.bus, SoleLeader("t"), load(ONE_ROUND, BUILT_IN), writer_of(place.bus)))
 
         async with running_service(DeschedulerSettings.load(["--log-level=error"], {}), compose):
             await until(lambda: built[0].begun >= 1)
