@@ -101,6 +101,7 @@ class Worker:
             durable=spec.durable,
             pull_sub=PullSub(batch_size=1, timeout=FETCH_SECONDS),
             ack_policy=AckPolicy.MANUAL,
+            inbox_prefix=f"{connection.settings.inbox_prefix}.".encode(),
             max_workers=workers,
             decoder=whole_message,
         )
