@@ -14,7 +14,7 @@ class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
         controller: Uid of the controller of the pod; "" if it has none.
         trigger: Plugin, drain or user that asked for the job.
         reason: Why it was asked for.
-        limits: Codes of the limits for which it waits; empty once it has passed.
+        limits: Codes of the limits for which it waits, for arbitration or for the eviction; empty if it does not wait.
         progress: How far it is.
         since: Type of a condition -> time at which it became true or false.
         passed_at: When it passed arbitration.

@@ -20,6 +20,7 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Victim
 from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.stories.disruptions import Disruption, disruption_of
 from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.pod import Moment, pod_story
 
@@ -94,6 +95,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         moments: Facts in the order of the log, each explanation behind the newest fact that it was based on.
         used: Usage in the last report of its node, or None if there is none.
         wait_seconds: Time from submission to first placement, or None if it was never placed.
+        disruption: Who takes or took the pod away; None if nobody does.
     """
 
     namespace: str
@@ -105,6 +107,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     moments: list[StoryEntry] = []
     used: Used | None = None
     wait_seconds: float | None = None
+    disruption: Disruption | None = None
 
 
 def explained_pod(
@@ -159,6 +162,7 @@ def explained_pod(
         moments=entries,
         used=used if node else None,
         wait_seconds=seconds_between(submitted_at, placed_at) if submitted_at and placed_at else None,
+        disruption=disruption_of(moments),
     )
 
 

@@ -55,6 +55,8 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
     if story.uid:
         asked = amounts_text(story.requests) if story.requests else "nothing"
         yield Line(f"  uid {story.uid}, requests {asked}")
+    if story.disruption is not None:
+        yield Line(f"  {story.disruption.sentence}", "red")
     yield from event_lines(story)
     if story.wait_seconds is not None:
         yield Line(f"  placed {duration_text(story.wait_seconds)} after it was submitted")

@@ -67,7 +67,7 @@ class MigrationProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 @CATALOGUE.register(kind="migration")
 class MigrationHeld(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A job waits for arbitration.
+    """A job waits because of limits: for arbitration, or later for the eviction of its pod.
 
     Attributes:
         job: Name of the PodMigrationJob.

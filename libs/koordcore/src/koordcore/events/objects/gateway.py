@@ -55,12 +55,14 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
         namespace: Namespace of the pod.
         name: Name of the pod.
         node: Node of the pod.
-        initiator: Component that requests it: "scheduler", "descheduler", "agent".
+        initiator: Component that requests it: "scheduler", "descheduler", "agent", "recommender".
         method: "evict" (policy/v1 Eviction, which honours disruption budgets) or "delete" (preemption).
         reason: Reason in the Kubernetes event and condition, for example "Preempted", "Evicted".
         message: One sentence for people.
         grace_period_seconds: Grace period of the deletion; None: that of the pod.
         give_up_after_seconds: Time for which a disruption budget may delay the eviction; 0: no limit.
+        trigger: Plugin, controller or drain on whose behalf the component requests it; "" if it acts for itself.
+        job: Name of the PodMigrationJob that it belongs to; "" if there is none.
     """
 
     namespace: str
@@ -72,6 +74,8 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
     message: str = ""
     grace_period_seconds: int | None = None
     give_up_after_seconds: int = 0
+    trigger: str = ""
+    job: str = ""
 
 
 @CATALOGUE.register(kind="eviction")

@@ -44,7 +44,7 @@ def _advanced(state: MigrationState | None, event: MigrationAdvanced, at: Stored
 
 
 def _ended(state: MigrationState | None, event: MigrationEnded, at: StoredEvent) -> MigrationState:
-    return replace(_with(state, event.progress, at), job=event.job, pod=event.pod, limits=[], ended_at=at.occurred_at)
+    return replace(_with(state, event.progress, at), job=event.job, pod=event.pod, ended_at=at.occurred_at)
 
 
 def _with(state: MigrationState | None, progress: MigrationProgress, at: StoredEvent) -> MigrationState:
@@ -59,6 +59,7 @@ def _with(state: MigrationState | None, progress: MigrationProgress, at: StoredE
     return replace(
         before,
         seq=at.seq,
+        limits=[],
         progress=progress,
         since=since,
         evicted_at=before.evicted_at or (at.occurred_at if asked else ""),

@@ -1,0 +1,148 @@
+"""Who took a pod: one answer over evictions of all components, deletions, and lost nodes.
+
+`cause_of` classifies an eviction. The descheduler counts the pods of a workload with it, and `disruption_of` answers
+for `koord explain pod`.
+
+Source:
+    descheduler spec, 12 ("why was this pod moved" must be answerable from the log alone)
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.scheduling.pod import PodReleased
+from koordcore.protocol.objects import Pod
+from koordcore.stories.pod import Moment
+
+DRAIN_TRIGGER: Final = "Drain"
+"""Trigger of evictions that a drain requests."""
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""Condition of a pod that is about to leave; its reason names who takes the pod."""
+
+
+class Cause(StrEnum):
+    """Why a pod is taken away from its workload."""
+
+    MIGRATION = "migration"
+    DRAIN = "drain"
+    DESCHEDULING = "descheduling"
+    PREEMPTION = "preemption"
+    SCHEDULER = "eviction by the scheduler"
+    AGENT = "eviction by the node's agent"
+    RECOMMENDATION = "recommendation"
+    API_EVICTION = "eviction through the API server"
+    KUBELET = "eviction by the kubelet"
+    NODE_LOSS = "node loss"
+    DELETION = "deletion"
+
+
+_BY_INITIATOR: Final = {
+    "descheduler": Cause.DESCHEDULING,
+    "scheduler": Cause.SCHEDULER,
+    "agent": Cause.AGENT,
+    "recommender": Cause.RECOMMENDATION,
+}
+_BY_CONDITION: Final = {
+    "EvictionByEvictionAPI": Cause.API_EVICTION,
+    "PreemptionByScheduler": Cause.PREEMPTION,
+    "DeletionByTaintManager": Cause.NODE_LOSS,
+    "DeletionByPodGC": Cause.NODE_LOSS,
+    "TerminationByKubelet": Cause.KUBELET,
+}
+"""Reason of the condition DisruptionTarget -> cause, for pods that no component of Koordstream takes."""
+
+
+class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who takes, or took, a pod away.
+
+    Attributes:
+        cause: Kind of the disruption.
+        by: Component or plugin that decided it; "" if it is unknown.
+        job: Name of the migration job; "" if there is none.
+        node: Node that the pod leaves; "" if it is unknown.
+        message: Why, in a sentence; may be empty.
+        at: RFC 3339 time of the decision.
+        is_over: Whether the pod has left.
+    """
+
+    cause: Cause
+    by: str = ""
+    job: str = ""
+    node: str = ""
+    message: str = ""
+    at: str
+    is_over: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """Return the disruption in a sentence: `taken by migration (LowNodeLoad, job a) from n: node is overused`."""
+        who = ", ".join(filter(None, (self.by, f"job {self.job}" if self.job else "")))
+        begin = "taken" if self.is_over else "is being taken"
+        where = f" from {self.node}" if self.node else ""
+        text = f"{begin} by {self.cause}{f' ({who})' if who else ''}{where}"
+        return f"{text}: {self.message}" if self.message else text
+
+
+def cause_of(request: PodEvictionRequested) -> Cause:
+    """Return why a component requested the eviction of a pod. An unknown component counts as the API server."""
+    if request.initiator == "scheduler" and request.reason == "Preempted":
+        return Cause.PREEMPTION
+    if request.trigger == DRAIN_TRIGGER:
+        return Cause.DRAIN
+    return Cause.MIGRATION if request.job else _BY_INITIATOR.get(request.initiator, Cause.API_EVICTION)
+
+
+def disruption_of(moments: Iterable[Moment]) -> Disruption | None:
+    """Return who takes or took a pod away; None if nobody does.
+
+    If a component requested the eviction, this is the answer, whoever deleted the pod afterwards. Without a request,
+    the pod's condition DisruptionTarget tells who evicts it. Otherwise the pod was deleted, or its node was lost.
+
+    Args:
+        moments: The life of the pod in order, see `koordcore.stories.pod.pod_story`.
+    """
+    found: Disruption | None = None
+    target: Disruption | None = None
+    for moment in moments:
+        event, stored = moment.event, moment.stored
+        match event:
+            case PodEvictionRequested():
+                found = _requested(event, stored)
+            case PodEvictionFailed():
+                found = None
+            case PodSpecAdded() | PodSpecChanged():
+                target = _target(event.object, stored)
+            case PodReleased() if event.reason == "node-gone":
+                found = found or Disruption(cause=Cause.NODE_LOSS, node=event.node, at=stored.occurred_at, is_over=True)
+            case PodSpecDeleted():
+                ended = found or target or Disruption(cause=Cause.DELETION, at=stored.occurred_at)
+                return msgspec.structs.replace(ended, is_over=True)
+            case _:
+                pass
+    return found or target
+
+
+def _requested(event: PodEvictionRequested, stored: StoredEvent) -> Disruption:
+    return Disruption(
+        cause=cause_of(event),
+        by=event.trigger or event.initiator,
+        job=event.job,
+        node=event.node,
+        message=event.message or event.reason,
+        at=stored.occurred_at,
+    )
+
+
+def _target(pod: Pod, stored: StoredEvent) -> Disruption | None:
+    """Return who takes a pod away as its condition DisruptionTarget says; None if the condition is not True."""
+    for each in pod.status.conditions:
+        if each.type == DISRUPTION_TARGET and each.status == "True":
+            cause = _BY_CONDITION.get(each.reason, Cause.API_EVICTION)
+            return Disruption(cause=cause, by=each.reason, node=pod.spec.node_name, at=stored.occurred_at)
+    return None
