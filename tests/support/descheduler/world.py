@@ -67,21 +67,23 @@ class World:
         outcome = await self.bus.events.append(sealed)
         assert isinstance(outcome, Appended), outcome
 
-    async def pod(self, name: str, node: str) -> None:
-        """Write a pod of a ReplicaSet that runs and is ready."""
+    async def pod(self, name: str, node: str, *, ready: bool = True) -> None:
+        """Write a pod of a ReplicaSet that runs."""
         uid = f"u-{name}"
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
         meta = {"name": name, "namespace": "d", "uid": uid, "ownerReferences": [owner]}
         raw = {
             "metadata": meta,
             "spec": {"nodeName": node, "schedulerName": "koord-scheduler", "containers": [{"name": "c", "image": "i"}]},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
         }
         self._pods[uid] = raw
         await self.write(AggregateRef("podspec", uid), PodSpecAdded(object=pod_from_json(raw)))
 
     async def replicas(self, number: int) -> None:
-        """Set the number of pods that the ReplicaSet of all pods should have."""
+        """Set the number of pods that the ReplicaSet of all pods should have, and write so many on node "b"."""
+        for index in range(number):
+            await self.pod(f"replica-{index}", "b")
         metadata = {"namespace": "d", "name": "r", "uid": "r"}
         await self.custom("ReplicaSet", {"kind": "ReplicaSet", "metadata": metadata, "spec": {"replicas": number}})
 

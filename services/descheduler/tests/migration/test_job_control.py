@@ -1,47 +1,21 @@
 """Migration jobs in the service: from a round or a hand-written object to the eviction, over kills and aborts."""
 
-from typing import Any
-
 import pytest
 from koord_descheduler.cycle import Rounds
 from koordcore.events.descheduling.migration import (
-    MigrationAdvanced,
     MigrationArbitrated,
     MigrationEnded,
     MigrationForgotten,
     MigrationHeld,
 )
-from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects.gateway import PodEvictionFailed
 from koordcore.values import codec
-from support.descheduler.world import AT, LATE, World
+from support.descheduler.jobs import configuration, is_told, job, leave, progress, reached
+from support.descheduler.world import AT, World
 from support.until import until
 
 SECOND_POD = 2
 REPLICAS = 20
-
-
-def configuration(mode: str = "ReservationFirst", *, plugins: bool = True, **arguments: Any) -> bytes:
-    args = {"defaultJobMode": mode, "arbitrationArgs": {"interval": "10ms"}, **arguments}
-    working = {"deschedule": {"enabled": [{"name": "RemovePodsViolatingNodeTaints"}]}} if plugins else {}
-    profile = {"name": "p", "plugins": working, "pluginConfig": [{"name": "MigrationController", "args": args}]}
-    document = {
-        "apiVersion": "descheduler/v1alpha2",
-        "kind": "DeschedulerConfiguration",
-        "deschedulingInterval": "20ms",
-        "profiles": [profile],
-    }
-    return codec.encode(document)
-
-
-def job(name: str, pod: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "PodMigrationJob",
-        "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": LATE},
-        "spec": {"podRef": {"namespace": "d", "name": pod, "uid": f"u-{pod}"}, **spec},
-    }
 
 
 @pytest.fixture
@@ -51,35 +25,6 @@ async def world() -> World:
     await world.begin()
     await world.replicas(REPLICAS)
     return world
-
-
-async def progress(world: World) -> tuple[str, list[str]]:
-    """Return the phase of the last fact of the only job, and the types of its conditions."""
-    found = [each for each in await world.facts("migration") if isinstance(each, MigrationAdvanced | MigrationEnded)]
-    if not found:
-        return "", []
-    last = found[-1].progress
-    return last.phase, [each.type for each in last.conditions]
-
-
-async def reached(world: World, phase: str, *conditions: str) -> None:
-    async def is_reached() -> bool:
-        found, types = await progress(world)
-        return found == phase and types == list(conditions)
-
-    await until(is_reached)
-
-
-async def is_told(world: World, kind: type[Event], count: int = 1) -> None:
-    async def found() -> bool:
-        return sum(isinstance(each, kind) for each in await world.facts("migration")) == count
-
-    await until(found)
-
-
-async def leave(world: World, name: str) -> None:
-    await world.answer(name, PodEvicted())
-    await world.write(AggregateRef("podspec", f"u-{name}"), PodSpecDeleted(namespace="d", name=name))
 
 
 async def test_pod_moves_onto_its_reservation_though_the_service_is_restarted_at_each_step(world: World) -> None:

@@ -41,6 +41,7 @@ def eviction_draft(attempt: Attempt, last_seq: int) -> Draft:
         method="evict",
         reason=REASON,
         message=f"{attempt.reason} ({attempt.plugin})"[:LONGEST_MESSAGE],
+        trigger=attempt.plugin,
     )
     return Draft(eviction_ref(pod), event, last_seq)
 

@@ -22,6 +22,7 @@ from koordcore.requests.objects import ChangeOutcome, ChangeResult, DeleteObject
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.migrations import MigrationState
 
+from koord_descheduler.domain.job_control.availability import Availability
 from koord_descheduler.domain.job_control.controller import KIND, JobController
 from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan
 from koord_descheduler.domain.job_control.recording import (
@@ -35,6 +36,7 @@ from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, ve
 from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting, pod_of
 from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
 from koord_descheduler.domain.migration.job import MigrationJob
+from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE
 from koord_descheduler.domain.migration.state_machine import look
 from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -141,15 +143,23 @@ class JobControl:
         """Look at the jobs that are due, carry out their effects, and record their steps."""
         world = JobWorld(self.builder, controller.limiter, now)
         under_way = self.builder.evictions()
+        availability = Availability(self.builder, controller.args)
+        facts = self.builder.state.of_kind(MigrationState)
         plans: list[Plan] = []
+        held: list[list[Draft]] = []
         for job in jobs:
             if not (job.is_in_flight and job.has_passed) or not self._is_due(job, now):
                 continue
             looked = look(job, world, controller.policy, now)
             looked = asks_again(job, looked, world, under_way, controller.policy)
             found = plan(job, looked, under_way, now, without_claims=self.without_claims)
-            if found.evicts and not controller.budget.take(now):
-                continue  # looked at again in the next pass
+            if found.evicts and found.pod is not None:
+                if not availability.take(found.pod):
+                    event = held_event(job, [MAX_UNAVAILABLE], facts.get(job.uid))
+                    held += [] if event is None else [[self._draft(job, event)]]
+                    continue  # looked at again in the next pass
+                if not controller.budget.take(now):
+                    continue
             plans.append(found)
             self._due[job.uid] = now + (RETRY_SECONDS if looked.requeue is None else looked.requeue)
             if looked.effects:
@@ -157,7 +167,7 @@ class JobControl:
             else:
                 self._seen[job.uid] = version_of(self.builder.state, looked.job)
         outcomes = await self._changed([change for each in plans for change in each.changes], term)
-        steps: list[list[Draft]] = []
+        steps = held
         for each in plans:
             mine, outcomes = outcomes[: len(each.changes)], outcomes[len(each.changes) :]
             steps.append(self._step(each, mine))

@@ -158,6 +158,8 @@ def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str
         reason=REASON,
         message=f"{job.cause} (migration job {job.name})"[:LONGEST_MESSAGE],
         grace_period_seconds=grace if isinstance(grace, int) else None,
+        trigger=job.annotations.get(keys.EVICT_TRIGGER, ""),
+        job=job.name,
     )
 
 

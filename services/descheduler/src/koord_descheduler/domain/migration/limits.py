@@ -81,9 +81,18 @@ def _workload_refusals(
             yield MAX_PER_WORKLOAD
     if not args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD):
         limit = _limit(workload.replicas, args.max_unavailable_per_workload)
-        unavailable = cluster.unavailable(workload)
-        if limit is None or len(unavailable) + len(migrating - unavailable) >= limit:
+        if limit is None or _unavailable(workload, migrating, cluster) >= limit:
             yield MAX_UNAVAILABLE
+
+
+def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterView) -> int:
+    """Return how many replicas of a workload are unavailable or may become so, each counted once.
+
+    A migrating pod that has left counts as a replica without a pod, or as its successor until that is ready.
+    """
+    unavailable = cluster.unavailable(workload)
+    staying = sum(uid in cluster.pod_by_uid for uid in migrating - unavailable)
+    return len(unavailable) + staying + cluster.missing(workload)
 
 
 def _limit(replicas: int, value: int | str | None) -> int | None:

@@ -30,6 +30,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.decided import decided_node, decided_pod
+from koord_descheduler.domain.view.disruptions import Disruptions, disruptions_of
 from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
 from koord_descheduler.domain.view.nodes import NodeView, node_view
 from koord_descheduler.domain.view.pods import PodView, pod_view
@@ -76,6 +77,7 @@ class ViewBuilder:
         self._changed_nodes: set[str] = set()
         self._ids_of: dict[str, dict[str, None]] = {}
         self._on_node: dict[str, dict[str, None]] = {}
+        self._of_owner: dict[str, dict[str, None]] = {}
         self._by_name: dict[tuple[str, str], str] = {}
         self._order: list[PodView] | None = None
         self._metrics: dict[str, NodeMetric] = {}
@@ -87,6 +89,7 @@ class ViewBuilder:
         self._pods.clear()
         self._nodes.clear()
         self._on_node.clear()
+        self._of_owner.clear()
         self._by_name.clear()
         self._ids_of.clear()
         for id_ in state.of_kind(CustomObjectState):
@@ -158,8 +161,6 @@ class ViewBuilder:
         self._refresh()
         if self._order is None:
             self._order = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
-        if self._workloads is None:
-            self._workloads = workload_views(self.state)
         budgets: dict[str, list[PodDisruptionBudget]] = {}
         for budget in self.customs(BUDGETS, PodDisruptionBudget):
             budgets.setdefault(budget.metadata.namespace, []).append(budget)
@@ -180,14 +181,31 @@ class ViewBuilder:
             priority_classes=self.priority_classes(),
             metrics=dict(self._metrics),
             migrating=frozenset(self.evictions()),
-            workloads=self._workloads,
+            workloads=self.workloads(),
+            disruptions=self.disruptions(),
         )
+
+    def workloads(self) -> Mapping[str, WorkloadView]:
+        """Return uid of the controller of a pod -> its workload."""
+        if self._workloads is None:
+            self._workloads = workload_views(self.state)
+        return self._workloads
+
+    def disruptions(self) -> Disruptions:
+        """Return who takes pods away, as of the last applied event."""
+        self._refresh()
+        return disruptions_of(self.state, self._nodes.values())
 
     def pods_on(self, node: str) -> list[PodView]:
         """Return all pods of a node, ordered by namespace and name. It looks at the pods of this node only."""
         self._refresh()
         pods = [self._pods[uid] for uid in self._on_node.get(node, ())]
         return sorted(pods, key=lambda pod: (pod.namespace, pod.name))
+
+    def pods_of(self, owner: str) -> list[PodView]:
+        """Return all pods with this owner, by the uid of the owner. It looks at these pods only."""
+        self._refresh()
+        return [self._pods[uid] for uid in self._of_owner.get(owner, ())]
 
     def pod_named(self, namespace: str, name: str) -> PodView | None:
         """Return a pod; None if it does not exist."""
@@ -212,11 +230,15 @@ class ViewBuilder:
             before = self._pods.pop(uid, None)
             if before is not None:
                 self._on_node[before.node].pop(uid, None)
+                for owner in before.owners:
+                    _drop(self._of_owner, owner.uid, uid)
                 if self._by_name.get((before.namespace, before.name)) == uid:
                     del self._by_name[before.namespace, before.name]
             if view is not None:
                 self._pods[uid] = view
                 self._on_node.setdefault(view.node, {})[uid] = None
+                for owner in view.owners:
+                    self._of_owner.setdefault(owner.uid, {})[uid] = None
                 self._by_name[view.namespace, view.name] = uid
         if self._changed_pods:
             self._order = None
@@ -280,3 +302,11 @@ class ViewBuilder:
             state = states.get(id_)
             if state is not None and state.object is not None:
                 yield id_, state.object
+
+
+def _drop(ids: dict[str, dict[str, None]], key: str, id_: str) -> None:
+    """Remove an id from its group, and the group once it is empty."""
+    group = ids.get(key, {})
+    group.pop(id_, None)
+    if not group:
+        ids.pop(key, None)

@@ -11,6 +11,7 @@ from functools import cached_property
 from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
 from koordcore.values.resources import Amounts
 
+from koord_descheduler.domain.view.disruptions import Disruptions
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.pods import PodView
@@ -45,6 +46,7 @@ class ClusterView:
         metrics: Name of a node -> its latest usage report.
         migrating: Uids of the pods with a migration job in flight.
         workloads: Uid of the controller of a pod -> its workload. Unknown and vanished workloads are absent.
+        disruptions: Pods that somebody takes away.
 
     Source:
         descheduler spec, 1.2
@@ -62,6 +64,7 @@ class ClusterView:
     metrics: Mapping[str, NodeMetric] = field(default_factory=dict[str, NodeMetric])
     migrating: Set[str] = frozenset()
     workloads: Mapping[str, WorkloadView] = field(default_factory=dict[str, WorkloadView])
+    disruptions: Disruptions = field(default_factory=Disruptions)
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:
@@ -145,19 +148,21 @@ class ClusterView:
         return {}
 
     def unavailable(self, workload: WorkloadView) -> frozenset[str]:
-        """Return the uids of the pods of a workload that are finished, terminating or not ready.
+        """Return the uids of the pods of a workload that are finished, terminating, not ready, or taken by somebody.
 
         The result is computed once per view.
         """
         known = self._unavailable.get(workload)
         if known is None:
             known = self._unavailable[workload] = frozenset(
-                pod.uid
-                for owner in workload.owners
-                for pod in self.pods_of_owner(owner)
-                if not (pod.is_active and pod.is_ready)
+                pod.uid for owner in workload.owners for pod in self.pods_of_owner(owner) if self.disruptions.takes(pod)
             )
         return known
+
+    def missing(self, workload: WorkloadView) -> int:
+        """Return the number of replicas of a workload that have no pod."""
+        existing = sum(len(self.pods_of_owner(owner)) for owner in workload.owners)
+        return self.disruptions.missing(workload.replicas, existing)
 
 
 _NO_PODS: list[PodView] = []

@@ -1,0 +1,66 @@
+"""The last check before an eviction: whether the workload of the pod can spare it at this moment.
+
+Arbitration has checked this when the job began. Since then, others may have taken pods of the same workload.
+
+Source:
+    descheduler spec, 7.3
+"""
+
+from functools import cached_property
+
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.arguments.migration_controller import Gate, MigrationControllerArgs
+from koord_descheduler.domain.arguments.workload_limit import workload_limit
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.disruptions import Disruptions
+from koord_descheduler.domain.view.pods import PodView
+
+
+class Availability:
+    """Decides on the evictions of one pass over the jobs. It looks only at the pods of the workloads in question.
+
+    Args:
+        builder: The folded cluster.
+        args: Arguments of the MigrationController.
+    """
+
+    def __init__(self, builder: ViewBuilder, args: MigrationControllerArgs) -> None:
+        self._builder = builder
+        self._args = args
+        self._chosen: set[str] = set()
+
+    def take(self, pod: PodView) -> bool:
+        """Return whether a pod may leave now. If so, it counts as unavailable for the rest of the pass.
+
+        Only pods that are unavailable now count, and replicas without a pod. Jobs that wait for their Reservation do
+        not count, so that two jobs of a workload cannot wait for each other.
+        """
+        if not self._is_allowed(pod):
+            return False
+        self._chosen.add(pod.uid)
+        return True
+
+    def _is_allowed(self, pod: PodView) -> bool:
+        if (
+            pod.controller is None
+            or pod.has_evict_annotation
+            or not self._args.arbitration_args.enabled
+            or self._args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD)
+        ):
+            return True
+        workload = self._builder.workloads().get(pod.controller.uid)
+        if workload is None:
+            return False
+        try:
+            limit = workload_limit(workload.replicas, self._args.max_unavailable_per_workload)
+        except InvalidInput:
+            return False
+        pods = [each for owner in workload.owners for each in self._builder.pods_of(owner)]
+        others = (each for each in pods if each.uid != pod.uid)
+        unavailable = sum(each.uid in self._chosen or self._disruptions.takes(each) for each in others)
+        return unavailable + self._disruptions.missing(workload.replicas, len(pods)) < limit
+
+    @cached_property
+    def _disruptions(self) -> Disruptions:
+        return self._builder.disruptions()

@@ -1,0 +1,79 @@
+"""The ledger of disruption: pods that count as unavailable because somebody takes them, whoever it is.
+
+Migration and drain are refused at the limit of a workload. Preemption, node loss, and evictions by agents, by
+recommendations or through the API server are not refused, but they count.
+
+Source:
+    descheduler spec, 6.2, 7.3; issue text ("counted over all reasons at once")
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+
+from koordcore.protocol import keys
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import EvictionState, NodeAgentState
+from koordcore.stories.disruptions import Cause, cause_of
+
+from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.pods import PodView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disruptions:
+    """All disruptions of one moment.
+
+    Attributes:
+        leaving: Uid of a pod whose eviction was requested and is not done -> cause.
+        nodes: Names of the nodes that exist and are ready; None: nodes are not looked at.
+        counts_missing: Whether replicas without a pod count. They are pods that left and have no successor yet.
+
+    Source:
+        descheduler spec, 7.3
+    """
+
+    leaving: Mapping[str, Cause] = field(default_factory=dict[str, Cause])
+    nodes: Set[str] | None = None
+    counts_missing: bool = False
+
+    def cause(self, pod: PodView) -> Cause | None:
+        """Return why a pod counts as unavailable although it may still be ready; None if nobody takes it."""
+        cause = self.leaving.get(pod.uid)
+        if cause is None and keys.SOFT_EVICTION in pod.annotations:
+            return Cause.DESCHEDULING
+        if cause is None and self.nodes is not None and pod.node and pod.node not in self.nodes:
+            return Cause.NODE_LOSS
+        return cause
+
+    def takes(self, pod: PodView) -> bool:
+        """Return whether a pod is unavailable: it is finished, terminating, not ready, or somebody takes it."""
+        return not (pod.is_active and pod.is_ready) or self.cause(pod) is not None
+
+    def missing(self, replicas: int, existing: int) -> int:
+        """Return the number of replicas of a workload that have no pod.
+
+        Args:
+            replicas: Replicas that the workload should have.
+            existing: Number of its pods, in any state.
+        """
+        return max(0, replicas - existing) if self.counts_missing else 0
+
+
+def disruptions_of(state: ClusterState, nodes: Iterable[NodeView]) -> Disruptions:
+    """Return all disruptions that the folded facts contain.
+
+    Pods that an agent evicts count from its own fact on, before the manager requests their eviction.
+
+    Args:
+        state: The folded state.
+        nodes: All nodes.
+    """
+    leaving = {
+        uid: Cause.AGENT for agent in state.of_kind(NodeAgentState).values() if agent.evicting for uid in agent.evicting
+    }
+    leaving |= {uid: cause_of(eviction.request) for uid, eviction in state.of_kind(EvictionState).items()}
+    return Disruptions(
+        leaving=leaving,
+        nodes=frozenset(node.name for node in nodes if node.is_ready),
+        counts_missing=True,
+    )
