@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
@@ -23,6 +24,7 @@ kind: DeschedulerConfiguration
 deschedulingInterval: 10s
 profiles:
 - name: test
+  prove: PROVE
   plugins:
     balance: {enabled: [{name: PLUGIN}]}
     evict: {enabled: [{name: DefaultEvictor}], disabled: [{name: "*"}]}
@@ -38,7 +40,13 @@ LOAD = "{lowThresholds: {cpu: 30}, highThresholds: {cpu: 60}, anomalyCondition: 
 
 
 def played(
-    log: SmallLog, plugin: str, args: str, *, rounds: int, usage: dict[str, dict[str, int]] | None = None
+    log: SmallLog,
+    plugin: str,
+    args: str,
+    *,
+    rounds: int,
+    usage: dict[str, dict[str, int]] | None = None,
+    prove: bool = False,
 ) -> DryRun:
     """Play rounds on a small log; `usage` is node -> pod -> milli-cores."""
     builder = ViewBuilder()
@@ -49,9 +57,11 @@ def played(
         for name, pods in (usage or {}).items()
     }
     cluster = replace(builder.view(0.0), metrics=metrics)
-    configuration = load(PROFILE.replace("PLUGIN", plugin).replace("ARGS", args).encode(), BUILT_IN)
+    text = PROFILE.replace("PLUGIN", plugin).replace("ARGS", args).replace("PROVE", str(prove).lower())
+    configuration = load(text.encode(), BUILT_IN)
     player = RoundPlayer(configuration, BUILT_IN, SharedState())
-    asking = dry_run(player.play, cluster, rounds=rounds, interval=10.0)
+    proving = proving_profiles(configuration)
+    asking = dry_run(player.play, cluster, rounds=rounds, interval=10.0, proving=proving)
     try:
         question = next(asking)
         while True:
@@ -109,3 +119,20 @@ def test_load_moves_with_the_pods_and_rounds_stop_when_no_node_is_hot() -> None:
     assert len(found.moves) == 1
     assert found.questions == 1
     assert (found.before.used["cpu"].highest, found.after.used["cpu"].highest) == (75.0, 50.0)
+
+
+def test_proving_profile_keeps_pods_that_would_land_on_a_node_that_gets_hotter() -> None:
+    log = SmallLog()
+    log.add_node(node("hot", cpu="4"))
+    scheduler = Scheduler(log)
+    for name in ("x", "y"):
+        log.add_pod(owned(name, "1"))
+    scheduler.run()
+    # The plugin sees room on the cool node. The scheduler prefers the warm one, which has more free cpu.
+    log.add_node(node("cool", cpu="3"))
+    log.add_node(node("warm", cpu="4"))
+    usage = {"hot": {"x": 1500, "y": 1100}, "cool": {}, "warm": {"other": 2200}}
+    found = {prove: played(log, "LowNodeLoad", LOAD, rounds=4, usage=usage, prove=prove) for prove in (False, True)}
+    assert [move.target for move in found[False].moves] == ["warm"]
+    assert found[False].after.used["cpu"].highest > found[False].before.used["cpu"].highest
+    assert (found[True].moves, len(found[True].useless)) == ([], 1)

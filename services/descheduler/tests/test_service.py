@@ -18,7 +18,7 @@ from support.descheduler.world import World
 from support.until import until
 
 
-def configuration(interval: str = "20ms", **more: Any) -> bytes:
+def configuration(interval: str = "20ms", *, prove: bool = False, **more: Any) -> bytes:
     plugins = {
         "deschedule": {"enabled": [{"name": "RemovePodsViolatingNodeTaints"}]},
         "evict": {"enabled": [{"name": "DefaultEvictor"}], "disabled": [{"name": "*"}]},
@@ -28,7 +28,7 @@ def configuration(interval: str = "20ms", **more: Any) -> bytes:
         "apiVersion": "descheduler/v1alpha2",
         "kind": "DeschedulerConfiguration",
         "deschedulingInterval": interval,
-        "profiles": [{"name": "p", "plugins": plugins}],
+        "profiles": [{"name": "p", "prove": prove, "plugins": plugins}],
         **more,
     }
     return codec.encode(document)
@@ -54,6 +54,13 @@ async def test_violating_pod_is_asked_to_leave_once(world: World) -> None:
     (request,) = await world.requests()
     assert (request.name, request.node, request.initiator, request.method) == ("p", "a", "descheduler", "evict")
     assert "RemovePodsViolatingNodeTaints" in request.message
+
+
+async def test_proving_profile_moves_nothing_while_no_scheduler_answers(world: World) -> None:
+    await world.pod("p", "a")
+    async with world.service(configuration(prove=True)) as (_, rounds):
+        await rounds_done(rounds)
+    assert await world.requests() == []
 
 
 async def test_restarted_service_does_not_ask_again(world: World) -> None:

@@ -20,7 +20,7 @@ from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.arguments.common import selector_or_all
 from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import load
-from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
+from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits, proving_profiles
 from koord_descheduler.domain.drain.policy import drain_policy
 from koord_descheduler.domain.effects import migrating_profiles, unsupported
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
@@ -37,6 +37,7 @@ from koord_descheduler.shell.job_control import JobControl
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
+from koord_descheduler.shell.proving import Prover, scheduler_on
 
 _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
@@ -125,6 +126,11 @@ def assemble(
         facts=facts,
         writer=writer,
         shared=shared,
+        prover=Prover(
+            proving_profiles(configuration),
+            None if bus.connection is None else scheduler_on(bus.connection, bus.names),
+            shell.log,
+        ),
     )
 
     async def reports() -> None:

@@ -35,6 +35,7 @@ from koord_descheduler.shell.folding import ViewFold
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.proving import Prover
 
 _JOBS_AT_ONCE: Final = 100
 """Jobs in one request to the manager."""
@@ -63,6 +64,7 @@ class Rounds:
         facts: Appends facts.
         writer: Changes objects.
         shared: What the plugins share.
+        prover: Asks the scheduler about moves.
         done: Number of finished rounds.
         begun: Number of rounds that have begun, also those of a cluster that is too small.
     """
@@ -83,6 +85,7 @@ class Rounds:
     facts: FactWriter
     writer: ObjectWriter
     shared: SharedState
+    prover: Prover
     done: int = 0
     begun: int = 0
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -156,15 +159,19 @@ class Rounds:
             return None
         finally:
             self.metrics.round_seconds.observe(SystemClock().monotonic() - began)
-        requests = self.shared.of(JobRequests).take()
 
-        # 3. What they ask for becomes objects and facts, if this instance still leads.
+        # 3. The scheduler proves the moves of the profiles that want it.
+        outcome.attempts[:] = await self.prover.proved(cluster, outcome.attempts)
         chosen = [attempt for attempt in outcome.attempts if is_to_carry_out(attempt)]
+        moving = {attempt.pod.uid for attempt in chosen}
+        requests = [request for request in self.shared.of(JobRequests).take() if request.pod.uid in moving]
+
+        # 4. What they ask for becomes objects and facts, if this instance still leads.
         direct = [attempt for attempt in chosen if attempt.profile not in self.migrating]
         refused = await self._append(direct, position, term) | await self._create(requests, cluster.now, term)
         self.metrics.count(outcome.attempts, refused)
 
-        # 4. Say what happened.
+        # 5. Say what happened.
         for fault in outcome.faults:
             self.logger.error("plugin_failed", profile=fault.profile, plugin=fault.plugin, error=fault.text)
         self.done += 1

@@ -74,6 +74,8 @@ class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         rounds: Number of rounds.
         moves: Pods that would move, in the order of their evictions.
         without_place: Pods as "namespace/name" that a plugin chose and that would find no place. They would stay.
+        without_gain: Pods as "namespace/name" that would find a place, but the cluster would not get better. They would
+            stay, because their profile proves its moves.
         faults: Errors of plugins, one sentence each.
         position: Position of the log on which the answer is based.
     """
@@ -81,5 +83,6 @@ class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rounds: int
     moves: list[PlannedMove] = []
     without_place: list[str] = []
+    without_gain: list[str] = []
     faults: list[str] = []
     position: int

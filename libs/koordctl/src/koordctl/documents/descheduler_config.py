@@ -17,6 +17,7 @@ kind: DeschedulerConfiguration
 deschedulingInterval: 10s
 profiles:
 - name: koord-descheduler
+  prove: true
   plugins:
     balance: {enabled: [{name: LowNodeLoad}]}
   pluginConfig:

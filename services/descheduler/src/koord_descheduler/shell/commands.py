@@ -10,16 +10,15 @@ Source:
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from koordcore.bus.client.connection import BusConnection, NoAnswer
+from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.consumers import consumer_of
 from koordcore.bus.work.dlq import DeadLetters
 from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
 from koordcore.bus.work.endpoints import EndpointServer, Refusal
-from koordcore.bus.work.requests import RequestFailed, ask
 from koordcore.ports.clock import Clock
 from koordcore.protocol.component_config.problems import InvalidConfiguration
 from koordcore.protocol.drains.documents import ConfirmState, MigrationMode
@@ -28,7 +27,6 @@ from koordcore.requests.catalogue import (
     DESCHEDULER_DRAIN,
     DESCHEDULER_DRY_RUN,
     DESCHEDULER_RUN_ROUND,
-    SCHEDULER_FIT,
 )
 from koordcore.requests.descheduling import (
     AbortMigration,
@@ -46,19 +44,20 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.drain.changes import API_VERSION
 from koord_descheduler.domain.drain.viewing import reservation_of_job
 from koord_descheduler.domain.framework.registry import Registry, SharedState
-from koord_descheduler.domain.look_ahead.dry_run import Asking, DryRun, dry_run
+from koord_descheduler.domain.look_ahead.dry_run import dry_run
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.proving import SchedulerAway, answered, scheduler_on
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 MOST_ROUNDS: Final = 1000
-_FIT_SECONDS: Final = 50.0
 _INTERVAL: Final = 10.0
 """Seconds between two rounds of a dry run, if the configuration asks for a single round."""
 
@@ -95,6 +94,7 @@ class Commands:
     ) -> None:
         self._connection = connection
         self._names = names
+        self._question = scheduler_on(connection, names)
         self._run_extra_round = run_round
         self._builder = builder
         self._writer = writer
@@ -194,8 +194,14 @@ class Commands:
         except (InvalidConfiguration, InvalidInput) as error:
             raise Refusal(ErrorCode.INVALID, str(error)) from error
         interval = configuration.descheduling_interval or _INTERVAL
-        asking = dry_run(player.play, cluster, rounds=request.rounds, interval=interval)
-        found = await self._answered(asking)
+        proving = proving_profiles(configuration)
+        asking = dry_run(player.play, cluster, rounds=request.rounds, interval=interval, proving=proving)
+        try:
+            found = await answered(asking, self._question)
+        except InvalidInput as error:  # such as a cluster of one node
+            raise Refusal(ErrorCode.INVALID, error.sentence()) from error
+        except SchedulerAway as error:
+            raise Refusal(ErrorCode.UNAVAILABLE, f"the scheduler: {error}") from error
         return DryRunAnswer(
             rounds=found.rounds,
             moves=[
@@ -210,29 +216,7 @@ class Commands:
                 for move in found.moves
             ],
             without_place=[pod.key for pod in found.homeless],
+            without_gain=[pod.key for pod in found.useless],
             faults=[f"plugin {each.plugin} of profile {each.profile}: {each.text}" for each in found.faults],
             position=position,
         )
-
-    async def _answered(self, asking: Asking) -> DryRun:
-        """Play the rounds in a thread; ask the scheduler whenever they have a question."""
-        answer: Any = None
-        while True:
-            try:
-                question = await asyncio.to_thread(_step, asking, answer)
-            except InvalidInput as error:  # such as a cluster of one node
-                raise Refusal(ErrorCode.INVALID, error.sentence()) from error
-            if isinstance(question, DryRun):
-                return question
-            try:
-                answer = await ask(self._connection, self._names, SCHEDULER_FIT, question, seconds=_FIT_SECONDS)
-            except (NoAnswer, RequestFailed) as error:
-                raise Refusal(ErrorCode.UNAVAILABLE, f"the scheduler: {error}") from error
-
-
-def _step(asking: Asking, answer: Any) -> Any:
-    """Return the next question of a dry run, or its result."""
-    try:
-        return asking.send(answer)
-    except StopIteration as end:
-        return end.value

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
 from koord_descheduler.domain.look_ahead.measures import Measures, Spread
@@ -69,7 +70,8 @@ def deschedule(
         async with open_log() as log:
             cluster = await live_cluster(log)
             player = RoundPlayer(configuration, BUILT_IN, SharedState(priority_classes=cluster.priority_classes))
-            asking = dry_run(player.play, cluster, rounds=rounds, interval=interval)
+            proving = proving_profiles(configuration)
+            asking = dry_run(player.play, cluster, rounds=rounds, interval=interval, proving=proving)
             try:
                 question = next(asking)
                 while True:
@@ -108,6 +110,8 @@ def _show(found: DryRun, refused: Refused) -> None:
     show_table(("pod", "from", "to", "plugin", "reason"), rows, empty="no pod would move")
     for pod in found.homeless:
         console.print(f"{pod.key} on {pod.node} would find no place, and is not evicted", highlight=False)
+    for pod in found.useless:
+        console.print(f"{pod.key} on {pod.node} stays: no better cluster after its move", highlight=False)
     measures = [
         ("measured", resource, *_cells(found.before.used.get(resource), found.after.used.get(resource)))
         for resource in found.before.used
@@ -118,9 +122,9 @@ def _show(found: DryRun, refused: Refused) -> None:
     ]
     show_table(("share of nodes", "resource", "mean", "deviation", "highest"), measures)
     console.print(
-        f"{found.rounds} rounds: {len(found.moves)} moves, {len(found.homeless)} without a place; fragmentation "
-        f"{found.before.fragmentation:.1f}% -> {found.after.fragmentation:.1f}%; {found.questions} questions to the "
-        "scheduler",
+        f"{found.rounds} rounds: {len(found.moves)} moves, {len(found.homeless)} without a place, {len(found.useless)} "
+        f"without gain; fragmentation {found.before.fragmentation:.1f}% -> {found.after.fragmentation:.1f}%; "
+        f"{found.questions} questions to the scheduler",
         highlight=False,
     )
     if refused.at_limit:
@@ -158,6 +162,7 @@ def _document(found: DryRun, refused: Refused) -> dict[str, Any]:
             for move in found.moves
         ],
         "withoutPlace": [{"pod": pod.key, "node": pod.node} for pod in found.homeless],
+        "withoutGain": [{"pod": pod.key, "node": pod.node} for pod in found.useless],
         "before": _measures(found.before),
         "after": _measures(found.after),
         "workloadsAtLimit": sorted(refused.at_limit),

@@ -85,9 +85,13 @@ class PluginArguments(WireModel):
 
 
 class ProfileConfiguration(WireModel):
-    """A profile: its nodes, its plugins, and their arguments."""
+    """A profile: its nodes, its plugins, and their arguments.
+
+    `prove` is ours: a pod is moved only if the scheduler's placement of it makes the cluster better.
+    """
 
     name: Text = ""
+    prove: StrictBool = False
     node_selector: LabelSelectorArgs | None = None
     plugins: Plugins = Plugins()
     plugin_config: tuple[PluginArguments, ...] = ()

@@ -35,6 +35,11 @@ def eviction_limits(configuration: DeschedulerConfiguration) -> EvictionLimits:
     )
 
 
+def proving_profiles(configuration: DeschedulerConfiguration) -> frozenset[str]:
+    """Return the names of the profiles that prove their moves."""
+    return frozenset(profile.name for profile in configuration.profiles if profile.prove)
+
+
 def build_profiles(configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState) -> list[Profile]:
     """Return the profiles of a valid configuration with their plugins, in the order of the file.
 

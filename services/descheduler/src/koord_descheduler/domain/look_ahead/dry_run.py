@@ -4,7 +4,7 @@ The functions ask through generators: they yield a question and get the answer, 
 service, in a command and in a simulation.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,8 @@ from koordcore.requests.fit import FitAnswer, FitRequest
 from koord_descheduler.domain.framework.eviction import Attempt, Result
 from koord_descheduler.domain.framework.round import PluginFault, RoundOutcome
 from koord_descheduler.domain.look_ahead.measures import Measures, measures_of
-from koord_descheduler.domain.look_ahead.moves import Move, landings, moved, question
+from koord_descheduler.domain.look_ahead.moves import Move, moved
+from koord_descheduler.domain.look_ahead.proving import judge
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
@@ -32,6 +33,8 @@ class DryRun:
         rounds: Number of rounds.
         moves: Pods that would move, in the order of their evictions.
         homeless: Pods that a plugin chose but that would find no place. They are not evicted.
+        useless: Pods that a plugin chose and that would find a place, but the cluster would not get better. They are
+            not evicted, because their profile proves its moves.
         before: Measures before the first round.
         after: Measures after the last round.
         faults: Errors of plugins.
@@ -41,6 +44,7 @@ class DryRun:
     rounds: int
     moves: Sequence[Move]
     homeless: Sequence[PodView]
+    useless: Sequence[PodView]
     before: Measures
     after: Measures
     faults: Sequence[PluginFault]
@@ -49,15 +53,18 @@ class DryRun:
 
 @dataclass(slots=True)
 class _Chosen:
-    """Pods that plugins chose so far: uid -> the attempt that moves it, and the pods that find no place."""
+    """Pods that plugins chose so far: uid -> the attempt that moves it, and the pods that stay."""
 
     moving: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
     targets: dict[str, str] = field(default_factory=dict[str, str])
     homeless: dict[str, PodView] = field(default_factory=dict[str, PodView])
+    useless: dict[str, PodView] = field(default_factory=dict[str, PodView])
     questions: int = 0
 
 
-def dry_run(play: PlayRound, cluster: ClusterView, *, rounds: int, interval: float) -> Asking:
+def dry_run(
+    play: PlayRound, cluster: ClusterView, *, rounds: int, interval: float, proving: Collection[str] = ()
+) -> Asking:
     """Play rounds on a cluster; yield questions to the scheduler, and get its answers.
 
     Each question has all pods that left so far, so that all moves together are one consistent plan.
@@ -67,6 +74,7 @@ def dry_run(play: PlayRound, cluster: ClusterView, *, rounds: int, interval: flo
         cluster: The cluster now.
         rounds: Number of rounds.
         interval: Seconds between two rounds.
+        proving: Names of the profiles that prove their moves.
 
     Returns:
         What the rounds would do.
@@ -78,12 +86,14 @@ def dry_run(play: PlayRound, cluster: ClusterView, *, rounds: int, interval: flo
         new = [
             attempt
             for attempt in outcome.attempts
-            if attempt.result in (Result.SUCCESS, Result.DRY_RUN) and attempt.pod.uid not in chosen.homeless
+            if attempt.result in (Result.SUCCESS, Result.DRY_RUN)
+            and attempt.pod.uid not in chosen.homeless
+            and attempt.pod.uid not in chosen.useless
         ]
         for attempt in new[: max(0, MOST_MOVES - len(chosen.moving))]:
             chosen.moving.setdefault(attempt.pod.uid, attempt)
         if new:
-            yield from _place(cluster, chosen)
+            yield from _place(cluster, chosen, proving)
         passed = now.now + interval - cluster.now
         now = moved(cluster, chosen.targets, passed)
     moves = [
@@ -99,6 +109,7 @@ def dry_run(play: PlayRound, cluster: ClusterView, *, rounds: int, interval: flo
         rounds=rounds,
         moves=moves,
         homeless=list(chosen.homeless.values()),
+        useless=list(chosen.useless.values()),
         before=measures_of(cluster),
         after=measures_of(now),
         faults=faults,
@@ -106,17 +117,12 @@ def dry_run(play: PlayRound, cluster: ClusterView, *, rounds: int, interval: flo
     )
 
 
-def _place(cluster: ClusterView, chosen: _Chosen) -> Generator[FitRequest, FitAnswer, None]:
-    """Ask where the moving pods land. Pods without a place stay, and the rest is asked again, until all have one."""
-    while chosen.moving:
-        pods = [cluster.pod_by_uid[uid] for uid in chosen.moving]
-        chosen.questions += 1
-        answer = yield question(pods)
-        chosen.targets = landings(pods, answer)
-        homeless = [pod for pod in pods if pod.uid not in chosen.targets]
-        if not homeless:
-            return
-        for pod in homeless:
-            chosen.homeless[pod.uid] = pod
-            del chosen.moving[pod.uid]
-    chosen.targets = {}
+def _place(cluster: ClusterView, chosen: _Chosen, proving: Collection[str]) -> Generator[FitRequest, FitAnswer, None]:
+    """Ask where all moving pods land together. Pods that should stay do not move."""
+    found = yield from judge(cluster, chosen.moving.values(), proving)
+    chosen.questions += found.questions
+    chosen.targets = found.targets
+    chosen.homeless |= {pod.uid: pod for pod in found.homeless}
+    chosen.useless |= {pod.uid: pod for pod in found.useless}
+    for pod in (*found.homeless, *found.useless):
+        del chosen.moving[pod.uid]

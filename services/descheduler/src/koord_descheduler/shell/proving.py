@@ -1,0 +1,101 @@
+"""Let the scheduler prove the moves of a round before they become facts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from koordcore.bus.client.connection import BusConnection, NoAnswer
+from koordcore.bus.names import BusNames
+from koordcore.bus.work.requests import RequestFailed, ask
+from koordcore.requests.catalogue import SCHEDULER_FIT
+from koordcore.requests.fit import FitAnswer, FitRequest
+from koordcore.service.telemetry.logging import Logger
+
+from koord_descheduler.domain.effects import is_to_carry_out
+from koord_descheduler.domain.framework.eviction import Attempt, Result
+from koord_descheduler.domain.look_ahead.dry_run import MOST_MOVES
+from koord_descheduler.domain.look_ahead.proving import judge
+from koord_descheduler.domain.view.cluster import ClusterView
+
+R = TypeVar("R")
+Ask = Callable[[FitRequest], Awaitable[FitAnswer]]
+FIT_SECONDS: Final = 50.0
+"""Real seconds after which a question to the scheduler is given up."""
+
+
+class SchedulerAway(Exception):
+    """The scheduler does not answer, or refuses the question."""
+
+
+def scheduler_on(connection: BusConnection, names: BusNames) -> Ask:
+    """Return a function that asks the scheduler over a bus. It raises SchedulerAway."""
+
+    async def question(request: FitRequest) -> FitAnswer:
+        try:
+            return await ask(connection, names, SCHEDULER_FIT, request, seconds=FIT_SECONDS)
+        except (NoAnswer, RequestFailed) as error:
+            raise SchedulerAway(str(error)) from error
+
+    return question
+
+
+async def answered(asking: Generator[FitRequest, FitAnswer, R], question: Ask) -> R:
+    """Run a computation that asks the scheduler, each part of it in a thread. Return its result.
+
+    Raises:
+        SchedulerAway: The scheduler does not answer.
+    """
+    answer: FitAnswer | None = None
+    while True:
+        request, result = await asyncio.to_thread(_step, asking, answer)
+        if request is None:
+            return result
+        answer = await question(request)
+
+
+def _step(asking: Generator[FitRequest, FitAnswer, Any], answer: FitAnswer | None) -> tuple[FitRequest | None, Any]:
+    """Return the next question, or None and the result."""
+    try:
+        return (next(asking) if answer is None else asking.send(answer)), None
+    except StopIteration as end:
+        return None, end.value
+
+
+class Prover:
+    """Asks the scheduler about the moves of profiles that prove them.
+
+    Args:
+        profiles: Names of these profiles.
+        question: Asks the scheduler; None if there is no connection to one.
+        logger: Logger of the service.
+    """
+
+    def __init__(self, profiles: Collection[str], question: Ask | None, logger: Logger) -> None:
+        self._profiles = profiles
+        self._question = question
+        self._logger = logger
+
+    async def proved(self, cluster: ClusterView, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return the attempts of a round. Those that are not proved have the reason as their result.
+
+        If the scheduler does not answer, no move is proved. The next round asks again.
+        """
+        chosen = [each for each in attempts if each.profile in self._profiles and is_to_carry_out(each)]
+        if not chosen:
+            return list(attempts)
+        refused: dict[str, Result] = {}
+        try:
+            if self._question is None:
+                raise SchedulerAway("this log has no connection to a scheduler")
+            found = await answered(judge(cluster, chosen[:MOST_MOVES], self._profiles), self._question)
+            refused = {each.pod.uid: Result.UNPROVED for each in chosen[MOST_MOVES:]}
+            refused |= {pod.uid: Result.NO_PLACE for pod in found.homeless}
+            refused |= {pod.uid: Result.NOT_BETTER for pod in found.useless}
+        except SchedulerAway as error:
+            self._logger.warning("moves_not_proved", pods=len(chosen), reason=str(error))
+            refused = {each.pod.uid: Result.UNPROVED for each in chosen}
+        return [
+            replace(each, result=refused.get(each.pod.uid, each.result)) if is_to_carry_out(each) else each
+            for each in attempts
+        ]
