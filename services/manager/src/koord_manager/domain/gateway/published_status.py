@@ -30,6 +30,7 @@ from koordcore.values.quantity import of_milli, of_value
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, drain_ref, with_drain_status
+from koord_manager.domain.descheduling.migration_status import JOBS, with_migration_status
 from koord_manager.domain.gateway.requests import Json
 from koord_manager.domain.gateway.reservation_object import with_reservation_status
 from koord_manager.domain.gateway.scheduler_statuses import explanation_status, topology_status
@@ -79,6 +80,8 @@ def with_published_status(view: ManagerView, plural: str, document: Json) -> Jso
     """
     if plural == RESERVATIONS:
         return with_reservation_status(view, document)
+    if plural == JOBS:
+        return with_migration_status(view, document)
     if plural in DRAIN_KINDS:
         return with_drain_status(view, plural, document)
     meta: Json = document["metadata"]

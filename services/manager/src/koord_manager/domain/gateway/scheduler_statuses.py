@@ -1,4 +1,4 @@
-"""Render and write the status of objects that other services compute: ScheduleExplanations, the network, drains.
+"""Render and write the status of objects that other services compute: explanations, the network, drains, migrations.
 
 Source:
     scheduler-core spec, 9, 13.3; protocol spec, 9.8
@@ -14,9 +14,11 @@ from koordcore.events.scheduling.schedule_explanation import (
     ScheduleExplanationComputed,
     SchedulingOutlook,
 )
+from koordcore.state.migrations import MigrationState
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, status_of_drain
+from koord_manager.domain.descheduling.migration_status import JOBS, migration_patch, migration_status
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 
 _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
@@ -159,3 +161,34 @@ def drain_writes(view: ManagerView, ref: AggregateRef) -> list[Request]:
         status = {**status, "podMigrationSummary": {**dict.fromkeys(counts), **status["podMigrationSummary"]}}
     body: Json = {"metadata": {"uid": uid}, "status": status}
     return [Request("drain-status", "PATCH", f"{_SCHEDULING}/{plural}/{name}/status", body, MERGE_PATCH)]
+
+
+def migration_writes(view: ManagerView, ref: AggregateRef, state: MigrationState) -> list[Request]:
+    """Return the requests that write the facts of a job to its object; empty if it is up to date.
+
+    A user may set the phase Aborted at any time. Until the descheduler has recorded this, nothing is written.
+
+    Args:
+        view: The folded state of the cluster.
+        ref: Aggregate of the migration.
+        state: Its folded facts.
+    """
+    stored = view.custom(JOBS, "", state.job)
+    found: Json | None = None if stored is None else stored.object
+    if found is None or found["metadata"].get("uid") != ref.id:
+        return []
+    present: Json = found.get("status") or {}
+    if present.get("phase") == "Aborted" and not state.ended_at:
+        return []
+    path = f"{_SCHEDULING}/{JOBS}/{state.job}"
+    identity: Json = {"uid": ref.id}
+    requests: list[Request] = []
+    patch = migration_patch(found, state)
+    if patch:
+        metadata: Json = {**identity, **patch.get("metadata", {})}
+        requests.append(Request("migration-job", "PATCH", path, {**patch, "metadata": metadata}, MERGE_PATCH))
+    status = migration_status(state)
+    if present != status:
+        body: Json = {"metadata": identity, "status": {**dict.fromkeys(present), **status}}
+        requests.append(Request("migration-status", "PATCH", f"{path}/status", body, MERGE_PATCH))
+    return requests

@@ -25,6 +25,7 @@ from koordcore.state.aggregates import (
     ScheduleExplanationState,
 )
 from koordcore.state.drains import DrainGroupState, DrainState
+from koordcore.state.migrations import MigrationState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
 
@@ -40,7 +41,12 @@ from koord_manager.domain.gateway.published_status import (
 )
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 from koord_manager.domain.gateway.reservation_object import pending_reservation
-from koord_manager.domain.gateway.scheduler_statuses import drain_writes, explanation_writes, topology_writes
+from koord_manager.domain.gateway.scheduler_statuses import (
+    drain_writes,
+    explanation_writes,
+    migration_writes,
+    topology_writes,
+)
 
 STATUS_KINDS = (
     "gang",
@@ -51,6 +57,7 @@ STATUS_KINDS = (
     "clustertopology",
     "drain",
     "draingroup",
+    "migration",
 )
 """Aggregate kinds whose facts are written to the status of custom resources."""
 _SIGS = "/apis/scheduling.sigs.k8s.io/v1alpha1"
@@ -79,6 +86,8 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
             return _recommendation(view, ref.id, state)
         case DrainState() | DrainGroupState():
             return drain_writes(view, ref)
+        case MigrationState():
+            return migration_writes(view, ref, state)
         case ScheduleExplanationState(status=explained):
             found = _found(view, "scheduleexplanations", explained.namespace, explained.name)
             return explanation_writes(found, explained) if found is not None else []
