@@ -6,6 +6,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.criproxy import (
@@ -133,6 +134,7 @@ from koordcore.events.scheduling.pod import (
     PodNominated,
     PodNominationCleared,
     PodPlaced,
+    PodReallocated,
     PodReleased,
     UnhealthyDevice,
 )
@@ -187,9 +189,9 @@ ACTIONS = (
     "disturbed", "undisturbed", "agent-evicts", "knobs", "hooks", "proxy",
     "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
-    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "device-fails", "gang", "gang-phase",
-    "quota", "explanation", "topology", "gpu-workload", "drain", "migration", "reserve", "take", "reservation-wait",
-    "reservation-end", "reservation-collect", "reservation-delete",
+    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "reallocate", "device-fails", "gang",
+    "gang-phase", "quota", "explanation", "topology", "gpu-workload", "drain", "migration", "reserve", "take",
+    "reservation-wait", "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis",
@@ -283,6 +285,27 @@ def _place(log: Recorder, number: int, variation: int, allocation: Allocation = 
     )
     log.write("pod", uid, placement)
     log.write("node", name_token(chosen), NodeResourcesTaken(pods=[pod_on_node(uid, spec.object, allocation)]))
+
+
+def _reallocate(log: Recorder, number: int, variation: int) -> None:
+    """Let a placed pod take its amounts from a Reservation from now on."""
+    uid = f"uid-{number}"
+    placed = log.state.of_kind(PodState).get(uid)
+    held = None if placed is None else log.state.of_kind(NodeLedger).get(name_token(placed.node))
+    if placed is None or held is None or uid not in held.pods:
+        return
+    used = Allocation(reservation=ReservationUse(name=f"resv-{variation}", uid=f"r-{variation}"))
+    event = PodReallocated(
+        namespace="default",
+        name=f"pod-{number}",
+        node=placed.node,
+        requests=placed.requests,
+        allocation=used,
+        reason="pre-allocated",
+    )
+    log.write("pod", uid, event)
+    pods = [msgspec.structs.replace(held.pods[uid], allocation=used)]
+    log.write("node", name_token(placed.node), NodeResourcesTaken(pods=pods))
 
 
 def _reserve(log: Recorder, number: int, variation: int) -> None:
@@ -404,6 +427,8 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("pod", uid, nominated)
         case "unnominate" if uid in log.state.of_kind(PodState):
             _clear_nomination(log, number, "outranked")
+        case "reallocate":
+            _reallocate(log, number, variation)
         case "device-fails" if uid in log.state.of_kind(PodState):
             pod_node = log.state.of_kind(PodState)[uid].node
             broken = [UnhealthyDevice(type="gpu", minor=minor, id=f"GPU-{minor}") for minor in range(variation)]
@@ -705,6 +730,7 @@ def every_kind_once() -> Sequence[Action]:
         Action("delete-pod", 2, 0),
         Action("delete-pod", 5, 0),
         Action("place", 1, 2),
+        Action("reallocate", 1, 1),
     ]
 
 

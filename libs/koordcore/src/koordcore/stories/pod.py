@@ -28,11 +28,13 @@ from koordcore.events.scheduling.pod import (
     PodNominated,
     PodNominationCleared,
     PodPlaced,
+    PodReallocated,
     PodReleased,
     UnhealthyDevice,
     Victim,
 )
 from koordcore.stories.sentences import sentence_of
+from koordcore.values.allocation import Allocation
 
 
 class Step(StrEnum):
@@ -51,6 +53,7 @@ class Step(StrEnum):
     PLACED = "placed"
     BOUND = "bound"
     BIND_FAILED = "bind-failed"
+    REALLOCATED = "reallocated"
     RELEASED = "released"
     STARTED = "started"
     STOPPED = "stopped"
@@ -86,6 +89,7 @@ STEPS: Final = {
     "ContainerHookApplied": Step.HOOKED,
     "ContainerHookFailed": Step.HOOK_FAILED,
     "HookServerFailed": Step.HOOK_FAILED,
+    "PodReallocated": Step.REALLOCATED,
     "PodDeviceUnhealthy": Step.DEVICE_UNHEALTHY,
     "PodEvictionRequested": Step.EVICTION_REQUESTED,
     "PodEvicted": Step.EVICTED,
@@ -169,6 +173,8 @@ def pod_sentence(event: Event) -> str | None:
             return f"to {event.node} by {event.plugin}{cost}"
         case PodNominationCleared():
             return f"to {event.node}: {event.reason}"
+        case PodReallocated():
+            return f"on {event.node}: {reallocation_sentence(event.reason, event.allocation)}"
         case PodDeviceUnhealthy():
             return device_sentence(event.devices, event.node)
         case PodEvictionRequested():
@@ -191,6 +197,13 @@ def hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:
     """Return where a hook ran: `container main at PreCreateContainer (Proxy)`."""
     of = f"container {event.container}" if event.container else "pod"
     return f"{of} at {event.stage} ({event.mode})" if event.stage else f"{of} by the {event.mode.lower()}"
+
+
+def reallocation_sentence(reason: str, allocation: Allocation) -> str:
+    """Describe why what a pod holds was changed, with the Reservation that it uses from then on."""
+    used = allocation.reservation
+    of = f" by Reservation {used.name}" if used is not None and reason == "pre-allocated" else ""
+    return f"{reason}{of}"
 
 
 def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:

@@ -48,6 +48,9 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
                 f"pod {body.get('namespace')}/{body.get('name')} was released from {body.get('node')}:"
                 f" {body.get('reason')}"
             )
+        case "PodReallocated":
+            name, why = f"{body.get('namespace')}/{body.get('name')}", body.get("reason")
+            return f"what {name} holds on node {body.get('node')} was changed: {why}"
         case "PodNominated":
             displaced = ", ".join(f"{each['namespace']}/{each['name']}" for each in body.get("victims", ()))
             cost = f", after these pods left: {displaced}" if displaced else ""

@@ -1,6 +1,7 @@
 """Decisions about a pod. Writer: schedulers. Aggregate: `pod.<uid>`.
 
     PodPlaced -> PodReleased
+    PodPlaced -> PodReallocated (it holds something else on the same node)
     PodPlaced -> PodDeviceUnhealthy -> PodDeviceUnhealthy (without devices: all are healthy again)
     PodNominated (with a PodEvictionRequested for each victim, one atomic batch) -> victims are deleted -> PodPlaced
 
@@ -123,6 +124,26 @@ class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str
     name: str
     node: str
+    reason: str
+
+
+@CATALOGUE.register(kind="pod")
+class PodReallocated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What a placed pod or Reservation holds on its node changed. The node's ledger changed in the same atomic batch.
+
+    Attributes:
+        node: Name of the node.
+        requests: Resource -> amount that it holds from now on: milli-cores for cpu, whole units for everything else.
+        allocation: What it holds besides `requests` from now on.
+        reason: "pre-allocated" (a Reservation took over the pod's resources, and the pod became its owner), "resized"
+            (the Reservation holds other amounts), or "reservation-deleted" (the pod no longer uses it).
+    """
+
+    namespace: str
+    name: str
+    node: str
+    requests: dict[str, int]
+    allocation: Allocation = NOTHING
     reason: str
 
 

@@ -14,6 +14,7 @@ from koordcore.events.scheduling.pod import (
     PodNominated,
     PodNominationCleared,
     PodPlaced,
+    PodReallocated,
     PodReleased,
 )
 from koordcore.events.scheduling.quota import QuotaStatusComputed
@@ -59,6 +60,11 @@ def _pod_released(state: PodState | None, event: PodReleased, at: StoredEvent) -
         return None
     placements = state.placements if state else 0
     return PodState(seq=at.seq, namespace=event.namespace, name=event.name, placements=placements)
+
+
+def _pod_reallocated(state: PodState | None, event: PodReallocated, at: StoredEvent) -> PodState:
+    base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name, node=event.node)
+    return msgspec.structs.replace(base, seq=at.seq, requests=event.requests, allocation=event.allocation)
 
 
 def _pod_nominated(state: PodState | None, event: PodNominated, at: StoredEvent) -> PodState:
@@ -157,6 +163,7 @@ def _reservation_collected(
 OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
     PodPlaced: _pod_placed,
     PodReleased: _pod_released,
+    PodReallocated: _pod_reallocated,
     PodNominated: _pod_nominated,
     PodNominationCleared: _nomination_cleared,
     PodDeviceUnhealthy: _device_unhealthy,
