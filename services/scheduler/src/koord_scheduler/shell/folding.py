@@ -9,7 +9,7 @@ from typing import Final
 
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.custom import plural_of
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.scheduling.pod import PodPlaced, PodReallocated, PodReleased
 from koordcore.service.clock import SystemClock
 
 from koord_scheduler.domain.folding.log import fold, skip
@@ -18,7 +18,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 _HOST: Final = SystemClock()
-_WITH_LEDGER: Final = (PodPlaced.__name__, PodReleased.__name__)
+_WITH_LEDGER: Final = (PodPlaced.__name__, PodReallocated.__name__, PodReleased.__name__)
 """Events of pods that are stored together with an event of the node, which follows them."""
 
 

@@ -20,11 +20,11 @@ from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.service.telemetry.tracing import TraceContext, Tracer, parse_traceparent
 
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.commit.work import Placement, Reallocation, Release
 from koord_scheduler.domain.state.commits import NodeDrafts
 
-_PLACED_INDEX: Final = 0
-_RELEASED_INDEX: Final = 1
+_INDEX_OF: Final = {Placement: 0, Release: 1, Reallocation: 2}
+"""Numbers that make the ids of events with the same cause and pod different."""
 
 
 class Sealed(NamedTuple):
@@ -114,7 +114,7 @@ def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
         # A trace that nobody records is passed on as it came: ids for new places in it would be made in vain.
         context = parent if parent is not None and not tracer.exports else tracer.child(parent)
         spans.append((context, parent.span_id if parent is not None else None))
-        index = _PLACED_INDEX if isinstance(item, Placement) else _RELEASED_INDEX
+        index = _INDEX_OF[type(item)]
         pods.append(_seal(draft, header, item.trigger, item.uid, index, context.traceparent, context.state))
     context, uid = spans[0][0], drafts.work.items[0].uid
     node = _seal(drafts.node, header, pods[0].event_id, uid, len(pods), context.traceparent, context.state)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from koord_scheduler.domain.commit.work import NodeWork, Placement, Work
+from koord_scheduler.domain.commit.work import NodeWork, Work
 
 MOST_PER_BATCH: Final = 200
 
@@ -43,7 +43,7 @@ class _Together:
     """Placements that are appended all or none. `parked` names the nodes that are held for them."""
 
     gang: str
-    by_node: dict[str, list[Placement]]
+    by_node: dict[str, list[Work]]
     parked: set[str] = field(default_factory=set[str])
 
     @property
@@ -87,14 +87,14 @@ class Outbox:
         self._put(work.node, work)
         self._size += 1
 
-    def put_together(self, works: Sequence[Placement], gang: str) -> None:
-        """Add the placements of a gang, which one append writes all or none.
+    def put_together(self, works: Sequence[Work], gang: str) -> None:
+        """Add decisions that one append writes all or none, such as the placements of a gang.
 
         Args:
-            works: The placements of the members.
-            gang: Id of the gang.
+            works: The decisions; placements, and reallocations that follow from them.
+            gang: Id of the gang; "" if they concern no gang, so that all are on one node.
         """
-        by_node: dict[str, list[Placement]] = {}
+        by_node: dict[str, list[Work]] = {}
         for work in works:
             by_node.setdefault(work.node, []).append(work)
         together = _Together(gang, by_node)

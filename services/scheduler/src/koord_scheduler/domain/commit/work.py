@@ -10,7 +10,7 @@ import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import DecisionBasis, PodPlaced, PodReleased
+from koordcore.events.scheduling.pod import DecisionBasis, PodPlaced, PodReallocated, PodReleased
 from koordcore.protocol.annotations.gang import BoundGang
 
 
@@ -61,25 +61,45 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     tracestate: str = ""
 
 
-Work = Placement | Release
+class Reallocation(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """A decision that something in the ledger of a node holds something else from now on.
+
+    Attributes:
+        on_node: The pod or Reservation with what it holds from now on.
+        reason: Why, in the words of `PodReallocated.reason`.
+        trigger: Id of the event that caused the decision.
+    """
+
+    uid: str
+    node: str
+    namespace: str
+    name: str
+    on_node: PodOnNode
+    reason: str
+    trigger: str
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+Work = Placement | Release | Reallocation
 
 
 class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Placements or releases on one node that one append writes, with a single event for the node's ledger."""
+    """Placements and reallocations, or releases, on one node that one append writes, with one event of the ledger."""
 
     node: str
     items: tuple[Work, ...]
 
     def node_event(self) -> NodeResourcesTaken | NodeResourcesReturned:
-        """Return the event that adds all these pods to the node's ledger, or removes them from it."""
-        taken = [item.on_node for item in self.items if isinstance(item, Placement)]
+        """Return the event that adds all these pods to the node's ledger or changes them, or removes them from it."""
+        taken = [item.on_node for item in self.items if not isinstance(item, Release)]
         if taken:
             return NodeResourcesTaken(pods=taken)
         return NodeResourcesReturned(pods=[item.uid for item in self.items])
 
 
-def pod_event(work: Work) -> PodPlaced | PodReleased:
-    """Return the event of the pod's aggregate for a placement (`PodPlaced`) or a release (`PodReleased`)."""
+def pod_event(work: Work) -> PodPlaced | PodReallocated | PodReleased:
+    """Return the event of the pod's aggregate for a placement, a reallocation or a release."""
     match work:
         case Placement():
             return PodPlaced(
@@ -94,6 +114,15 @@ def pod_event(work: Work) -> PodPlaced | PodReleased:
                 annotations=dict(work.annotations),
                 basis=work.basis,
                 explanation=work.explanation,
+            )
+        case Reallocation():
+            return PodReallocated(
+                namespace=work.namespace,
+                name=work.name,
+                node=work.node,
+                requests=work.on_node.requests,
+                allocation=work.on_node.allocation,
+                reason=work.reason,
             )
         case Release():
             return PodReleased(namespace=work.namespace, name=work.name, node=work.node, reason=work.reason)
@@ -113,7 +142,7 @@ def pod_draft(work: Work, expected_last: int) -> Draft:
     """Return the unsealed event of the pod for an append.
 
     Args:
-        work: The placement or release.
+        work: The decision.
         expected_last: Position of the last event of `pod.<uid>`; 0 if it has none. The log refuses the append if this
             has changed.
     """

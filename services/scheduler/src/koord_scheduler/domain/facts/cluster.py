@@ -143,6 +143,7 @@ class Cluster:
         self.numa = NumaBooks(self.nodes)
         self.reservations = ReservationBooks(
             self.nodes,
+            self.population,
             omits_node_labels=gates.omit_node_labels_for_reservation,
             skips_node=gates.skip_reservation_fits_node,
         )

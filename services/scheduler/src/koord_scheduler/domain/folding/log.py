@@ -30,6 +30,7 @@ from koordcore.events.scheduling.pod import (
     PodNominated,
     PodNominationCleared,
     PodPlaced,
+    PodReallocated,
     PodReleased,
 )
 
@@ -137,6 +138,8 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
             nodes.node_gone(state, name, stored.event_id)
         case PodPlaced() as event:
             placements.placed(state, stored, event)
+        case PodReallocated() as event:
+            placements.reallocated(state, stored, event)
         case PodReleased():
             placements.released(state, stored)
         case PodNominated() as event:

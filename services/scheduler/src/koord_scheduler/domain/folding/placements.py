@@ -6,7 +6,7 @@ Source:
 
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodPlaced
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodPlaced, PodReallocated
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.nodes.ledger import Source
@@ -42,6 +42,14 @@ def released(state: SchedulerState, stored: StoredEvent) -> None:
         return
     state.commits.left_node(pod)
     state.assumed.facts_changed(pod, stored.event_id)
+
+
+def reallocated(state: SchedulerState, stored: StoredEvent, event: PodReallocated) -> None:
+    """Record that the log has changed what a pod holds on its node. No-op if the event was folded already."""
+    pod = _record_of(state, stored)
+    if pod is not None:
+        pod.node = event.node
+        state.assumed.facts_changed(pod, stored.event_id)
 
 
 def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -> None:

@@ -89,6 +89,8 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
     meta = pod.metadata
     # Without what differs, equal Reservations are read once. The policy is what filters read of the object.
     read = {key: text for key, text in meta.annotations.items() if key not in _OWN_ANNOTATIONS}
+    if reservation.spec.pre_allocation:
+        read[keys.RESERVATION_NAME] = entry.name
     if reservation.spec.allocate_policy:
         read[POLICY] = reservation.spec.allocate_policy
     pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=read))

@@ -36,11 +36,13 @@ class Holding:
         pod_info: The pod, with its requests and allocation on this node.
         sources: Bits of `Source`: log, assumption, API.
         is_aside: Whether it does not count now (`Ledgers.set_aside`).
+        before: What the log says instead, while another holding of the pod is only assumed; None otherwise.
     """
 
     pod_info: PodInfo
     sources: int
     is_aside: bool = False
+    before: PodInfo | None = None
 
     @property
     def demand(self) -> Demand:
@@ -105,11 +107,34 @@ class Ledgers:
         is_other = holding.pod_info.allocation is not pod_info.allocation and (
             holding.pod_info.allocation != pod_info.allocation
         )
+        if source == Source.LOGGED:
+            holding.before = None
         if source == Source.LOGGED and (is_other or holding.demand.requests != pod_info.demand.requests):
             self._replace(row, holding, pod_info)
         elif is_other and holding.sources == source:
             self._replace(row, holding, msgspec.structs.replace(holding.pod_info, allocation=pod_info.allocation))
         holding.sources |= source
+
+    def assume_other(self, node: str, pod_info: PodInfo) -> None:
+        """Count a pod on its node with another demand and allocation, until the log says so or `take_back`.
+
+        No-op if the pod does not count on the node.
+        """
+        holding = self._of(node).holdings.get(pod_info.uid)
+        if holding is not None:
+            holding.before = holding.pod_info
+            self._change(node, holding, pod_info)
+
+    def take_back(self, node: str, uid: str) -> None:
+        """Count a pod again as it did before `assume_other`. No-op if the log has said what it holds since then."""
+        holding = self._of(node).holdings.get(uid)
+        if holding is not None and holding.before is not None:
+            before, holding.before = holding.before, None
+            self._change(node, holding, before)
+
+    def _change(self, node: str, holding: Holding, to: PodInfo) -> None:
+        changed = msgspec.structs.replace(holding.pod_info, demand=to.demand, allocation=to.allocation)
+        self._replace(None if holding.is_aside else self._nodes.row(node), holding, changed)
 
     def describe(self, node: str, pod_info: PodInfo) -> None:
         """Replace labels, status and the like of a pod on a node. The amounts that it takes and its allocation stay."""

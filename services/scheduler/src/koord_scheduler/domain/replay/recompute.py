@@ -23,7 +23,9 @@ from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, sk
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.state.state import SchedulerState
 
-_DECIDED: Final = frozenset({"PodPlaced", "PodReleased", "NodeResourcesTaken", "NodeResourcesReturned"})
+_DECIDED: Final = frozenset(
+    {"PodPlaced", "PodReallocated", "PodReleased", "NodeResourcesTaken", "NodeResourcesReturned"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from koordcore.events.scheduling.pod import PodNominated
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.commit.work import NodeWork, Placement, Work
+from koord_scheduler.domain.commit.work import NodeWork, Placement, Release, Work
 from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.pods.record import Phase
@@ -370,7 +370,7 @@ class WhatIf:
                 self.placed[item.uid] = item.node
                 self._owed.pop(item.uid, None)
                 self._answers.pop(item.uid, None)
-            else:
+            elif isinstance(item, Release):
                 self.placed.pop(item.uid, None)
 
     def _note(self, taken: TakenStatusWrite) -> None:

@@ -22,6 +22,7 @@ from koordcore.protocol.reservations.document import Reservation
 from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
+from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, OwnerUse
@@ -30,10 +31,10 @@ from koord_scheduler.domain.reservation.life_cycle import limits_of
 from koord_scheduler.domain.reservation.matching import terms_of
 from koord_scheduler.domain.reservation.nomination import nominate
 from koord_scheduler.domain.reservation.owner_index import Group, OwnerIndex
+from koord_scheduler.domain.reservation.pre_allocation import PreAllocations
 from koord_scheduler.domain.reservation.usable import Usable
-from koord_scheduler.domain.reservation.wishes import PodWish
+from koord_scheduler.domain.reservation.wishes import ASPECT, PodWish
 
-ASPECT: Final = "Reservation"
 _EVERY_GROUP: Final = 0
 """Number that stands for the Reservations of all groups. Groups have numbers from 1 on."""
 _NO_COLUMNS: Final = np.zeros(0, np.int64)
@@ -54,9 +55,12 @@ class ReservationBooks:
         due: Uids of Reservations about which a status may have to be published.
         lenders: Name -> plugin whose resources Reservations hold besides amounts, such as CPUs. Each plugin adds
             itself.
+        pre_allocations: Chooses the running pods whose place Reservations take.
     """
 
-    def __init__(self, nodes: NodeColumns, *, omits_node_labels: bool = False, skips_node: bool = False) -> None:
+    def __init__(
+        self, nodes: NodeColumns, population: Population, *, omits_node_labels: bool = False, skips_node: bool = False
+    ) -> None:
         self.entries: dict[str, Entry] = {}
         self.owners = OwnerIndex()
         self.version = 0
@@ -64,6 +68,7 @@ class ReservationBooks:
         self.lenders: dict[str, Lender] = {}
         self.may_preempt = False
         self.skips_node = skips_node
+        self.pre_allocations = PreAllocations(nodes, population, self.lenders, self.find)
         self._nodes = nodes
         self._omits_node_labels = omits_node_labels
         self._by_name: dict[str, str] = {}
@@ -106,6 +111,7 @@ class ReservationBooks:
         if entry is None:
             return ""
         group, entry.document, entry.terms, entry.limits, entry.group = entry.group, None, None, None, None
+        self.pre_allocations.forget(name)
         if group is not None:
             self._told(group.id, entry, has_changed=True)
             self.owners.remove(group, uid)
@@ -252,7 +258,7 @@ class ReservationBooks:
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
         """See `RestoredAmounts.restored`."""
         usable = self.usable(pod_class)
-        return None if usable is None else usable.restored
+        return self.pre_allocations.selected(pod_class) if usable is None else usable.restored
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
@@ -289,7 +295,9 @@ class ReservationBooks:
         On these nodes the plugin Reservation decides about CPUs, zones and devices.
         """
         usable = self.usable(pod_class)
-        return NO_ROWS if usable is None or usable.wish.ignores else usable.by_row
+        if usable is None:
+            return self.pre_allocations.selected(pod_class) or NO_ROWS
+        return NO_ROWS if usable.wish.ignores else usable.by_row
 
     def nominated(self, pod_class: PodClass, row: int) -> Entry | None:
         """Return the Reservation that a pod of the class would use on a node; None if it would use none.
@@ -316,7 +324,10 @@ class ReservationBooks:
             row: Position of the node.
         """
         entry, usable = self.nominated(pod_class, row), self.usable(pod_class)
-        if entry is None or usable is None:
+        if usable is None:
+            with self.pre_allocations.lent(pod_class, row):
+                yield None
+        elif entry is None:
             yield None
         else:
             with usable.lent(row, entry):

@@ -19,16 +19,19 @@ from koordcore.state.allocation_rules import objections, violations
 from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.commit.outbox import Outbox
-from koord_scheduler.domain.commit.work import Placement, Release, Work
+from koord_scheduler.domain.commit.work import Placement, Reallocation, Release, Work
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.gang.checks import bound_gang
 from koord_scheduler.domain.nodes.ledger import Ledgers, Source
-from koord_scheduler.domain.pods.on_node import pod_info_with
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
 from koord_scheduler.domain.pods.record import Phase, PodRecord, is_alive, is_finished
 from koord_scheduler.domain.queue.permit import WaitingPods
 from koord_scheduler.domain.queue.queued_pod import Block
+from koord_scheduler.domain.reservation.pre_allocation import Adopted, is_within
 from koord_scheduler.domain.state.known_state import KnownState
 
+PRE_ALLOCATED: Final = "pre-allocated"
 NODE_LEDGER: Final = "NodeLedger"
 """Replaces a plugin's name if the rules that all allocations of a node obey refuse the pod."""
 
@@ -53,6 +56,8 @@ class Assumptions:
         self.outbox = Outbox()
         self.to_release: dict[str, tuple[str, str]] = {}
         self._known = known
+        self._adoptions: dict[str, list[Reallocation]] = {}
+        known.cluster.reservations.pre_allocations.pods_on = self.ledgers.pod_infos
 
     # --- apply -------------------------------------------------------------------------------------------------------
 
@@ -69,7 +74,11 @@ class Assumptions:
         allocation = framework.reserve(pod, node)
         if isinstance(allocation, Allocation) and allocation.is_exclusive:
             info = msgspec.structs.replace(pod.pod_info(), allocation=allocation)
-            broken = "; ".join(each.sentence() for each in objections(self.ledgers.holders(node), pod.uid, info))
+            adopted = self._known.cluster.reservations.pre_allocations.adopted(pod.uid)
+            holders = self.ledgers.holders(node)
+            holders.update({each.pod_info.uid: each.as_owner() for each in adopted})
+            broken = "; ".join(each.sentence() for each in objections(holders, pod.uid, info))
+            broken = broken or self._problem_of(adopted, allocation)
             if broken:
                 lost = tuple(framework.unreserve(pod, node))
                 allocation = Rejection(plugin=NODE_LEDGER, message=f"node {node}: {broken}", lost=lost)
@@ -77,6 +86,16 @@ class Assumptions:
             for plugin, uids in allocation.lost:
                 self.reject(plugin, uids)
         return allocation
+
+    def _problem_of(self, adopted: Sequence[Adopted], allocation: Allocation) -> str:
+        """Return why running pods cannot become owners of a Reservation with this allocation now; "" if they can."""
+        for each in adopted:
+            other = self._known.pods[each.pod_info.uid]
+            if other.work_node or other.phase not in (Phase.PLACED, Phase.BOUND):
+                return f"pod {other.namespace}/{other.name} is being changed by another decision"
+            if not is_within(each.pod_info.allocation, allocation):
+                return f"the CPUs and devices of pod {other.namespace}/{other.name} are not among those reserved"
+        return ""
 
     def assume(
         self, pod: PodRecord, node: str, requests: Mapping[str, int], allocation: Allocation, now: float
@@ -94,6 +113,27 @@ class Assumptions:
         pod.phase = Phase.ASSUMED
         pod.work_node = node
         self.ledgers.hold(node, pod_info_with(self._known.nodes, pod, requests, allocation), Source.ASSUMED)
+        for each in self._known.cluster.reservations.pre_allocations.take_adopted(pod.uid):
+            self._adoptions.setdefault(pod.uid, []).append(self._reallocated(each.as_owner(), node, PRE_ALLOCATED, pod))
+
+    def _reallocated(self, pod_info: PodInfo, node: str, reason: str, cause: PodRecord) -> Reallocation:
+        """Count a pod on its node with another demand or allocation, and return the decision to be appended."""
+        pod = self._known.pods[pod_info.uid]
+        assert pod.pod is not None and pod.sort is not None, f"pod {pod.uid} has no spec"  # noqa: PT018
+        pod.phase, pod.work_node = Phase.ASSUMED, node
+        self.ledgers.assume_other(node, pod_info)
+        entry = on_node(pod.uid, pod.pod, pod.sort, pod_info.allocation)
+        return Reallocation(
+            uid=pod.uid,
+            node=node,
+            namespace=pod.namespace,
+            name=pod.name,
+            on_node=msgspec.structs.replace(entry, requests=dict(pod_info.requests)),
+            reason=reason,
+            trigger=cause.trigger,
+            traceparent=pod.traceparent,
+            tracestate=pod.tracestate,
+        )
 
     def allow(self, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
         """Put placements into the outbox, with those of waiting pods that are placed with them.
@@ -104,7 +144,9 @@ class Assumptions:
             gang: Id of the gang whose placements are appended all or none, if there are several.
         """
         waited = [self.waiting.take(uid) for uid in waiting if uid in self.waiting]
-        together = [self._annotated(work) for work in (*waited, *works)]
+        together: list[Work] = [self._annotated(work) for work in (*waited, *works)]
+        for work in (*waited, *works) if self._adoptions else ():
+            together += self._adoptions.pop(work.uid, ())
         if len(together) > 1:
             self.outbox.put_together(together, gang)
         else:
@@ -131,6 +173,8 @@ class Assumptions:
                 continue
             if isinstance(work, Placement):
                 self._unassume(pod, work)
+            elif isinstance(work, Reallocation):
+                self.ledgers.take_back(work.node, work.uid)
             pod.work_node = ""
             pod.phase = Phase.OTHERS
             self.reconcile(pod, work.trigger)
@@ -206,6 +250,7 @@ class Assumptions:
     def _unassume(self, pod: PodRecord, work: Placement, caused_by: str = "") -> None:
         """Remove the pod from its node for every plugin, and reject the pods that lose their nodes with it."""
         self.forgotten += 1
+        self.forget(self._adoptions.pop(pod.uid, ()))
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
         self._known.hints.room_appeared(work.node, work.trigger)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)

@@ -17,7 +17,7 @@ from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.values.allocation import Allocation, is_reservation
 
 from koord_scheduler.domain.commit.outbox import Batch
-from koord_scheduler.domain.commit.work import NodeWork, Placement, node_draft, pod_draft
+from koord_scheduler.domain.commit.work import NodeWork, Placement, Reallocation, node_draft, pod_draft
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.on_node import demand_of, pod_info_with
@@ -83,7 +83,9 @@ class Commits:
         ref = AggregateRef("gang", namespaced_token(namespace, name))
         gang = self._known.cluster.gangs.roster.gang(batch.gang)
         members = [
-            PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node) for item in batch.items
+            PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node)
+            for item in batch.items
+            if isinstance(item, Placement)
         ]
         group = ",".join(gang.group.gang_ids) if gang is not None and gang.group is not None else batch.gang
         event = GangPlaced(namespace=namespace, name=name, group=group, members=members)
@@ -110,6 +112,10 @@ class Commits:
                 if item.on_node.allocation.reservation is not None:
                     self.used_reservation(item.uid, item.on_node.allocation)
                 self._ledgers.drop(item.node, item.uid, Source.ASSUMED)
+            elif isinstance(item, Reallocation):
+                if is_news:
+                    self._ledgers.hold(item.node, self.info_of(item.on_node), Source.LOGGED)
+                self.used_reservation(item.uid, item.on_node.allocation)
             elif is_news:
                 self._ledgers.drop(item.node, item.uid, Source.LOGGED)
                 self._known.hints.room_appeared(item.node, event_id)
@@ -118,6 +124,8 @@ class Commits:
                 if isinstance(item, Placement):
                     pod.node = item.node
                     self.bound(pod, item.node)
+                elif isinstance(item, Reallocation):
+                    pod.node = item.node
                 else:
                     self.left_node(pod)
             pod.refolds = 0

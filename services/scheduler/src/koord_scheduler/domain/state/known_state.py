@@ -115,7 +115,7 @@ class KnownState:
 
     def _sees_otherwise(self, subject: Subject) -> bool:
         profile, pod_class = self.frameworks.profile_of(subject).profile, subject.pod_class
-        may_use = self.cluster.reservations.usable(pod_class) is not None  # what they hold is no free amount
+        may_use = self.cluster.reservations.restored(pod_class) is not None  # what they hold is no free amount
         return may_use or profile.concerning(pod_class.concerned).sees_otherwise
 
     def _gate(self, uid: str) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, cast
 
 import numpy as np
+from koordcore.protocol import keys
 from koordcore.protocol.annotations.scheduling import is_preemptible
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.reservations.document import is_reserve_pod
@@ -42,22 +43,29 @@ from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
 from koord_scheduler.domain.plugins.reservation.controller import ReservationController
 from koord_scheduler.domain.plugins.reservation.pages import reservation_pages
-from koord_scheduler.domain.plugins.reservation.scores import normalized, raw_score
+from koord_scheduler.domain.plugins.reservation.scores import normalized, raw_score, score_of_selection
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.reservation.books import ASPECT
 from koord_scheduler.domain.reservation.counts import match_counts
 from koord_scheduler.domain.reservation.fit import Held, refusals
+from koord_scheduler.domain.reservation.lending import refused_by
+from koord_scheduler.domain.reservation.pre_allocation import (
+    NO_CLUSTER_MODE,
+    NO_POD,
+    NOT_ENOUGH,
+    UNSUPPORTED,
+    SelectedAmounts,
+    Selection,
+)
 from koord_scheduler.domain.reservation.usable import Usable, among
-from koord_scheduler.domain.reservation.wishes import PodWish, pod_wish
+from koord_scheduler.domain.reservation.wishes import ASPECT, PodWish, pod_wish, pre_allocating
 
 NO_MATCH: Final = "node(s) no reservations match reservation affinity"
 OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
 POLICY_CONFLICT: Final = "node(s) reservation allocate policy conflict"
-NO_PRE_ALLOCATION: Final = "node(s) reservation pre allocation is unsupported with current attributes"
 _FEW_NODES: Final = 32
 """If pods have Reservations on at most so many nodes, these are examined before all others."""
-_UNRESOLVABLE: Final = 3
+_UNRESOLVABLE: Final = 5
 """Codes up to this one are refusals that no eviction resolves."""
 
 
@@ -90,7 +98,9 @@ class Reservation:
         self._args = args
         self._books.may_preempt = args.enable_preemption
         self._controller = ReservationController(cluster.nodes, cluster.reservations, args)
-        self._codes: dict[tuple[str, ...], int] = {(): 0, (NO_MATCH,): 1, (OTHER_NODE,): 2, (POLICY_CONFLICT,): 3}
+        self._books.pre_allocations.config = args.pre_allocation_config
+        never = (NO_MATCH, OTHER_NODE, POLICY_CONFLICT, UNSUPPORTED, NO_POD)
+        self._codes: dict[tuple[str, ...], int] = {(): 0, **{(reason,): code for code, reason in enumerate(never, 1)}}
         self._reasons: list[tuple[str, ...]] = list(self._codes)
 
     # --- pods --------------------------------------------------------------------------------------------------------
@@ -101,7 +111,12 @@ class Reservation:
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`."""
-        return pod_wish(pod, () if is_reserve_pod(pod) else self._books.groups_of(pod))
+        if not is_reserve_pod(pod):
+            return pod_wish(pod, self._books.groups_of(pod))
+        entry = self._books.find(pod.metadata.annotations.get(keys.RESERVATION_NAME, ""))
+        if entry is None or entry.document is None or entry.terms is None:
+            return pod_wish(pod, ())
+        return pod_wish(pod, (), pre_allocating(entry.document, entry.terms))
 
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
@@ -110,7 +125,7 @@ class Reservation:
         assert pod.subject is not None, f"pod {pod.uid} has no spec"
         usable = self._books.usable(pod.subject.pod_class)
         if usable is None:
-            problem = self._controller.problem_of(pod.uid)
+            problem = self._controller.problem_of(pod.uid) or self._problem_of(pod.subject.pod_class)
             return Rejection(plugin=self.name, message=problem, key=pod.uid) if problem else None
         if usable.problem:
             return Rejection(plugin=self.name, message=usable.problem, key=usable.problem)
@@ -120,11 +135,16 @@ class Reservation:
             return None
         return Candidates(first=tuple(self._nodes.names[row] for row in sorted(usable.by_row)))
 
+    def _problem_of(self, pod: PodClass) -> str:
+        pre = cast("PodWish", pod.aspects[self.name]).pre
+        is_off = pre is not None and pre.in_cluster_mode and not self._args.pre_allocation_config.enable_cluster_mode
+        return NO_CLUSTER_MODE if is_off else ""
+
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`."""
         wish = cast("PodWish", pod.aspects[self.name])
         if wish.is_reserve:
-            return self._codes_of_reserve_pod(wish, rows)
+            return self._codes_of_reserve_pod(wish, pod, rows)
         usable = self._books.usable(pod)
         if usable is None or usable.wish.ignores:
             return None
@@ -139,7 +159,7 @@ class Reservation:
         """See `RowFilterPlugin.row_filter`."""
         wish = cast("PodWish", pod.aspects[self.name])
         if wish.is_reserve:
-            return lambda row: self._code_of_reserve_pod(wish, row)
+            return lambda row: self._code_of_reserve_pod(wish, pod, row)
         usable = self._books.usable(pod)
         if usable is None or usable.wish.ignores:
             return None
@@ -173,21 +193,43 @@ class Reservation:
         args = self._args
         return name in args.ignored_resources or name.partition("/")[0] in args.ignored_resource_groups
 
-    def _codes_of_reserve_pod(self, wish: PodWish, rows: Rows) -> IntArray | None:
-        codes = np.zeros(len(rows), np.int64)
+    def _codes_of_reserve_pod(self, wish: PodWish, pod: PodClass, rows: Rows) -> IntArray | None:
+        codes = np.full(len(rows), self._code_without_pods(wish), np.int64)
         if wish.node:
             row = self._nodes.row(wish.node)
             codes[rows != (-1 if row is None else row)] = self._codes[OTHER_NODE,]
         for index in row_list(np.flatnonzero(among(rows, self._books.rows_in_use(), self._nodes.capacity))):
-            codes[index] = codes[index] or self._code_of_reserve_pod(wish, rows.item(index))
+            codes[index] = codes[index] or self._code_of_reserve_pod(wish, pod, rows.item(index))
+        selected = self._books.pre_allocations.selected(pod)
+        if selected is not None:
+            for index in row_list(np.flatnonzero(among(rows, selected, self._nodes.capacity))):
+                codes[index] = self._code_of_reserve_pod(wish, pod, rows.item(index))
         return codes
 
-    def _code_of_reserve_pod(self, wish: PodWish, row: int) -> int:
+    def _code_without_pods(self, wish: PodWish) -> int:
+        """Return the code of nodes without pods whose place the Reservation could take."""
+        if wish.pre is None:
+            return 0
+        if not wish.pre.is_restricted:
+            return self._codes[UNSUPPORTED,]
+        return self._codes[NO_POD,] if wish.pre.is_required else 0
+
+    def _code_of_reserve_pod(self, wish: PodWish, pod: PodClass, row: int) -> int:
         if wish.node and self._nodes.names[row] != wish.node:
             return self._codes[OTHER_NODE,]
         others = (each.terms for each in self._books.on_row(row).values())
         is_mixed = any(other is not None and bool(other.policy) != bool(wish.policy) for other in others)
-        return self._codes[POLICY_CONFLICT,] if is_mixed else 0
+        return self._codes[POLICY_CONFLICT,] if is_mixed else self._code_of_selection(wish, pod, row)
+
+    def _code_of_selection(self, wish: PodWish, pod: PodClass, row: int) -> int:
+        selected = self._books.pre_allocations.selected(pod)
+        chosen = selected.selection(row) if selected is not None and row in selected else Selection()
+        if chosen.pods:
+            with self._books.pre_allocations.lent(pod, row) as lenders:
+                return self._code_for(refused_by(lenders, pod, row))
+        if chosen.has_candidates and wish.pre is not None and wish.pre.is_required:
+            return self._code_for((NOT_ENOUGH,))
+        return self._code_without_pods(wish)
 
     def _code_for(self, reasons: tuple[str, ...]) -> int:
         code = self._codes.get(reasons)
@@ -208,7 +250,9 @@ class Reservation:
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `ScorePlugin.score`."""
         usable = self._books.usable(pod)
-        if usable is None or usable.wish.ignores or not usable.by_row:
+        if usable is None:
+            return self._scores_of_selections(pod, rows)
+        if usable.wish.ignores or not usable.by_row:
             return None
         raw = np.zeros(len(rows), np.int64)
         for index in row_list(np.flatnonzero(among(rows, usable.by_row, nodes.capacity))):
@@ -218,9 +262,22 @@ class Reservation:
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowScorePlugin.row_score`."""
         usable = self._books.usable(pod)
-        if usable is None or usable.wish.ignores:
+        if usable is None:
+            selected = self._selected_many(pod)
+            return None if selected is None else lambda row: score_of_selection(selected, row)
+        if usable.wish.ignores:
             return None
         return lambda row: raw_score(usable, row) if row in usable.by_row else 0
+
+    def _selected_many(self, pod: PodClass) -> SelectedAmounts | None:
+        pre = cast("PodWish", pod.aspects[self.name]).pre
+        return self._books.pre_allocations.selected(pod) if pre is not None and pre.takes_many else None
+
+    def _scores_of_selections(self, pod: PodClass, rows: Rows) -> IntArray | None:
+        selected = self._selected_many(pod)
+        if selected is None:
+            return None
+        return np.array([score_of_selection(selected, row) for row in row_list(rows)], np.int64)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """See `ScorePlugin.normalize`."""
@@ -233,6 +290,9 @@ class Reservation:
             return NOTHING
         usable = self._books.usable(pod.subject.pod_class)
         if usable is None:
+            selected = self._books.pre_allocations.selected(pod.subject.pod_class)
+            adopted = selected.selection(row).pods if selected is not None and row in selected else ()
+            self._books.pre_allocations.adopt(pod.uid, adopted)
             return Allocation(reservation=ReservationUse(name=self._books.name_of(pod.uid), uid=pod.uid))
         entry = self._books.nominated(pod.subject.pod_class, row)
         if entry is None:
@@ -248,7 +308,8 @@ class Reservation:
         return Allocation(reservation=ReservationUse(name=entry.name, uid=entry.uid, amounts=amounts))
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.unreserve`: the books follow the pods of nodes, so there is nothing to take back."""
+        """See `ReservePlugin.unreserve`: the books follow the pods of nodes, only chosen pods are forgotten."""
+        self._books.pre_allocations.adopt(pod.uid, ())
         return ()
 
     # --- preemption ------------------------------------------------------------------------------------------------

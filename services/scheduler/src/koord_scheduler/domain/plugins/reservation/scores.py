@@ -12,6 +12,7 @@ import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray
 from koord_scheduler.domain.reservation.nomination import nominate, reservation_score
+from koord_scheduler.domain.reservation.pre_allocation import SelectedAmounts
 from koord_scheduler.domain.reservation.usable import Usable
 
 _SCORE_BITS: Final = 7
@@ -41,6 +42,16 @@ def raw_score(usable: Usable, row: int) -> int:
         return score
     place = _MOST_ORDER - min(max(order, 1 - _MOST_ORDER), _MOST_ORDER - 1)
     return place << _SCORE_BITS | score
+
+
+def score_of_selection(selected: SelectedAmounts, row: int) -> int:
+    """Return the score of a node for a Reservation that may take the place of several pods: few pods are better.
+
+    Args:
+        selected: The pods that it takes the place of, by node.
+        row: Position of the node.
+    """
+    return _MOST // (1 + len(selected.selection(row).pods)) if row in selected else _MOST
 
 
 def normalized(raw: IntArray, high: int) -> IntArray:
