@@ -11,7 +11,7 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, name_token
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
@@ -141,6 +141,10 @@ class World:
         found = (CATALOGUE.read(stored) for stored in await self._all() if stored.ref.kind == kind)
         return [event for event in found if event is not None]
 
+    async def stored(self, *kinds: str) -> list[StoredEvent]:
+        """Return all stored events of the aggregates of some kinds."""
+        return [each for each in await self._all() if each.ref.kind in kinds]
+
     async def objects(self, kind: str) -> dict[str, dict[str, Any]]:
         """Return name -> custom resource of a kind."""
         state = ClusterState()
@@ -174,9 +178,9 @@ class World:
             raise AssertionError(f"unexpected change: {change}")
         return ChangeResult.DONE
 
-    async def _all(self) -> list[Any]:
+    async def _all(self) -> list[StoredEvent]:
         head = (await self.bus.events.head()).last_seq
-        found: list[Any] = []
+        found: list[StoredEvent] = []
         if head == 0:
             return found
         async for batch in self.bus.events.follow(0):

@@ -71,7 +71,7 @@ COMMANDS = (
         "descheduling.drain",
         "drain",
     ),
-    Entry("explain", ASK, "Explain the state of a pod, a node or a Reservation from the log.", "explain"),
+    Entry("explain", ASK, "Explain a pod, a node, a Reservation or a migration from the log.", "explain"),
     Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(
         "recommend",

@@ -88,6 +88,7 @@ def test_readme_lists_every_command_once() -> None:
     assert [name for name in called if name.startswith("explain")] == [
         "explain pod",
         "explain node",
+        "explain migration",
         "explain reservation",
     ]
 

@@ -9,6 +9,7 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
 )
 from koordcore.events.objects.gateway import PodEvictionFailed
+from koordcore.stories.migrations import migration_story
 from koordcore.values import codec
 from support.descheduler.jobs import configuration, is_told, job, leave, progress, reached
 from support.descheduler.world import AT, World
@@ -50,8 +51,16 @@ async def test_pod_moves_onto_its_reservation_though_the_service_is_restarted_at
     assert end.progress.bound_pod is not None
     assert end.progress.bound_pod.name == "q"
     assert [request.name for request in await world.requests()] == ["p"]
-    assert len(await world.objects("PodMigrationJob")) == 1
+    (made,) = await world.objects("PodMigrationJob")
     assert len(await world.objects("Reservation")) == 1
+    story = migration_story(made, f"uid-{made}", await world.stored("migration", "eviction"))
+    assert story is not None
+    assert [step.step for step in story.steps] == [
+        "arbitrated", "began", "ReservationCreated", "ReservationScheduled", "Eviction?", "evicted", "Eviction",
+        "PodBoundReservation?", "PodBoundReservation", "ReservationBound", "BoundPodReady", "succeeded",
+    ]  # fmt: skip
+    assert "RemovePodsViolatingNodeTaints asked for it" in story.steps[0].sentence
+    assert story.unavailable_seconds is not None
 
 
 async def test_reservation_on_the_same_node_ends_the_job_without_an_eviction(world: World) -> None:

@@ -1,4 +1,4 @@
-"""`koord explain pod|node|reservation`: print what happened to an object, and why, from the events of the log."""
+"""`koord explain KIND`: print what happened to an object, and why, from the events of the log."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, NamedTuple
@@ -32,10 +32,12 @@ from koordcore.values import codec
 from koordctl.access.clients import NOT_FOUND, manager, projector
 from koordctl.access.hardware import hardware_now, layout_at, past_hardware
 from koordctl.access.log import OpenLog, open_log, wait_for
+from koordctl.access.migrations import migration_of
 from koordctl.access.past import ask_as_of, moment_text
 from koordctl.access.reservations import reservations_of
 from koordctl.access.run_clock import clock_sentence, run_clock
 from koordctl.explain.hardware_lines import gives_hardware
+from koordctl.explain.migration_lines import migration_lines
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.explain.pod_admission import (
     decision_on_generated,
@@ -50,7 +52,7 @@ from koordctl.explain.story_text import Line, event_lines, node_lines, pod_lines
 from koordctl.render.output import Format, console, errors, fail, field, show_document
 from koordctl.render.units import time_text
 
-app = typer.Typer(help="Explain the state of a pod, a node or a Reservation from the log.", no_args_is_help=True)
+app = typer.Typer(help="Explain a pod, a node, a Reservation or a migration from the log.", no_args_is_help=True)
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")]
 AsOf = Annotated[
@@ -163,6 +165,26 @@ def reservation(
         return
     _print(Line(text) for text in reservation_lines(view, uses, claims, label))
     _print(event_lines(life))
+
+
+@app.command()
+def migration(
+    name: Annotated[str, typer.Argument(help="The PodMigrationJob's name, also of a deleted one.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Show a migration: why it was asked for, each step with its reason, and what it cost.
+
+    Examples:
+
+      koord explain migration drain-node-1-0a1b2c3d
+    """
+    story = wait_for(migration_of(name))
+    if story is None:
+        fail(f"there are no facts about a PodMigrationJob {name}: see koord get migrations")
+    if output in (Format.JSON, Format.YAML):
+        show_document(codec.to_builtins(story), output)
+        return
+    _print(migration_lines(story))
 
 
 async def _life_of(view: ReservationView, until: int | None) -> tuple[PodStory, list[UsedAmounts]]:

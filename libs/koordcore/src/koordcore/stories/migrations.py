@@ -1,0 +1,150 @@
+"""The story of one migration: each fact of its job in a sentence, and what the migration cost.
+
+Source:
+    descheduler spec, 7.5, 12
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.migration import (
+    MigrationAdvanced,
+    MigrationArbitrated,
+    MigrationEnded,
+    MigrationForgotten,
+    MigrationHeld,
+    MigrationProgress,
+)
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
+from koordcore.state import ClusterState
+from koordcore.state.migrations import MigrationState
+from koordcore.values.timestamps import unix_seconds
+
+_READY: Final = "BoundPodReady"
+
+
+class MigrationStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event of a migration.
+
+    Attributes:
+        at: RFC 3339 time.
+        position: Position in the log.
+        actor: Instance that wrote the event.
+        step: What happened, in one word.
+        sentence: The same with its reason; may be empty.
+    """
+
+    at: str
+    position: int
+    actor: str
+    step: str
+    sentence: str = ""
+
+
+class MigrationStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that `koord explain migration` shows.
+
+    Attributes:
+        job: Name of the PodMigrationJob.
+        uid: Uid of the PodMigrationJob.
+        state: How far the migration is, or was before its job was deleted.
+        steps: Its events, oldest first.
+        seconds: Time from arbitration to the end; None while it has not ended.
+        unavailable_seconds: Time from the request of the eviction until the new pod was ready; None if there was none.
+    """
+
+    job: str
+    uid: str
+    state: MigrationState
+    steps: list[MigrationStep] = []
+    seconds: float | None = None
+    unavailable_seconds: float | None = None
+
+
+def migration_story(job: str, uid: str, facts: Iterable[StoredEvent]) -> MigrationStory | None:
+    """Return the story of a migration; None if there is no fact of its job.
+
+    Args:
+        job: Name of its PodMigrationJob.
+        uid: Uid of its PodMigrationJob.
+        facts: Events of `migration.<uid>`, and of `eviction.<uid of the pod>`, in any order.
+    """
+    state, known, steps = ClusterState(), MigrationState(seq=0), list[MigrationStep]()
+    is_begun = False
+    for stored in sorted(facts, key=lambda stored: stored.seq):
+        event = CATALOGUE.read(stored)
+        if event is None:
+            continue
+        before = known
+        state.apply(stored)
+        known = state.of_kind(MigrationState).get(uid, known)
+        is_begun = is_begun or stored.ref.kind == "migration"
+        for step, sentence in _told(event, before.progress) if is_begun else ():
+            steps.append(
+                MigrationStep(
+                    at=stored.occurred_at, position=stored.seq, actor=stored.actor, step=step, sentence=sentence
+                )
+            )
+    if not steps:
+        return None
+    return MigrationStory(
+        job=job,
+        uid=uid,
+        state=known,
+        steps=steps,
+        seconds=_between(known.passed_at, known.ended_at),
+        unavailable_seconds=_between(known.evicted_at, known.since.get(_READY, "") if _is_ready(known) else ""),
+    )
+
+
+def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
+    match event:
+        case MigrationHeld():
+            yield "waits", f"for {', '.join(event.limits)}"
+        case MigrationArbitrated():
+            where = f" to leave {event.node}" if event.node else ""
+            asked = f"; {event.trigger or 'a user'} asked for it" + (f": {event.reason}" if event.reason else "")
+            yield "arbitrated", f"{event.pod.namespace}/{event.pod.name} may begin{where}{asked}"
+        case MigrationAdvanced():
+            yield from _conditions(event.progress, before)
+        case MigrationEnded():
+            yield from _conditions(event.progress, before)
+            done = event.progress
+            yield (done.phase or "ended").lower(), ": ".join(filter(None, (done.reason, done.message)))
+        case MigrationForgotten():
+            yield "deleted", "the PodMigrationJob"
+        case PodEvicted():
+            yield "evicted", ""
+        case PodEvictionFailed():
+            yield "eviction-failed", ": ".join(filter(None, (event.reason, event.message)))
+        case _:
+            pass
+
+
+def _conditions(after: MigrationProgress, before: MigrationProgress) -> Iterator[tuple[str, str]]:
+    """Yield what a step changed: the phase, and each condition that is new or has changed."""
+    if after.phase != before.phase and after.phase == "Running":
+        yield "began", ""
+    known = {each.type: each for each in before.conditions}
+    for each in after.conditions:
+        if known.get(each.type) == each:
+            continue
+        place = f"Reservation {after.reservation}" if each.type.startswith("Reservation") else ""
+        place = f"{place} on {after.node}" if each.type == "ReservationScheduled" and after.node else place
+        if each.type == "ReservationBound" and after.bound_pod is not None:
+            place = f"{place} by {after.bound_pod.namespace}/{after.bound_pod.name}"
+        sentence = each.message or ": ".join(filter(None, (each.reason, place)))
+        yield each.type if each.is_true else f"{each.type}?", sentence
+
+
+def _is_ready(state: MigrationState) -> bool:
+    return any(each.type == _READY and each.is_true for each in state.progress.conditions)
+
+
+def _between(begin: str, end: str) -> float | None:
+    """Return the seconds between two RFC 3339 times; None if one of them is missing."""
+    return max(0.0, unix_seconds(end) - unix_seconds(begin)) if begin and end else None

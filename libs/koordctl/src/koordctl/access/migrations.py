@@ -1,0 +1,40 @@
+"""The facts of a migration, by the name of its job, from the log."""
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.state import ClusterState
+from koordcore.state.migrations import MigrationState
+from koordcore.stories.migrations import MigrationStory, migration_story
+
+from koordctl.access.log import open_log
+
+_JOBS = "podmigrationjobs"
+
+
+async def migration_of(name: str) -> MigrationStory | None:
+    """Return the story of the last migration whose job has this name, also after the job was deleted.
+
+    Args:
+        name: Name of the PodMigrationJob.
+    """
+    async with open_log() as log:
+        observed = [
+            event
+            for stored in await log.bus.events.read_aggregate(custom_ref(_JOBS, "", name))
+            if isinstance(event := CATALOGUE.read(stored), CustomObjectObserved)
+        ]
+        if not observed:
+            return None
+        uid = str(observed[-1].object["metadata"].get("uid", ""))
+        facts = await log.bus.events.read_aggregate(AggregateRef("migration", uid))
+        state = ClusterState()
+        pods: set[str] = set()
+        for stored in facts:
+            state.apply(stored)
+            known = state.of_kind(MigrationState).get(uid)
+            if known is not None and known.pod is not None and known.pod.uid:
+                pods.add(known.pod.uid)
+        for pod in sorted(pods):
+            facts = facts + await log.bus.events.read_aggregate(AggregateRef("eviction", pod))
+        return migration_story(name, uid, facts)
