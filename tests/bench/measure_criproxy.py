@@ -98,6 +98,7 @@ def _start(folder: Path) -> "tuple[subprocess.Popen[bytes], subprocess.Popen[byt
         f"--koord-runtimeproxy-endpoint={folder}/proxy.sock",
         f"--remote-runtime-service-endpoint={folder}/runtime.sock",
         f"--hookserver-dir={hooks}",
+        f"--state-dir={folder}/state",
         f"--http-port={port}",
     )
     with (folder / "log").open("wb") as log:

@@ -67,20 +67,6 @@ async def answer_as_runtime(method: str, body: bytes, context: Any) -> bytes | N
             return messages["RunPodSandboxResponse"](pod_sandbox_id="s1").SerializeToString()
         case "CreateContainer":
             return messages["CreateContainerResponse"](container_id="c1").SerializeToString()
-        case "ExecSync":
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, "no such container", (("grpc-status-details-bin", b"\x08\x05details"),)
-            )
-        case "GetContainerEvents":
-            for number in range(3):
-                await context.write(f"event-{number}".encode())
-            return None
-        case "Attach":
-            await asyncio.sleep(60)
-        case "PullImage" | "Echo":
-            context.set_trailing_metadata((("trailer", "t"),))
-            await context.send_initial_metadata((("header", dict(context.invocation_metadata()).get("asked", "")),))
-            return body
         case _:
             pass
     return b""
@@ -147,6 +133,18 @@ class World:
         request = messages["RunPodSandboxRequest"](config={"linux": {"cgroup_parent": "/kubepods/x"}, **config})
         await self.call("RunPodSandbox", request)
         return messages["RunPodSandboxRequest"].FromString(self.runtime.called("RunPodSandbox")[-1])
+
+
+@contextlib.asynccontextmanager
+async def running_world(folder: Path) -> AsyncGenerator[World]:
+    """Start a runtime and a hook server below a folder; the proxy is not started."""
+    world = World(folder)
+    await world.runtime.start()
+    await world.hooks.start()
+    yield world
+    await world.channel.close()
+    await world.hooks.stop()
+    await world.runtime.stop()
 
 
 @contextlib.asynccontextmanager

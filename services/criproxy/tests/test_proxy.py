@@ -1,4 +1,4 @@
-"""The proxy as a service: what passes unchanged, what hook servers change, and what happens when somebody is down."""
+"""The proxy as a service: what hook servers change, and what happens when somebody is down."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,63 +11,15 @@ import pytest
 from koord_criproxy.compose import compose
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
-from support.criproxy import RUNTIME, World, answer_as_runtime, proxied
+from support.criproxy import World, answer_as_runtime, proxied, running_world
 from support.running_service import running_service
 from support.until import until
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncGenerator[World]:
-    found = World(tmp_path)
-    await found.runtime.start()
-    await found.hooks.start()
-    yield found
-    await found.channel.close()
-    await found.hooks.stop()
-    await found.runtime.stop()
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/runtime.v1.ImageService/PullImage", "/runtime.v1alpha2.RuntimeService/Echo", "/runtime.v9.New/Echo"],
-)
-async def test_any_method_passes_with_its_bytes_and_metadata(world: World, path: str) -> None:
-    async def echo(_method: str, body: bytes, context: Any) -> bytes | None:
-        return (
-            await answer_as_runtime(RUNTIME + "Echo", body, context)
-            if _method == path
-            else await old(_method, body, context)
-        )
-
-    old = world.runtime.answer
-    world.runtime.answer = echo
-    async with proxied(world):
-        body = bytes(range(256)) * 32_768  # 8 MiB, more than gRPC's own limit
-        unary: Any = world.channel.unary_unary
-        call = unary(path)(body, metadata=(("asked", "for"),), wait_for_ready=True)
-        assert await call == body
-        assert ("header", "for") in list(await call.initial_metadata())
-        assert ("trailer", "t") in list(await call.trailing_metadata())
-
-
-async def test_stream_and_error_pass_unchanged(world: World) -> None:
-    async with proxied(world):
-        stream: Any = world.channel.unary_stream
-        call = stream(RUNTIME + "GetContainerEvents")(b"", wait_for_ready=True)
-        assert [message async for message in call] == [b"event-0", b"event-1", b"event-2"]
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.call("ExecSync", b"")
-        assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, "no such container")
-        trailing: Any = caught.value.trailing_metadata()
-        assert dict(trailing)["grpc-status-details-bin"] == b"\x08\x05details"
-
-
-async def test_deadline_reaches_the_runtime(world: World) -> None:
-    async with proxied(world):
-        await world.call("Status", b"")
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.call("Attach", b"", timeout=0.3)
-        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    async with running_world(tmp_path) as found:
+        yield found
 
 
 async def test_hooks_change_sandbox_and_container(world: World) -> None:
