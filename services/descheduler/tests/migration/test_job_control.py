@@ -98,6 +98,24 @@ async def test_eviction_that_the_gateway_gave_up_is_asked_for_again(world: World
         await until(asked_again)
 
 
+async def test_evictions_of_the_time_before_a_restart_still_delay_others(world: World) -> None:
+    """The object limiter allows one eviction of the workload in an hour. The second job waits in both services."""
+    text = configuration(plugins=False, objectLimiters={"workload": {"duration": "1h", "maxMigrating": 1}})
+    await world.pod("p", "b")
+    await world.pod("q", "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    async with world.service(text):
+        await reached(world, "Running", "Eviction")
+        await leave(world, "p")
+        await reached(world, "Succeeded", "Eviction")
+    await world.custom("PodMigrationJob", job("k", "q", mode="EvictDirectly"))
+    async with world.service(text):
+        await reached(world, "Running")
+        await world.custom("PodMigrationJob", job("l", "missing", mode="EvictDirectly"))
+        await is_told(world, MigrationEnded, SECOND_POD)  # a later pass has ended: k was looked at again
+    assert [request.name for request in await world.requests()] == ["p"]
+
+
 async def test_soft_eviction_annotates_the_pod(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))

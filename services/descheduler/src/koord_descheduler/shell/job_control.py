@@ -31,6 +31,7 @@ from koord_descheduler.domain.job_control.recording import (
     ended_event,
     held_event,
     migration_ref,
+    recorded_evictions,
 )
 from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, version_of
 from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting, pod_of
@@ -85,6 +86,7 @@ class JobControl:
         """Look at all jobs every interval while this instance leads. Never return; the caller cancels it."""
         term = await self.leading.term()
         controller = self.make()
+        self._begin(controller)
         while True:
             try:
                 await self.look_at_all(controller, term)
@@ -93,9 +95,15 @@ class JobControl:
             await self.clock.sleep(controller.args.arbitration_args.interval)
             latest = await self.leading.term()
             if latest != term:
-                self._due.clear()
-                self._seen.clear()
+                self._begin(controller)
                 term = latest
+
+    def _begin(self, controller: JobController) -> None:
+        """Begin a term: look at all jobs, and count the evictions that other leaders have recorded."""
+        self._due.clear()
+        self._seen.clear()
+        states = self.builder.state.of_kind(MigrationState).values()
+        controller.limiter.rebuild(recorded_evictions(states), self.builder.workloads())
 
     async def look_at_all(self, controller: JobController, term: Term) -> None:
         """Arbitrate the waiting jobs, look at those that are due, and delete old ones.

@@ -6,7 +6,7 @@ Source:
     descheduler spec, 7.4, 7.5, 7.11, 14
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from koordcore.events.descheduling.migration import (
@@ -21,8 +21,10 @@ from koordcore.events.descheduling.migration import (
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.protocol import keys
 from koordcore.state.migrations import MigrationState
+from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.migration.job import PASSED, Condition, MigrationJob, Phase, PodRef
+from koord_descheduler.domain.migration.object_limiter import Evicted
 from koord_descheduler.domain.view.pods import PodView
 
 
@@ -109,6 +111,20 @@ def advanced_event(before: MigrationJob, after: MigrationJob) -> Event | None:
     if _progress(before) == _progress(after) and before.pod == after.pod:
         return None
     return MigrationAdvanced(pod=_migrated(after.pod) or MigratedPod(namespace="", name=""), progress=_progress(after))
+
+
+def recorded_evictions(states: Iterable[MigrationState]) -> Iterator[Evicted]:
+    """Yield the evictions that the facts of migrations have recorded.
+
+    Args:
+        states: The folded facts. Those of deleted jobs are gone.
+
+    Source:
+        descheduler spec, 14 ("a restart or a new leader continues with the same counts")
+    """
+    for each in states:
+        if each.evicted_at and each.pod is not None:
+            yield Evicted(each.controller, each.pod.namespace, unix_seconds(each.evicted_at))
 
 
 def _progress(job: MigrationJob) -> MigrationProgress:

@@ -6,9 +6,9 @@ Source:
     descheduler spec, 7.7
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from koordcore.values.invalid import InvalidInput
 
@@ -16,6 +16,7 @@ from koord_descheduler.domain.arguments.migration_controller import NAMESPACE, W
 from koord_descheduler.domain.arguments.workload_limit import workload_limit
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.domain.view.workloads import WorkloadView
 
 _FORGOTTEN_AFTER: Final = 1.5
 """Multiple of the duration after which a bucket without evictions is forgotten."""
@@ -43,6 +44,14 @@ class Bucket:
         return min(float(self.capacity), self.tokens + (now - self.at) * self.most / duration)
 
 
+class Evicted(NamedTuple):
+    """An eviction: uid of the controller of its pod ("" if it has none), namespace, and Unix seconds."""
+
+    controller: str
+    namespace: str
+    at: float
+
+
 @dataclass(slots=True)
 class EvictionBuckets:
     """All buckets: (type, uid of the controller or namespace) -> bucket. They follow from the recorded evictions."""
@@ -64,7 +73,7 @@ class ObjectLimiter:
 
     def is_limited(self, pod: PodView, now: float) -> bool:
         """Return whether a bucket of the pod has no whole token."""
-        for kind, key in self._keys(pod):
+        for kind, key in self._keys(_controller(pod), pod.namespace):
             bucket = self._buckets.get((kind, key))
             if bucket is None:
                 continue
@@ -76,35 +85,49 @@ class ObjectLimiter:
 
     def evicted(self, pod: PodView, cluster: ClusterView) -> None:
         """Take a token from each bucket of a pod that was evicted at `cluster.now`, if there is one."""
-        now = cluster.now
-        for kind, key in self._keys(pod):
+        self._take(Evicted(_controller(pod), pod.namespace, cluster.now), cluster.workloads)
+
+    def rebuild(self, evictions: Iterable[Evicted], workloads: Mapping[str, WorkloadView]) -> None:
+        """Replace all buckets by those that follow from recorded evictions, for example after a restart.
+
+        Args:
+            evictions: The recorded evictions, in any order.
+            workloads: Uid of a controller -> its workload.
+        """
+        self._buckets.clear()
+        for each in sorted(evictions, key=lambda eviction: eviction.at):
+            self._take(each, workloads)
+
+    def _take(self, eviction: Evicted, workloads: Mapping[str, WorkloadView]) -> None:
+        for kind, key in self._keys(eviction.controller, eviction.namespace):
             limiter = self._args.object_limiters[kind]
-            most = self._most(kind, pod, cluster)
+            most = self._most(kind, eviction.controller, workloads)
             if most <= 0:
                 continue
             capacity = limiter.burst or 1
             bucket = self._buckets.get((kind, key))
-            is_known = bucket is not None and now - bucket.at < _FORGOTTEN_AFTER * limiter.duration
-            tokens = bucket.tokens_at(now, limiter.duration) if bucket is not None and is_known else float(capacity)
+            is_known = bucket is not None and eviction.at - bucket.at < _FORGOTTEN_AFTER * limiter.duration
+            known = bucket.tokens_at(eviction.at, limiter.duration) if bucket is not None and is_known else None
+            tokens = float(capacity) if known is None else known
             left = tokens - 1 if tokens >= 1 - _ROUNDING else tokens
-            self._buckets[kind, key] = Bucket(tokens=left, at=now, most=most, capacity=capacity)
+            self._buckets[kind, key] = Bucket(tokens=left, at=eviction.at, most=most, capacity=capacity)
 
-    def _keys(self, pod: PodView) -> Iterator[tuple[str, str]]:
+    def _keys(self, controller: str, namespace: str) -> Iterator[tuple[str, str]]:
         """Yield type and key of the buckets that a pod belongs to."""
         for kind, limiter in self._args.object_limiters.items():
             if limiter.duration <= 0:
                 continue
             if kind == NAMESPACE:
-                yield kind, pod.namespace
-            elif kind == WORKLOAD and pod.controller is not None:
-                yield kind, pod.controller.uid
+                yield kind, namespace
+            elif kind == WORKLOAD and controller:
+                yield kind, controller
 
-    def _most(self, kind: str, pod: PodView, cluster: ClusterView) -> int:
+    def _most(self, kind: str, controller: str, workloads: Mapping[str, WorkloadView]) -> int:
         """Return how many evictions a duration allows; 0: the type does not track the pod."""
         value = self._args.object_limiters[kind].max_migrating
-        if kind == NAMESPACE or pod.controller is None:
+        if kind == NAMESPACE or not controller:
             return value if isinstance(value, int) else 0
-        workload = cluster.workloads.get(pod.controller.uid)
+        workload = workloads.get(controller)
         try:
             return workload_limit(
                 0 if workload is None else workload.replicas,
@@ -112,3 +135,7 @@ class ObjectLimiter:
             )
         except InvalidInput:
             return 0
+
+
+def _controller(pod: PodView) -> str:
+    return "" if pod.controller is None else pod.controller.uid
