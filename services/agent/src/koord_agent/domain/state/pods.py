@@ -56,15 +56,20 @@ class ContainerStatus(msgspec.Struct, rename="camel"):
     state: ContainerState = msgspec.field(default_factory=ContainerState)
 
 
-class _StatusOfContainers(msgspec.Struct, rename="camel"):
+class _Address(msgspec.Struct):
+    ip: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    pod_ips: list[_Address] = msgspec.field(default_factory=list[_Address], name="podIPs")
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
 
 
-class _PodOfContainers(msgspec.Struct):
+class _PodOfKubelet(msgspec.Struct):
     """Fields of a pod object that the log does not contain."""
 
-    status: _StatusOfContainers = msgspec.field(default_factory=_StatusOfContainers)
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +114,8 @@ class AgentPod:
         phase: Kubernetes phase. A pod of the ledger counts as Running.
         created_ms: Creation time of the pod object in milliseconds since the epoch; None if unknown.
         owner: `<kind>/<name>` of its controller; "" without one.
+        ips: Its IP addresses, as the kubelet reports them; empty if only the ledger knows the pod.
+        is_on_host_network: Whether it uses the network of the machine.
     """
 
     uid: str
@@ -130,6 +137,8 @@ class AgentPod:
     created_ms: int | None = None
     is_terminating: bool = False
     owner: str = ""
+    ips: tuple[str, ...] = ()
+    is_on_host_network: bool = False
     allocation: Allocation = NOTHING
     labels: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     annotations: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -181,16 +190,18 @@ def agent_pod_from_json(raw: object) -> AgentPod:
         codec.DecodeError: A field has a wrong type.
         InvalidInput: A quantity is invalid.
     """
-    status = codec.convert(without_nulls(raw), _PodOfContainers).status
-    return agent_pod(pod_from_json(raw), (*status.container_statuses, *status.init_container_statuses))
+    status = codec.convert(without_nulls(raw), _PodOfKubelet).status
+    statuses = (*status.container_statuses, *status.init_container_statuses)
+    return agent_pod(pod_from_json(raw), statuses, tuple(address.ip for address in status.pod_ips))
 
 
-def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = ()) -> AgentPod:
+def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str, ...] = ()) -> AgentPod:
     """Convert a pod object.
 
     Args:
         pod: The pod object.
         statuses: Statuses of its containers and init containers.
+        ips: IP addresses of the pod.
 
     Raises:
         InvalidInput: A quantity is invalid. Admission refuses such pods.
@@ -216,6 +227,8 @@ def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = ()) -> AgentPod:
         created_ms=_milliseconds(pod.metadata.creation_timestamp),
         is_terminating=pod.metadata.deletion_timestamp is not None,
         owner=next((f"{o.kind}/{o.name}" for o in pod.metadata.owner_references if o.controller), ""),
+        ips=ips,
+        is_on_host_network=pod.spec.host_network,
         labels=pod.metadata.labels,
         annotations=pod.metadata.annotations,
     )

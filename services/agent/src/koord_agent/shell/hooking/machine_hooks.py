@@ -1,4 +1,4 @@
-"""What the reconciler mode sets outside of cgroup files: OOM scores, cookies, resctrl groups, files of Terway.
+"""What the reconciler mode sets outside of cgroup files: OOM scores, cookies, resctrl groups, files of Terway, tc.
 
 Source: runtime spec, 2.6.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from koord_agent.domain.gate_names import CORE_SCHED, OOM_SCORE_ADJ, RESCTRL, TERWAY_QOS
+from koord_agent.domain.gate_names import CORE_SCHED, OOM_SCORE_ADJ, RESCTRL, TC_NETWORK_QOS, TERWAY_QOS
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.qos.intervals import Interval
@@ -17,6 +17,7 @@ from koord_agent.shell.hooking.core_cookies import CoreCookies
 from koord_agent.shell.hooking.oom_scores import OomScores
 from koord_agent.shell.hooking.pod_groups import PodGroupReconciler, resctrl_machine
 from koord_agent.shell.hooking.terway_files import TerwayFiles
+from koord_agent.shell.hooking.traffic_control import TrafficControl
 from koord_agent.shell.host.core_sched import CoreSchedKernel
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.probe import HostRoots
@@ -59,6 +60,8 @@ class MachineHooks:
             self._reconcilers.append(CoreCookies(kernel, host.read))
         if is_enabled(TERWAY_QOS):
             self._reconcilers.append(TerwayFiles(terway))
+        if is_enabled(TC_NETWORK_QOS):
+            self._reconcilers.append(TrafficControl(host.read, host.write))
         machine = resctrl_machine(roots) if is_enabled(RESCTRL) else None
         if machine is not None:
             self._reconcilers.append(PodGroupReconciler(roots, machine, self._threads if moves_threads else None))
