@@ -10,6 +10,8 @@ from koord_descheduler.compose import load_configuration
 from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
+from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.rounds import RoundEnded, RoundLimit
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
 from koordcore.events.objects.mirror import PodSpecDeleted
@@ -18,17 +20,22 @@ from support.descheduler.world import World
 from support.until import until
 
 
-def configuration(interval: str = "20ms", *, prove: bool = False, **more: Any) -> bytes:
+def configuration(
+    interval: str = "20ms", *, prove: bool = False, balance: dict[str, Any] | None = None, **more: Any
+) -> bytes:
+    balance = balance or {}
     plugins = {
+        "balance": {"enabled": [{"name": name} for name in balance]},
         "deschedule": {"enabled": [{"name": "RemovePodsViolatingNodeTaints"}]},
         "evict": {"enabled": [{"name": "DefaultEvictor"}], "disabled": [{"name": "*"}]},
         "filter": {"enabled": [{"name": "DefaultEvictor"}], "disabled": [{"name": "*"}]},
     }
+    entries = [{"name": name, "args": args} for name, args in balance.items()]
     document = {
         "apiVersion": "descheduler/v1alpha2",
         "kind": "DeschedulerConfiguration",
         "deschedulingInterval": interval,
-        "profiles": [{"name": "p", "prove": prove, "plugins": plugins}],
+        "profiles": [{"name": "p", "prove": prove, "plugins": plugins, "pluginConfig": entries}],
         **more,
     }
     return codec.encode(document)
@@ -61,6 +68,23 @@ async def test_proving_profile_moves_nothing_while_no_scheduler_answers(world: W
     async with world.service(configuration(prove=True)) as (_, rounds):
         await rounds_done(rounds)
     assert await world.requests() == []
+
+
+async def test_round_tells_its_classes_its_choices_and_the_limits_that_it_reached(world: World) -> None:
+    for name in ("p", "q"):
+        await world.pod(name, "a")
+    thresholds = {"thresholds": {"pods": 1}, "targetThresholds": {"pods": 1}}
+    settings = configuration(maxNoOfPodsToEvictPerNode=1, balance={"LowNodeUtilization": thresholds})
+    async with world.service(settings) as (_, rounds):
+        await rounds_done(rounds)
+    first = await anext(aiter(world.bus.explanations.follow(0)))
+    story = CATALOGUE.read(first[0])
+    assert isinstance(story, RoundEnded)
+    (found,) = story.classified
+    assert (found.plugin, found.nodes, found.under, found.over) == ("LowNodeUtilization", 2, ["a", "b"], [])
+    assert [(each.pod, each.node) for each in story.attempts] == [("d/p", "a"), ("d/q", "a")]
+    assert story.results == {"success": 1, "maximum number of pods per node reached": 1}
+    assert story.limits == [RoundLimit(name="maxNoOfPodsToEvictPerNode", reached_by=["a"])]
 
 
 async def test_restarted_service_does_not_ask_again(world: World) -> None:

@@ -157,6 +157,30 @@ def test_a_reservation_shows_what_is_unused_in_its_list_on_its_node_and_in_the_t
     expect(page.locator(".gauge")).to_contain_text("… reserved")
 
 
+def test_the_last_round_shows_classes_of_nodes_migrations_and_the_hot_minutes_of_a_node(page: Page) -> None:
+    page.goto("/#/descheduling")
+    answer = page.request.get("/api/rounds?limit=3").json()
+    (pool,) = answer["round"]["classified"]
+    assert len(answer["rounds"]) == 3
+    expect(page.locator(".levels canvas")).to_have_attribute(
+        "aria-label", re.compile(f"used CPU: {len(pool['under'])} under, {len(pool['over'])} over")
+    )
+    expect(page.locator(".keys")).to_contain_text(f"{len(pool['over'])} over: too much is used")
+    moved = next(each for each in answer["round"]["attempts"] if each["result"] == "success")
+    row = page.locator("table.migrations tbody > tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text(moved["pod"].split("/")[1])
+    expect(row).to_contain_text("Running")
+    expect(page.locator("table.limits")).to_contain_text(f"migrations per node{moved['node']}")
+    expect(page.locator("table.rounds")).to_contain_text("1 no better cluster after the move")
+    page.locator(".levels canvas").focus()
+    for _ in range(len(page.request.get("/api/nodes").json()["nodes"])):  # the hottest node is the last one
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".tip")).to_contain_text("over")
+    page.keyboard.press("Enter")
+    expect(page.locator("h2", has_text="was hot for")).to_contain_text(moved["node"])
+
+
 def node_with_shared_gpus(page: Page) -> dict[str, Any]:
     """The devices of the node whose GPUs have most holders."""
     nodes = page.request.get("/api/devices").json()["nodes"]
@@ -294,8 +318,8 @@ def test_pods_are_filtered_and_a_life_is_explained(page: Page, cluster: Syntheti
 def test_explanations_that_say_the_same_are_one_step(page: Page, cluster: SyntheticCluster) -> None:
     messages: dict[str, list[str]] = {}
     for explanation in cluster.explanations:
-        assert isinstance(explanation.event, PodUnschedulable)
-        messages.setdefault(explanation.ref.id, []).append(explanation.event.message)
+        if isinstance(explanation.event, PodUnschedulable):
+            messages.setdefault(explanation.ref.id, []).append(explanation.event.message)
     uid = max(messages, key=lambda each: len(messages[each]))
     runs = [len(list(run)) for _, run in groupby(messages[uid])]
     assert max(runs) > 2

@@ -14,7 +14,16 @@ from datetime import UTC, datetime, timedelta
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
+from koordcore.events.envelope import (
+    AggregateRef,
+    BasedOn,
+    Draft,
+    Event,
+    Origin,
+    StoredEvent,
+    name_from_token,
+    name_token,
+)
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
@@ -36,6 +45,7 @@ from koordcore.protocol.objects import (
 from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.timestamps import rfc3339
+from support.projector.synthetic_descheduling import migration_of, round_of
 from support.projector.synthetic_hardware import SyntheticHardware
 
 BEGIN = datetime(2026, 11, 20, 7, 0, tzinfo=UTC)
@@ -146,6 +156,7 @@ class SyntheticCluster:
             self._end_some()
             if minute % REPORT_MINUTES == 4:
                 self._report(minute)
+                self._deschedule(minute)
             if minute == self._minutes // 2:
                 for machine in self._random.sample(self._machines, min(4, len(self._machines))):
                     machine.unschedulable = True
@@ -448,6 +459,19 @@ class SyntheticCluster:
             based_on=len(self.facts),
             traceparent=f"00-{trace}-{len(self.facts) + 1:016x}-01",
         )
+
+    def _deschedule(self, minute: int) -> None:
+        """Publish a round of the descheduler. The last one of the day moves a pod."""
+        newest = {name_from_token(each.ref.id): each.event for each in self.reports[-len(self._machines) :]}
+        reports = {name: event for name, event in newest.items() if isinstance(event, NodeUsageReported)}
+        found = round_of(reports, {machine.name: machine.cpu for machine in self._machines})
+        origin = self._origin(f"round/{minute}", "descheduler", "descheduler/0")
+        self.explanations.append(Message(AggregateRef("round", "descheduler"), found, origin))
+        moved = [attempt for attempt in found.attempts if attempt.result == "success"]
+        under = found.classified[0].under
+        if minute + REPORT_MINUTES >= self._minutes and moved and under:
+            for event in migration_of(moved[0], under[0]):
+                self._write("migration", "5eee0000-0000-4000-8000-000000000002", event, "descheduler/0", moved[0].uid)
 
     def _reserve(self, machine: _Machine) -> None:
         """Reserve two CPUs of a machine that no pod takes."""

@@ -38,6 +38,7 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.proving import Prover, scheduler_on
+from koord_descheduler.shell.telling import RoundTeller
 
 _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
@@ -131,6 +132,7 @@ def assemble(
             None if bus.connection is None else scheduler_on(bus.connection, bus.names),
             shell.log,
         ),
+        teller=RoundTeller(bus.explanations, shell.clock, actor),
     )
 
     async def reports() -> None:

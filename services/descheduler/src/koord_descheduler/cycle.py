@@ -28,6 +28,8 @@ from koord_descheduler.domain.job_control.viewing import JobReader
 from koord_descheduler.domain.migration.arbitration import in_flight
 from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest, JobRequests, job_of_pod
+from koord_descheduler.domain.reporting.refusals import Refused, noting
+from koord_descheduler.domain.reporting.round_story import round_ended
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.shell.facts import FactWriter
@@ -36,6 +38,7 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.proving import Prover
+from koord_descheduler.shell.telling import RoundTeller
 
 _JOBS_AT_ONCE: Final = 100
 """Jobs in one request to the manager."""
@@ -65,6 +68,7 @@ class Rounds:
         writer: Changes objects.
         shared: What the plugins share.
         prover: Asks the scheduler about moves.
+        teller: Publishes what rounds saw and decided.
         done: Number of finished rounds.
         begun: Number of rounds that have begun, also those of a cluster that is too small.
     """
@@ -86,11 +90,13 @@ class Rounds:
     writer: ObjectWriter
     shared: SharedState
     prover: Prover
+    teller: RoundTeller
     done: int = 0
     begun: int = 0
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"], init=False)
     _reader: JobReader = field(init=False)
+    _refused: Refused = field(default_factory=Refused, init=False)
     _created: dict[str, tuple[JobInFlight, float]] = field(
         default_factory=dict[str, tuple[JobInFlight, float]], init=False
     )
@@ -107,7 +113,7 @@ class Rounds:
         """
         await self.runner.caught_up()
         self.shared.priority_classes = self.builder.priority_classes()
-        profiles = self.make(self.shared)
+        profiles = [noting(profile, self._refused) for profile in self.make(self.shared)]
         while True:
             term = await self.leading.term()
             began = self.clock.monotonic()
@@ -149,6 +155,7 @@ class Rounds:
         self.shared.of(JobsInFlight).replace(self._in_flight(cluster))
 
         # 2. The plugins decide, in a thread.
+        self._refused.clear()
         began = SystemClock().monotonic()
         try:
             outcome = await asyncio.to_thread(
@@ -158,7 +165,8 @@ class Rounds:
             self.logger.warning("round_refused", reason=str(error))
             return None
         finally:
-            self.metrics.round_seconds.observe(SystemClock().monotonic() - began)
+            seconds = SystemClock().monotonic() - began
+            self.metrics.round_seconds.observe(seconds)
 
         # 3. The scheduler proves the moves of the profiles that want it.
         outcome.attempts[:] = await self.prover.proved(cluster, outcome.attempts)
@@ -170,10 +178,20 @@ class Rounds:
         direct = [attempt for attempt in chosen if attempt.profile not in self.migrating]
         refused = await self._append(direct, position, term) | await self._create(requests, cluster.now, term)
         self.metrics.count(outcome.attempts, refused)
+        self.metrics.classify(outcome.classified)
 
         # 5. Say what happened.
         for fault in outcome.faults:
             self.logger.error("plugin_failed", profile=fault.profile, plugin=fault.plugin, error=fault.text)
+        story = round_ended(
+            outcome,
+            self.limiter,
+            self._refused,
+            seconds=seconds,
+            nodes=len(cluster.nodes),
+            is_dry_run=self.is_dry_run,
+        )
+        await self.teller.tell(story, position, term)
         self.done += 1
         if outcome.attempts:
             self.logger.info("round", evictions=len(chosen) - len(refused), attempts=len(outcome.attempts))

@@ -1,22 +1,29 @@
-"""Explanations as rows: why a pod could not be placed in one attempt."""
+"""Explanations as rows: why a pod could not be placed in one attempt, and rounds of the descheduler."""
+
+from typing import Final
 
 import msgspec
 from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.rounds import RoundEnded
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 
 from koord_projector.domain.archive import LONGEST_TIME
 
+ROUND: Final = "round.descheduler"
+"""Rounds of the descheduler have this instead of the uid of a pod. It cannot be one: uids have no dot."""
+
 
 class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table `explanations`: why a pod was not placed in one attempt.
+    """One row of the table `explanations`: why a pod was not placed in one attempt, or a round of the descheduler.
 
     Attributes:
-        uid: Uid of the pod.
+        uid: Uid of the pod; for a round, `ROUND`.
         seq: Sequence in the stream of explanations.
         type: Type of the event, for example `PodUnschedulable`.
-        attempt: Number of the attempt; 0 for a pod that may not be attempted yet.
+        attempt: Number of the attempt; 0 for a round, and for a pod that may not be attempted
+            yet.
         based_on: Sequence of the last fact that the scheduler had folded.
         traceparent: W3C trace context of the event.
         body: Body of the event as JSON text.
@@ -44,17 +51,17 @@ def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
         body = stored.body.decode()
     except (UnreadableEvent, UnicodeDecodeError):
         return None
-    if not isinstance(event, (PodUnschedulable, DecisionAbandoned, PodGated)):
+    if not isinstance(event, (PodUnschedulable, DecisionAbandoned, PodGated, RoundEnded)):
         return None
     if len(stored.ref.id) > 512 or len(stored.occurred_at) > LONGEST_TIME or len(stored.event_id) > 128:
         return None
     return ExplanationRow(
-        uid=stored.ref.id,
+        uid=ROUND if isinstance(event, RoundEnded) else stored.ref.id,
         occurred_at=stored.occurred_at,
         event_id=stored.event_id,
         seq=stored.seq,
         type=stored.type,
-        attempt=0 if isinstance(event, PodGated) else event.attempt,
+        attempt=0 if isinstance(event, (PodGated, RoundEnded)) else event.attempt,
         based_on=stored.based_on,
         actor=stored.actor,
         traceparent=stored.traceparent,

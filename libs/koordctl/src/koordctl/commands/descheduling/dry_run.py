@@ -10,8 +10,9 @@ from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
 from koord_descheduler.domain.look_ahead.measures import Measures, Spread
-from koord_descheduler.domain.look_ahead.rounds import Refused, RoundPlayer
+from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.reporting.refusals import Refused
 from koordcore.requests.catalogue import DESCHEDULER_RUN_ROUND
 from koordcore.requests.descheduling import RunRound
 from koordcore.values.invalid import InvalidInput

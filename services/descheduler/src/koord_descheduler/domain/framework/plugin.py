@@ -5,9 +5,11 @@ nothing: it asks `PluginRun.evict`, and proposes other changes with `PluginRun.p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
+
+from koordcore.events.descheduling.rounds import ClassifiedNodes
 
 from koord_descheduler.domain.framework.proposals import Proposal
 from koord_descheduler.domain.view.cluster import ClusterView
@@ -60,6 +62,7 @@ class PluginRun:
         is_dry_run: Whether the configuration asks for a dry run: only evictions are counted, nothing else changes.
         evictor: Eviction path of the profile.
         proposals: Other changes that plugins have proposed in this round, in order.
+        classified: How plugins have classified nodes in this round. It is shown to users.
     """
 
     plugin: str
@@ -68,6 +71,7 @@ class PluginRun:
     is_dry_run: bool
     evictor: Evictor
     proposals: list[Proposal]
+    classified: list[ClassifiedNodes] = field(default_factory=list[ClassifiedNodes])
 
     def filter(self, pod: PodView) -> bool:
         """Return whether all filter plugins of the profile accept the eviction of a pod."""

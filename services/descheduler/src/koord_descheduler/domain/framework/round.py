@@ -7,6 +7,7 @@ Source:
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from koordcore.events.descheduling.rounds import ClassifiedNodes
 from koordcore.protocol.selectors import EVERYTHING, Selector
 from koordcore.values.invalid import InvalidInput
 
@@ -62,11 +63,13 @@ class RoundOutcome:
     Attributes:
         attempts: Requests for evictions, in order.
         proposals: Other changes, in order.
+        classified: How plugins classified nodes.
         faults: Errors of plugins. If a profile has any, the round ended after it.
     """
 
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     proposals: list[Proposal] = field(default_factory=list[Proposal])
+    classified: list[ClassifiedNodes] = field(default_factory=list[ClassifiedNodes])
     faults: list[PluginFault] = field(default_factory=list[PluginFault])
 
 
@@ -144,6 +147,7 @@ def run_round(
                 is_dry_run=is_dry_run,
                 evictor=path,
                 proposals=outcome.proposals,
+                classified=outcome.classified,
             )
             fault = _fault(call, given)
             if fault:

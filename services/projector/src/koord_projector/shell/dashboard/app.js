@@ -6,6 +6,7 @@ import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { grouped, moment } from "./format.js";
 import { clusterView } from "./views/cluster.js";
+import { deschedulingView } from "./views/descheduling.js";
 import { eventsView } from "./views/events.js";
 import { nodeView } from "./views/node.js";
 import { pendingView } from "./views/pending.js";
@@ -22,6 +23,7 @@ const ROUTES = [
   [/^\/pending$/, "pending", pendingView, 3000],
   [/^\/quotas$/, "quotas", quotasView, 3000],
   [/^\/reservations$/, "reservations", reservationsView, 3000],
+  [/^\/descheduling$/, "descheduling", deschedulingView, 4000],
   [/^\/events$/, "events", eventsView, 0],
 ];
 const STATUS_MILLIS = 2000;

@@ -26,6 +26,7 @@ from koord_projector.shell.queries.answers import (
     StatusAnswer,
 )
 from koord_projector.shell.queries.reservations import ReservationsAnswer
+from koord_projector.shell.queries.rounds import RoundsAnswer
 from koord_projector.shell.web.endpoints import Endpoint, Parameter, json_answer, refusal
 from koord_projector.shell.web.handlers import Handlers
 from koord_projector.shell.web.openapi import openapi_document
@@ -39,6 +40,7 @@ from koord_projector.shell.web.parameters import (
     LIMIT_OBJECTS,
     LIMIT_PODS,
     LIMIT_RESERVATIONS,
+    LIMIT_ROUNDS,
     PHASES,
     POINTS,
     QOS,
@@ -113,6 +115,13 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
                 LIMIT_RESERVATIONS,
                 AT,
             ),
+        ),
+        Endpoint(
+            path="/api/rounds",
+            handler=handlers.rounds,
+            about="Rounds of the descheduler: classified nodes, chosen pods, and the limits that are reached.",
+            answer=RoundsAnswer,
+            parameters=(LIMIT_ROUNDS, AT),
         ),
         Endpoint(
             path="/api/pods",

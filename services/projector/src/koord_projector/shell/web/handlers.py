@@ -36,6 +36,7 @@ from koord_projector.shell.queries.pods import (
     pod_life,
 )
 from koord_projector.shell.queries.reservations import list_reservations
+from koord_projector.shell.queries.rounds import list_rounds
 from koord_projector.shell.web.endpoints import json_answer, number_of, refusal, text_of
 from koord_projector.shell.web.parameters import (
     AFTER,
@@ -46,6 +47,7 @@ from koord_projector.shell.web.parameters import (
     LIMIT_OBJECTS,
     LIMIT_PODS,
     LIMIT_RESERVATIONS,
+    LIMIT_ROUNDS,
     PHASES,
     POINTS,
     QOS,
@@ -189,6 +191,14 @@ class Handlers:
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
             return json_answer(await list_reservations(connection, moment, name=name, after=after, limit=limit))
+
+    async def rounds(self, request: Request) -> Response:
+        """Handle `GET /api/rounds`."""
+        query = request.query_params
+        limit, at = number_of(query, LIMIT_ROUNDS) or 60, text_of(query, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await list_rounds(connection, moment, limit=limit))
 
     async def pods(self, request: Request) -> Response:
         """Answer `GET /api/pods` with a `PodsAnswer`: a page of the pods that match the parameters."""

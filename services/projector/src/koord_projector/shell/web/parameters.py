@@ -16,6 +16,7 @@ LIMIT_EVENTS: Final = Parameter(name="limit", about="Facts per page.", minimum=1
 LIMIT_OBJECTS: Final = Parameter(name="limit", about="Objects per page.", minimum=1, maximum=500, default=100)
 LIMIT_DEVICES: Final = Parameter(name="limit", about="Nodes per page.", minimum=1, maximum=500, default=200)
 LIMIT_RESERVATIONS: Final = Parameter(name="limit", about="Reservations per page.", minimum=1, maximum=500, default=200)
+LIMIT_ROUNDS: Final = Parameter(name="limit", about="Rounds.", minimum=1, maximum=500, default=60)
 BEFORE: Final = Parameter(name="before", about="Only facts before this position.", minimum=0, maximum=_MAX_SEQ)
 AFTER: Final = Parameter(name="after", about="Only facts after this position.", minimum=0, maximum=_MAX_SEQ, default=0)
 SINCE: Final = Parameter(name="since", about="First second since 1970.", minimum=0, maximum=_MAX_SECOND)

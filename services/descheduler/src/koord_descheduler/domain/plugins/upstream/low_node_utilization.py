@@ -7,6 +7,7 @@ Source:
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from koordcore.events.descheduling.rounds import ClassifiedNodes
 from koordcore.protocol.component_config.wire import WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
@@ -92,6 +93,18 @@ class LowNodeUtilization:
         low = [each for each in found if not each.node.is_unschedulable and is_within(each, thresholds)]
         names = {each.node.name for each in low}
         high = [each for each in found if each.node.name not in names and not is_within(each, targets)]
+        run.classified.append(
+            ClassifiedNodes(
+                plugin=NAME,
+                nodes=len(found),
+                low=dict(thresholds),
+                high=dict(targets),
+                by_requests=True,
+                under=[each.node.name for each in low],
+                over=[each.node.name for each in high],
+                acted_on=[each.node.name for each in high],
+            )
+        )
         if not low or len(low) <= args.number_of_nodes or len(low) == len(found) or not high:
             return
         room = {name: sum(_limit(each, name, targets) - each.used[name] for each in low) for name in low[0].used}

@@ -4,10 +4,11 @@ Source:
     descheduler spec, 8.1, 8.4
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from koordcore.events.descheduling.rounds import ClassifiedNodes
 
 from koord_descheduler.domain.arguments.common import PodScope, selector_or_all
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -74,6 +75,7 @@ class LowNodeLoad:
         hot = {
             kind: observations.anomalous(kind, load, by_class[hot_class], condition) for kind, hot_class in _HOT.items()
         }
+        run.classified.append(_classified(pool, load, by_class, hot))
         low, both, prod_low = by_class[NodeClass.LOW], by_class[NodeClass.BOTH_LOW], by_class[NodeClass.PROD_LOW]
         count = len(low) + len(both) + len(prod_low)
         if not any(hot.values()) or count == 0:
@@ -121,6 +123,25 @@ class LowNodeLoad:
                 is_dry_run=self._args.dry_run,
                 cooled=lambda node, kind=kind: self._detectors.reset(kind, node),
             ).relieve(hottest_first(load, hot[kind], weights, prod=prod), available)
+
+
+def _classified(
+    pool: NodePoolArgs, load: PoolLoad, by_class: Mapping[NodeClass, list[int]], hot: Mapping[UsageKind, list[int]]
+) -> ClassifiedNodes:
+    def names(rows: Iterable[int]) -> list[str]:
+        return [load.nodes[row].name for row in sorted(rows)]
+
+    return ClassifiedNodes(
+        plugin=NAME,
+        pool=pool.name,
+        nodes=len(load.nodes),
+        low=dict(pool.low_thresholds or {}),
+        high=dict(pool.high_thresholds or {}),
+        is_deviation=pool.use_deviation_thresholds,
+        under=names(by_class[NodeClass.LOW] + by_class[NodeClass.BOTH_LOW] + by_class[NodeClass.PROD_LOW]),
+        over=names(by_class[NodeClass.HIGH] + by_class[NodeClass.PROD_HIGH]),
+        acted_on=names({row for rows in hot.values() for row in rows}),
+    )
 
 
 def _headroom(load: PoolLoad, rows: list[int], *, prod: bool) -> Table:
