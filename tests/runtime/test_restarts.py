@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
-from koordctl.embedded.containers import IMAGE, missing_program
-from support.agent.cri import NODE_NAMESPACE, Containers, containerd, message
+from koordctl.embedded.containers import missing_program
+from support.agent.cri import Containers, containerd
 from support.criproxy import World, proxied
+from support.kubelet import PARENT, Kubelet
 from support.until import until
 
 LACKING = missing_program()
@@ -23,63 +23,6 @@ pytestmark = [
     pytest.mark.skipif(LACKING != "", reason=LACKING),
 ]
 HOOKS = ("PreRunPodSandbox", "PreCreateContainer", "PreStartContainer", "PostStartContainer", "PostStopContainer")
-NAMESPACES = message((1, NODE_NAMESPACE))
-SHARES = Path("/sys/fs/cgroup/cpu/koord-restarts")
-
-
-class Kubelet:
-    """Starts one pod step by step through the proxy."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.sandbox = self.container = ""
-
-    async def run_sandbox(self) -> None:
-        answer = await self._world.call("RunPodSandbox", self._request("RunPodSandbox", config=self._pod()))
-        self.sandbox = cri_messages()["RunPodSandboxResponse"].FromString(answer).pod_sandbox_id
-
-    async def create(self) -> None:
-        request = self._request(
-            "CreateContainer",
-            pod_sandbox_id=self.sandbox,
-            config={
-                "metadata": {"name": "main"},
-                "envs": [{"key": "A", "value": b"1"}],
-                "linux": {"resources": {"cpu_shares": 100}},
-            },
-            sandbox_config=self._pod(),
-        )
-        # Image and namespaces are fields that the proxy's messages do not list.
-        request.config.MergeFromString(message((2, message((1, IMAGE)))))
-        request.config.linux.MergeFromString(message((2, message((3, NAMESPACES)))))
-        answer = await self._world.call("CreateContainer", request)
-        self.container = cri_messages()["CreateContainerResponse"].FromString(answer).container_id
-
-    async def start(self) -> None:
-        await self._world.call("StartContainer", self._request("StartContainer", container_id=self.container))
-
-    async def remove(self) -> None:
-        for call, fields in (
-            ("StopContainer", {"container_id": self.container}),
-            ("RemoveContainer", {"container_id": self.container}),
-            ("StopPodSandbox", {"pod_sandbox_id": self.sandbox}),
-            ("RemovePodSandbox", {"pod_sandbox_id": self.sandbox}),
-        ):
-            await self._world.call(call, self._request(call, **fields))
-
-    def shares(self) -> str:
-        return (SHARES / self.container / "cpu.shares").read_text().strip()
-
-    def _request(self, call: str, **fields: Any) -> Any:
-        return cri_messages()[f"{call}Request"](**fields)
-
-    def _pod(self) -> Any:
-        metadata = {"name": "web", "uid": "uid-1", "namespace": "default"}
-        pod = cri_messages()["PodSandboxConfig"](
-            metadata=metadata, labels={"app": "web"}, linux={"cgroup_parent": "/koord-restarts"}
-        )
-        pod.linux.MergeFromString(message((2, message((1, NAMESPACES)))))
-        return pod
 
 
 @pytest.fixture
@@ -126,7 +69,7 @@ async def test_a_new_proxy_for_each_step_knows_the_pod(parts: tuple[World, Kubel
             "uid-1",
             {"app": "web"},
         )
-        assert request.pod_cgroup_parent == "/koord-restarts"
+        assert request.pod_cgroup_parent == PARENT
         assert request.container_meta.name == "main"
     assert asked(world, "PostStopContainer").container_resources.cpu_shares == 512
 

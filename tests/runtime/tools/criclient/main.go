@@ -66,6 +66,35 @@ func stream(ctx context.Context, runtime internalapi.RuntimeService, id string) 
 	return line + string(rest), err
 }
 
+// events follows the runtime's stream of events, and returns a function that ends it and tells what came.
+func events(ctx context.Context, runtime internalapi.RuntimeService) func(container string) string {
+	ctx, cancel := context.WithCancel(ctx)
+	opened, came, ended := make(chan struct{}), make(chan *v1.ContainerEventResponse, 100), make(chan error, 1)
+	go func() {
+		ended <- runtime.GetContainerEvents(ctx, came, func(v1.RuntimeService_GetContainerEventsClient) { close(opened) })
+	}()
+	<-opened
+	return func(container string) string {
+		defer cancel()
+		var kinds []string
+		for {
+			select {
+			case event := <-came:
+				if event.ContainerId == container {
+					kinds = append(kinds, event.ContainerEventType.String())
+				}
+				if event.ContainerId == container && event.ContainerEventType == v1.ContainerEventType_CONTAINER_DELETED_EVENT {
+					return strings.Join(kinds, " ")
+				}
+			case err := <-ended: // a runtime without this call
+				return fmt.Sprint(err)
+			case <-ctx.Done():
+				return fmt.Sprint(kinds, ctx.Err())
+			}
+		}
+	}
+}
+
 func main() {
 	socket, image, logs, parent := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -84,6 +113,7 @@ func main() {
 		Linux: &v1.LinuxPodSandboxConfig{
 			CgroupParent: parent, SecurityContext: &v1.LinuxSandboxSecurityContext{NamespaceOptions: node}},
 	}
+	followed := events(ctx, runtime)
 	sandbox, err := runtime.RunPodSandbox(ctx, pod, "")
 	check("runp", err)
 	container, err := runtime.CreateContainer(ctx, sandbox, &v1.ContainerConfig{
@@ -139,6 +169,7 @@ func main() {
 	check("rm", runtime.RemoveContainer(ctx, container))
 	check("stopp", runtime.StopPodSandbox(ctx, sandbox))
 	check("rmp", runtime.RemovePodSandbox(ctx, sandbox))
+	fmt.Println("events:", followed(container))
 	_, err = runtime.ContainerStatus(ctx, container, false)
 	fmt.Println("inspect of a removed container fails:", err != nil)
 	left, err := runtime.ListContainers(ctx, nil)
