@@ -42,7 +42,7 @@ EXPOSURE: Final = "30"
 def test_unit_has_the_required_settings_and_its_folders_are_the_defaults() -> None:
     found = dict(re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE))
     assert found.items() >= REQUIRED.items()
-    defaults = CriProxySettings()
+    defaults = CriProxySettings.load([], {})
     assert defaults.koord_runtimeproxy_endpoint.parent == Path("/var/run") / REQUIRED["RuntimeDirectory"]
     assert defaults.hook_server_dir == Path("/etc") / REQUIRED["ConfigurationDirectory"]
     assert defaults.state_dir == Path("/var/lib") / REQUIRED["StateDirectory"]
