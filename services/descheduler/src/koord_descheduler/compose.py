@@ -35,7 +35,7 @@ from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.folding import follow_reports, view_runner
 from koord_descheduler.shell.job_control import JobControl
 from koord_descheduler.shell.leading import Leading
-from koord_descheduler.shell.metrics import DeschedulerMetrics
+from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.proving import Prover, scheduler_on
 from koord_descheduler.shell.telling import RoundTeller
@@ -110,13 +110,15 @@ def assemble(
     actor = f"descheduler/{shell.settings.instance}"
     facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor)
     shared = SharedState(interval=configuration.descheduling_interval)
+    metrics = DeschedulerMetrics(shell.metrics.registry)
+    shell.metrics.registry.register(FoldMetrics(builder))
     rounds = Rounds(
         builder=builder,
         runner=runner,
         leading=leading,
         clock=shell.clock,
         logger=shell.log,
-        metrics=DeschedulerMetrics(shell.metrics.registry),
+        metrics=metrics,
         interval=configuration.descheduling_interval,
         is_dry_run=configuration.dry_run,
         nodes=selector_or_all(configuration.node_selector),
@@ -159,6 +161,7 @@ def assemble(
         facts=facts,
         clock=shell.clock,
         logger=shell.log,
+        metrics=metrics,
         writer=writer,
         make=lambda: job_controller(configuration, registry, with_priorities(), rounds.installation),
         without_claims=shell.settings.feature_gates.enabled("DisablePVCReservation"),

@@ -159,7 +159,13 @@ class Rounds:
         began = SystemClock().monotonic()
         try:
             outcome = await asyncio.to_thread(
-                run_round, profiles, cluster, self.limiter, nodes=self.nodes, is_dry_run=self.is_dry_run
+                run_round,
+                profiles,
+                cluster,
+                self.limiter,
+                nodes=self.nodes,
+                is_dry_run=self.is_dry_run,
+                timed=self.metrics.plugin,
             )
         except InvalidInput as error:
             self.logger.warning("round_refused", reason=str(error))
@@ -177,7 +183,7 @@ class Rounds:
         # 4. What they ask for becomes objects and facts, if this instance still leads.
         direct = [attempt for attempt in chosen if attempt.profile not in self.migrating]
         refused = await self._append(direct, position, term) | await self._create(requests, cluster.now, term)
-        self.metrics.count(outcome.attempts, refused)
+        self.metrics.count(outcome.attempts, refused, self.migrating)
         self.metrics.classify(outcome.classified)
 
         # 5. Say what happened.

@@ -77,10 +77,16 @@ async def test_reservation_on_the_same_node_ends_the_job_without_an_eviction(wor
 async def test_direct_job_written_by_hand_evicts_and_succeeds(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly", deleteOptions={"gracePeriodSeconds": 7}))
-    async with world.service(configuration(plugins=False)):
+    async with world.service(configuration(plugins=False)) as (shell, rounds):
         await reached(world, "Running", "Eviction")
         await leave(world, "p")
         await reached(world, "Succeeded", "Eviction")
+        await _folded(world, rounds)
+        value = shell.metrics.registry.get_sample_value
+        assert value("descheduler_migration_jobs", {"phase": "Succeeded"}) == 1
+        assert value("descheduler_arbitration_waiting") == 0
+        by = {"result": "success", "strategy": "", "namespace": "d", "node": "b"}
+        assert value("descheduler_pods_evicted_total", by) == 1
     (request,) = await world.requests()
     assert (request.name, request.grace_period_seconds, request.initiator) == ("p", 7, "descheduler")
 

@@ -68,7 +68,7 @@ def object_limiter(given: dict[str, Json]) -> dict[str, Json]:
     for step in given["steps"]:
         now, pod = float(step["at"]), cluster.pod_by_key[step["pod"]]
         if step["do"] == "evicted":
-            limiter.evicted(pod, replace(cluster, now=now))
+            limiter.evicted(pod, now, cluster.workloads)
         else:
             limited.append(limiter.is_limited(pod, now))
     return {"limited": limited}

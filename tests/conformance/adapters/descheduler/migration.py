@@ -163,7 +163,7 @@ class Story:
                 refused = bool(step.get("failEvict"))
                 if not refused:
                     self.actions.append(f"{ACTIONS[policy]}:{pod.key}")
-                    self.limiter.evicted(pod, replace(cluster_with_workloads(self.given), now=self.now))
+                    self.limiter.evicted(pod, self.now, cluster_with_workloads(self.given).workloads)
                 return evicted(self.job, pod, "denied" if refused else ""), refused
             case DeleteReservation(name):
                 self.reservations.pop(name, None)

@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.descheduling.migration import MigrationForgotten
+from koordcore.events.descheduling.migration import MigrationEnded, MigrationForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.ports.leadership import Term
+from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, DeleteObject, ObjectChange
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.migrations import MigrationState
+from koordcore.values.timestamps import unix_seconds
 
+from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.job_control.availability import Availability
 from koord_descheduler.domain.job_control.controller import KIND, JobController
 from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan
@@ -41,8 +44,10 @@ from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE
 from koord_descheduler.domain.migration.state_machine import look
 from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.leading import Leading
+from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 
 _CHANGES_AT_ONCE: Final = 100
@@ -59,6 +64,7 @@ class JobControl:
         facts: Appends facts.
         clock: Clock of the run.
         logger: Logger of the service.
+        metrics: Metrics of the service.
         writer: Changes objects.
         make: Makes the controller when the first term begins.
         without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
@@ -69,6 +75,7 @@ class JobControl:
     facts: FactWriter
     clock: Clock
     logger: Logger
+    metrics: DeschedulerMetrics
     writer: ObjectWriter
     make: Callable[[], JobController]
     without_claims: bool = False
@@ -149,7 +156,7 @@ class JobControl:
 
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
         """Look at the jobs that are due, carry out their effects, and record their steps."""
-        world = JobWorld(self.builder, controller.limiter, now)
+        world = JobWorld(self.builder, controller.limiter, now, self.metrics.limited)
         under_way = self.builder.evictions()
         availability = Availability(self.builder, controller.args)
         facts = self.builder.state.of_kind(MigrationState)
@@ -180,11 +187,15 @@ class JobControl:
             mine, outcomes = outcomes[: len(each.changes)], outcomes[len(each.changes) :]
             steps.append(self._step(each, mine))
         await self._append([step for step in steps if step], term)
-        evicted = [each.pod for each in plans if each.evicts and each.pod is not None]
-        if evicted:
-            cluster = self.builder.view(now)
-            for pod in evicted:
-                controller.limiter.evicted(pod, cluster)
+        for each in plans:
+            if each.evicts and each.pod is not None:
+                self._count_eviction(each.before, each.pod, controller, now)
+
+    def _count_eviction(self, job: MigrationJob, pod: PodView, controller: JobController, now: float) -> None:
+        """Count an eviction that a job has asked for."""
+        controller.limiter.evicted(pod, now, self.builder.workloads())
+        trigger = job.annotations.get(keys.EVICT_TRIGGER, "")
+        self.metrics.evicted.labels(str(Result.SUCCESS), trigger, pod.namespace, pod.node).inc()
 
     def _step(self, done: Plan, outcomes: Sequence[ChangeOutcome]) -> list[Draft]:
         """Return the facts of one look: the eviction that it asks for, and the step of the job."""
@@ -239,6 +250,7 @@ class JobControl:
         Many steps make one batch. If the log refuses it, each step is appended alone.
         """
         position, last = self.builder.state.position, 0
+        ended = [self._ended(draft) for step in steps for draft in step if isinstance(draft.event, MigrationEnded)]
         for batch in _batches(steps):
             cause = f"jobs/{position}/{batch[0][0].ref}"
             stored = await self.facts.append([draft for step in batch for draft in step], cause, position, term)
@@ -250,6 +262,16 @@ class JobControl:
                     self._seen.pop(step[-1].ref.id, None)  # looked at again in the next pass
         if last:
             await self.leading.folded(last)
+            for phase, seconds in ended:
+                self.metrics.job_seconds.labels(phase).observe(seconds)
+
+    def _ended(self, draft: Draft) -> tuple[str, float]:
+        """Return the phase in which a job ends, and the seconds since it passed arbitration; 0 if it never did."""
+        assert isinstance(draft.event, MigrationEnded)
+        before = self.builder.state.of_kind(MigrationState).get(draft.ref.id)
+        begun = before.passed_at if before is not None else ""
+        now = self.clock.now().timestamp()
+        return draft.event.progress.phase, now - unix_seconds(begun) if begun else 0.0
 
     async def _changed(self, changes: Sequence[ObjectChange], term: Term) -> list[ChangeOutcome]:
         """Change objects if this instance still leads, and return one outcome per change.

@@ -4,18 +4,30 @@ Source:
     descheduler spec, 13
 """
 
-from collections.abc import Iterable
+from collections import Counter as Counts
+from collections.abc import Iterable, Iterator, Set
+from typing import TYPE_CHECKING
 
 from koordcore.events.descheduling.rounds import ClassifiedNodes
+from koordcore.state.drains import DrainState
+from koordcore.state.migrations import MigrationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from koord_descheduler.domain.framework.eviction import Attempt, Result
+from koord_descheduler.domain.job_control.viewing import JOBS
+from koord_descheduler.domain.view.building import ViewBuilder
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 _ROUND_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_JOB_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
 
 class DeschedulerMetrics:
-    """Counts evictions by result, plugin, namespace and node, shows classes of nodes, and measures rounds.
+    """Counts evictions by result, plugin, namespace and node, shows classes of nodes, and measures rounds and jobs.
 
     Args:
         registry: Receives the metrics.
@@ -30,6 +42,26 @@ class DeschedulerMetrics:
         )
         self.round_seconds = Histogram(
             "descheduler_round_duration_seconds", "Time of one round.", registry=registry, buckets=_ROUND_SECONDS
+        )
+        self.job_seconds = Histogram(
+            "descheduler_migration_job_duration_seconds",
+            "Time of one migration from arbitration to its end.",
+            ["result"],
+            registry=registry,
+            buckets=_JOB_SECONDS,
+        )
+        self._plugin_seconds = Histogram(
+            "descheduler_plugin_duration_seconds",
+            "Time of one plugin in one round.",
+            ["plugin"],
+            registry=registry,
+            buckets=_ROUND_SECONDS,
+        )
+        self._limited = Counter(
+            "descheduler_object_limited",
+            "Looks at jobs that wait because pods of the same object were evicted a short time ago.",
+            ["type"],
+            registry=registry,
         )
 
         self.nodes = Gauge(
@@ -49,13 +81,67 @@ class DeschedulerMetrics:
             ):
                 self.nodes.labels(each.plugin, each.pool, name).set(number)
 
-    def count(self, attempts: Iterable[Attempt], refused: frozenset[str]) -> None:
+    def count(self, attempts: Iterable[Attempt], refused: Set[str], migrating: Set[str]) -> None:
         """Count the attempts of a round.
 
         Args:
             attempts: The attempts.
-            refused: Uids of the pods whose eviction the log refused.
+            refused: Uids of the pods whose eviction or job was not stored.
+            migrating: Profiles whose pods leave by migration jobs. Such a pod counts when its job evicts it.
         """
         for attempt in attempts:
             result = Result.ERROR if attempt.pod.uid in refused else attempt.result
-            self.evicted.labels(str(result), attempt.plugin, attempt.pod.namespace, attempt.pod.node).inc()
+            if result is not Result.SUCCESS or attempt.profile not in migrating:
+                self.evicted.labels(str(result), attempt.plugin, attempt.pod.namespace, attempt.pod.node).inc()
+
+    def plugin(self, name: str) -> "AbstractContextManager[object]":
+        """Return a context that measures one plugin of a round."""
+        return self._plugin_seconds.labels(name).time()
+
+    def limited(self, kind: str) -> None:
+        """Count a look at a job that the object limiter holds back, by its type: workload or namespace."""
+        self._limited.labels(kind).inc()
+
+
+class FoldMetrics(Collector):
+    """Migration jobs and drained pods by phase, counted from the fold when somebody asks for the metrics.
+
+    Args:
+        builder: The folded cluster.
+    """
+
+    def __init__(self, builder: ViewBuilder) -> None:
+        self._builder = builder
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metrics without values. The registry asks for it before the log is folded."""
+        return (_jobs(), _waiting(0), _drained())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the metrics as of the last applied event."""
+        facts = self._builder.state.of_kind(MigrationState)
+        uids = [str(document["metadata"].get("uid", "")) for _, document in self._builder.documents(JOBS)]
+        of_jobs = [facts.get(uid) for uid in uids]
+        jobs, drained = _jobs(), _drained()
+        for phase, number in Counts((each.progress.phase if each else "") or "Pending" for each in of_jobs).items():
+            jobs.add_metric([phase], number)
+        phases = Counts(
+            pod.phase for drain in self._builder.state.of_kind(DrainState).values() for pod in drain.pods.values()
+        )
+        for phase, number in phases.items():
+            drained.add_metric([phase], number)
+        yield jobs
+        yield _waiting(sum(each is None or not (each.passed_at or each.ended_at) for each in of_jobs))
+        yield drained
+
+
+def _jobs() -> GaugeMetricFamily:
+    return GaugeMetricFamily("descheduler_migration_jobs", "Migration jobs by phase.", labels=["phase"])
+
+
+def _waiting(number: int) -> GaugeMetricFamily:
+    return GaugeMetricFamily("descheduler_arbitration_waiting", "Migration jobs that wait for arbitration.", number)
+
+
+def _drained() -> GaugeMetricFamily:
+    return GaugeMetricFamily("descheduler_drain_pods", "Pods of drained nodes by phase.", labels=["phase"])

@@ -5,6 +5,7 @@ Source:
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from koordcore.events.descheduling.rounds import ClassifiedNodes
@@ -104,6 +105,7 @@ def run_round(
     *,
     nodes: Selector = EVERYTHING,
     is_dry_run: bool = False,
+    timed: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> RoundOutcome:
     """Run the deschedule plugins of all profiles, then the balance plugins of all profiles.
 
@@ -115,6 +117,7 @@ def run_round(
         limiter: Budgets; they are reset.
         nodes: Selects the nodes of the round.
         is_dry_run: Whether evictions are only counted.
+        timed: Name of a plugin -> context in which it runs.
 
     Raises:
         InvalidInput: There is at most one node. The budgets are not reset.
@@ -149,7 +152,8 @@ def run_round(
                 proposals=outcome.proposals,
                 classified=outcome.classified,
             )
-            fault = _fault(call, given)
+            with timed(plugin.name):
+                fault = _fault(call, given)
             if fault:
                 outcome.faults.append(PluginFault(profile=profile.name, plugin=plugin.name, text=fault))
 

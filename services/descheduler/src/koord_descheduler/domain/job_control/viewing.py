@@ -4,7 +4,7 @@ Source:
     descheduler spec, 7.5
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, name_token
@@ -73,12 +73,14 @@ class JobWorld:
         builder: The folded cluster.
         limiter: Decides which pods wait because others were evicted a short time ago.
         now: Unix seconds.
+        tell: Called with the type of the limit whenever a pod has to wait.
     """
 
-    def __init__(self, builder: ViewBuilder, limiter: ObjectLimiter, now: float) -> None:
+    def __init__(self, builder: ViewBuilder, limiter: ObjectLimiter, now: float, tell: Callable[[str], None]) -> None:
         self._builder = builder
         self._limiter = limiter
         self._now = now
+        self._tell = tell
 
     def pod(self, namespace: str, name: str) -> PodView | None:
         """See `World.pod`."""
@@ -99,7 +101,10 @@ class JobWorld:
 
     def is_limited(self, pod: PodView) -> bool:
         """See `World.is_limited`."""
-        return self._limiter.is_limited(pod, self._now)
+        kind = self._limiter.limiting(pod, self._now)
+        if kind:
+            self._tell(kind)
+        return bool(kind)
 
 
 def reservation_view(state: ClusterState, name: str) -> ReservationView | None:

@@ -14,7 +14,6 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.arguments.migration_controller import NAMESPACE, WORKLOAD, MigrationControllerArgs
 from koord_descheduler.domain.arguments.workload_limit import workload_limit
-from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
 
@@ -73,6 +72,10 @@ class ObjectLimiter:
 
     def is_limited(self, pod: PodView, now: float) -> bool:
         """Return whether a bucket of the pod has no whole token."""
+        return bool(self.limiting(pod, now))
+
+    def limiting(self, pod: PodView, now: float) -> str:
+        """Return the type of a bucket of the pod that has no whole token; "" if none refuses the pod."""
         for kind, key in self._keys(_controller(pod), pod.namespace):
             bucket = self._buckets.get((kind, key))
             if bucket is None:
@@ -80,12 +83,18 @@ class ObjectLimiter:
             duration = self._args.object_limiters[kind].duration
             is_known = now - bucket.at < _FORGOTTEN_AFTER * duration
             if is_known and bucket.tokens_at(now, duration) < 1 - _ROUNDING:
-                return True
-        return False
+                return kind
+        return ""
 
-    def evicted(self, pod: PodView, cluster: ClusterView) -> None:
-        """Take a token from each bucket of a pod that was evicted at `cluster.now`, if there is one."""
-        self._take(Evicted(_controller(pod), pod.namespace, cluster.now), cluster.workloads)
+    def evicted(self, pod: PodView, now: float, workloads: Mapping[str, WorkloadView]) -> None:
+        """Take a token from each bucket of a pod that was evicted at `now`, if there is one.
+
+        Args:
+            pod: The pod.
+            now: Unix seconds.
+            workloads: Uid of a controller -> its workload.
+        """
+        self._take(Evicted(_controller(pod), pod.namespace, now), workloads)
 
     def rebuild(self, evictions: Iterable[Evicted], workloads: Mapping[str, WorkloadView]) -> None:
         """Replace all buckets by those that follow from recorded evictions, for example after a restart.
