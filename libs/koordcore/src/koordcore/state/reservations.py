@@ -58,7 +58,7 @@ def reservation_status(
         allocatable, since = (placed.requests, placed.placed_at) if node and placed is not None else ({}, "")
     if since:
         status = bound(status, node, dict(allocatable), since)
-        owners = _owners(uid, ledger.pods if ledger is not None else {})
+        owners = owners_of(uid, ledger.pods if ledger is not None else {})
         status = owned(
             status,
             [ReservationOwner(entry.namespace, entry.name, entry.uid) for entry in owners],
@@ -97,7 +97,13 @@ def unused_rests(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]]:
     return rests
 
 
-def _owners(uid: str, entries: Mapping[str, PodOnNode]) -> list[PodOnNode]:
+def owners_of(uid: str, entries: Mapping[str, PodOnNode]) -> list[PodOnNode]:
+    """Return the pods that use a Reservation, sorted by uid.
+
+    Args:
+        uid: Uid of the Reservation.
+        entries: Uid -> entry of the ledger of its node.
+    """
     found = (
         entry
         for entry in entries.values()

@@ -150,6 +150,7 @@ class Cluster:
         self.fresh_owners: list[Group] = []
         self.pod_classes.named = self.reservations.owners.named
         self.accounting.allocations += [self.numa, self.reservations]
+        self.accounting.operating = self.reservations.operating
         self.has_concerned_all = False
         self.affinities = Affinities()
         self.devices = Inventories()

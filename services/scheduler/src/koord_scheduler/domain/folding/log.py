@@ -35,7 +35,7 @@ from koordcore.events.scheduling.pod import (
 )
 
 from koord_scheduler.domain.folding import nodes, objects, placements, pods, statements
-from koord_scheduler.domain.folding.reservations import reservation_ended
+from koord_scheduler.domain.folding.reservations import operate, reservation_ended
 from koord_scheduler.domain.state.state import SchedulerState
 
 RESERVATION: Final = "reservation"
@@ -128,6 +128,7 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
     match CATALOGUE.read(stored):
         case PodSpecAdded() | PodSpecChanged() as event:
             pods.submitted(state, stored, event.object)
+            operate(state, stored.ref.id, stored.event_id)
         case PodSpecDeleted():
             pods.gone(state, stored)
         case PodBindFailed() as event:

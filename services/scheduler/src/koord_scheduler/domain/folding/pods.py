@@ -126,6 +126,7 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     _count_bound(state, pod, "", trigger)
     state.assumed.give_up(pod, trigger)
     state.cluster.drop_pod(pod.uid)
+    state.cluster.reservations.retire(pod.uid)
     if pod.framework is None:
         state.nominator.drop(pod.uid)
     pod.pod = None

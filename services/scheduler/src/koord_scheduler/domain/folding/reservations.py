@@ -19,6 +19,7 @@ from koordcore.protocol.reservations.document import (
     is_reserve_pod,
     reserve_pod,
 )
+from koordcore.protocol.reservations.operating_pod import is_operating, reservation_of_pod
 from koordcore.protocol.reservations.status import FAILED, SUCCEEDED
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
@@ -95,6 +96,37 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
         read[POLICY] = reservation.spec.allocate_policy
     pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=read))
     submit(state, entry.uid, stored, pod)
+
+
+def operate(state: SchedulerState, uid: str, trigger: str) -> None:
+    """Let a pod act as a Reservation, or stop to act as one, by its object. No-op for all other pods.
+
+    Args:
+        state: The state.
+        uid: Uid of the pod.
+        trigger: Id of the event that changed the pod; "" if a snapshot is restored.
+
+    Source:
+        scheduler-fine-grained spec, 3.12
+    """
+    pod = state.pods[uid]
+    if pod.pod is None or not is_operating(pod.pod):
+        return
+    node = pod.node or pod.bound_node
+    reservation = reservation_of_pod(pod.pod) if node else None
+    if reservation is None:
+        state.cluster.reservations.retire(uid)
+        return
+    pod_info = state.assumed.ledgers.holders(node).get(uid)
+    if pod_info is None:
+        return
+    is_consumed = keys.RESERVATION_CURRENT_OWNER in pod.pod.metadata.annotations
+    fresh = state.cluster.reservations.operate(reservation, pod_info, node, is_consumed=is_consumed)
+    if fresh is not None:
+        state.cluster.fresh_owners.append(fresh)
+    read_again(state, trigger)
+    if trigger:
+        state.hints.room_appeared(node, trigger)
 
 
 def read_again(state: SchedulerState, trigger: str) -> None:

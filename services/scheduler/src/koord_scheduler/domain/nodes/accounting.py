@@ -41,7 +41,8 @@ class NodeAccounting:
     Attributes:
         followers: Objects that are called for every pod.
         concerned: (bit, follower): called for pods whose `PodClass.concerned` has the bit.
-        allocations: Called for pods with an allocation, and for pods on trial (`PodInfo.is_guest`).
+        allocations: Called for pods with an allocation, for pods on trial (`PodInfo.is_guest`), and for `operating`.
+        operating: Uids of pods in operating mode Reservation whose resources another pod may use.
     """
 
     def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
@@ -50,6 +51,7 @@ class NodeAccounting:
         self.followers = list(followers)
         self.concerned: list[tuple[int, Follower]] = []
         self.allocations: list[Follower] = []
+        self.operating: set[str] = set()
 
     def every_follower(self) -> list[Follower]:
         """Return all followers, of every pod, of some pods, and of pods with allocations."""
@@ -66,7 +68,7 @@ class NodeAccounting:
         for bit, follower in self.concerned:
             if pod_class is not None and pod_class.concerned & bit:
                 follower.took(row, pod_info)
-        if pod_info.allocation is not NOTHING or pod_info.is_guest:
+        if pod_info.allocation is not NOTHING or pod_info.is_guest or pod_info.uid in self.operating:
             for follower in self.allocations:
                 follower.took(row, pod_info)
 
@@ -81,7 +83,7 @@ class NodeAccounting:
         for bit, follower in self.concerned:
             if pod_class is not None and pod_class.concerned & bit:
                 follower.gave(row, pod_info)
-        if pod_info.allocation is not NOTHING or pod_info.is_guest:
+        if pod_info.allocation is not NOTHING or pod_info.is_guest or pod_info.uid in self.operating:
             for follower in self.allocations:
                 follower.gave(row, pod_info)
 
@@ -95,6 +97,7 @@ class NodeAccounting:
         followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
         parts = NodeAccounting(self.nodes, self.population if coupled else None, followers)
         parts.concerned = [each for each in self.concerned if each[1].may_refuse(pod_class)]
+        parts.operating = self.operating
         parts.allocations = [each for each in self.allocations if each.may_refuse(pod_class)]
         return parts
 

@@ -34,6 +34,7 @@ from koord_scheduler.domain.folding.log import fold_early
 from koord_scheduler.domain.folding.nodes import put_node
 from koord_scheduler.domain.folding.objects import put_config, put_namespace, put_object, put_workload
 from koord_scheduler.domain.folding.pods import describe, hold_bound
+from koord_scheduler.domain.folding.reservations import operate
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
 from koord_scheduler.domain.pods.info import PodInfo
@@ -72,6 +73,7 @@ class _Reservation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     is_consumed: bool = False
     node: str = ""
     said: str = ""
+    is_pod: bool = False
 
 
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -163,7 +165,16 @@ class Picture:
             "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.status.writes.seqs.items()]),
             "reservations": array_pieces(
                 [
-                    _Reservation(each.uid, each.name, each.phase, each.ended_at, each.is_consumed, each.node, each.said)
+                    _Reservation(
+                        each.uid,
+                        each.name,
+                        each.phase,
+                        each.ended_at,
+                        each.is_consumed,
+                        each.node,
+                        each.said,
+                        each.uid in state.cluster.reservations.operating,
+                    )
                     for each in state.cluster.reservations.entries.values()
                 ]
             ),
@@ -271,6 +282,8 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         if pod.node:
             state.commits.bound(pod, pod.node)
         state.assumed.reconcile(pod, pod.trigger or pod.spec_event)
+    for uid in state.pods:
+        operate(state, uid, "")
 
 
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:

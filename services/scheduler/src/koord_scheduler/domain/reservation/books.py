@@ -14,18 +14,16 @@ Source: scheduler-fine-grained spec, 3.5, 3.6, 6.
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Final
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakKeyDictionary
 
-import numpy as np
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.reservations.document import Reservation
-from koordcore.protocol.resource_names import CPU, MEMORY
 
-from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
+from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, OwnerUse
+from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, OwnerUse, change_of
 from koord_scheduler.domain.reservation.lending import Lender
 from koord_scheduler.domain.reservation.life_cycle import limits_of
 from koord_scheduler.domain.reservation.matching import terms_of
@@ -33,11 +31,9 @@ from koord_scheduler.domain.reservation.nomination import nominate
 from koord_scheduler.domain.reservation.owner_index import Group, OwnerIndex
 from koord_scheduler.domain.reservation.pre_allocation import PreAllocations
 from koord_scheduler.domain.reservation.usable import Usable
+from koord_scheduler.domain.reservation.watchers import EVERY_GROUP, Watchers
 from koord_scheduler.domain.reservation.wishes import ASPECT, PodWish
 
-_EVERY_GROUP: Final = 0
-"""Number that stands for the Reservations of all groups. Groups have numbers from 1 on."""
-_NO_COLUMNS: Final = np.zeros(0, np.int64)
 NO_ROWS: Final[Mapping[int, object]] = {}
 """The answer of `rows_of` for pods that no Reservation is for."""
 
@@ -55,6 +51,7 @@ class ReservationBooks:
         due: Uids of Reservations about which a status may have to be published.
         lenders: Name -> plugin whose resources Reservations hold besides amounts, such as CPUs. Each plugin adds
             itself.
+        operating: Uids of the pods that act or acted as Reservations.
         pre_allocations: Chooses the running pods whose place Reservations take.
     """
 
@@ -66,6 +63,7 @@ class ReservationBooks:
         self.version = 0
         self.due: dict[str, None] = {}
         self.lenders: dict[str, Lender] = {}
+        self.operating: set[str] = set()
         self.may_preempt = False
         self.skips_node = skips_node
         self.pre_allocations = PreAllocations(nodes, population, self.lenders, self.find)
@@ -75,7 +73,7 @@ class ReservationBooks:
         self._on_row: dict[int, dict[str, Entry]] = {}
         self._on_node: dict[str, set[str]] = {}
         self._usable: WeakKeyDictionary[PodClass, Usable] = WeakKeyDictionary()
-        self._watchers: dict[int, dict[int, Usable]] = {}
+        self._watchers = Watchers()
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -88,20 +86,45 @@ class ReservationBooks:
         """
         meta = reservation.metadata
         entry = self._entry(meta.uid, meta.name)
-        terms = terms_of(reservation)
         self._by_name[meta.name] = meta.uid
+        entry.limits = limits_of(reservation)
+        self.due[entry.uid] = None
+        return self._describe(entry, reservation)
+
+    def operate(self, reservation: Reservation, pod_info: PodInfo, node: str, *, is_consumed: bool) -> Group | None:
+        """Add or change a pod that acts as a Reservation.
+
+        Args:
+            reservation: The Reservation that it acts as.
+            pod_info: The pod as it counts on its node.
+            node: Name of its node.
+            is_consumed: Whether a pod uses or used it by its object.
+
+        Returns:
+            As `put`.
+        """
+        meta, row = reservation.metadata, self._nodes.row(node)
+        entry = self._entry(meta.uid, meta.name)
+        entry.is_consumed = entry.is_consumed or is_consumed
+        self.operating.add(entry.uid)
+        if row is not None and entry.row == NOWHERE:
+            self._hold(row, entry, pod_info)
+        return self._describe(entry, reservation)
+
+    def _describe(self, entry: Entry, reservation: Reservation) -> Group | None:
+        """Let an object say which pods may use an entry and how. Returns: as `put`."""
+        terms = terms_of(reservation)
         before, fresh = entry.group, None
-        entry.document, entry.terms, entry.limits = reservation, terms, limits_of(reservation)
+        entry.document, entry.terms = reservation, terms
         if before is None or terms.owners is None or before.owners.key != terms.owners.key:
             entry.group = None
             if terms.owners is not None:
                 entry.group, is_new = self.owners.add(terms.owners, entry.uid)
                 fresh = entry.group if is_new else None
             if before is not None:
-                self._told(before.id, entry, has_changed=True)
+                self._watchers.told(before.id, entry, has_changed=True)
                 self.owners.remove(before, entry.uid)
         self._refresh(entry, has_changed=True)
-        self.due[entry.uid] = None
         return fresh
 
     def drop(self, name: str) -> str:
@@ -110,14 +133,23 @@ class ReservationBooks:
         entry = self.entries.get(uid)
         if entry is None:
             return ""
-        group, entry.document, entry.terms, entry.limits, entry.group = entry.group, None, None, None, None
         self.pre_allocations.forget(name)
+        self._undescribe(entry)
+        return uid
+
+    def retire(self, uid: str) -> None:
+        """Let no further pod use a pod that acted as a Reservation. No-op if it did not."""
+        entry = self.entries.get(uid)
+        if uid in self.operating and entry is not None and entry.terms is not None:
+            self._undescribe(entry)
+
+    def _undescribe(self, entry: Entry) -> None:
+        group, entry.document, entry.terms, entry.limits, entry.group = entry.group, None, None, None, None
         if group is not None:
-            self._told(group.id, entry, has_changed=True)
-            self.owners.remove(group, uid)
+            self._watchers.told(group.id, entry, has_changed=True)
+            self.owners.remove(group, entry.uid)
         self._refresh(entry, has_changed=True)
         self._forget_if_unused(entry)
-        return uid
 
     def find(self, name: str) -> Entry | None:
         """Return the Reservation with this name, or None if there is none."""
@@ -138,10 +170,11 @@ class ReservationBooks:
             self.due[uid] = None
 
     def restore(
-        self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str
+        self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str, is_pod: bool
     ) -> None:
         """Restore the state of a Reservation from a snapshot; its object is restored by `put`. Args as in `Entry`."""
         entry = self._entry(uid, name)
+        self.operating.update([uid] if is_pod else ())
         entry.phase, entry.ended_at, entry.is_consumed, entry.said = phase, ended_at, is_consumed, said
         self.placed(uid, node, entry.placed_at)
 
@@ -222,34 +255,39 @@ class ReservationBooks:
     def took(self, row: int, pod_info: PodInfo) -> None:
         """See `Follower.took`."""
         used = pod_info.allocation.reservation
-        if used is None:
+        if used is not None and used.uid == pod_info.uid:
+            self._hold(row, self._entry(used.uid, used.name), pod_info)
             return
-        entry = self._entry(used.uid, used.name)
-        if used.uid == pod_info.uid:
-            entry.row, entry.allocatable = row, pod_info.demand.requests
-            self._on_row.setdefault(row, {})[entry.uid] = entry
-            self._refresh(entry, has_changed=True)
-        else:
+        if used is not None:
+            entry = self._entry(used.uid, used.name)
             entry.owners[pod_info.uid] = OwnerUse(row, pod_info.demand.requests, used.amounts)
             self._refresh(entry)
+        if pod_info.uid in self.operating:
+            self._hold(row, self.entries[pod_info.uid], pod_info)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """See `Follower.gave`."""
         used = pod_info.allocation.reservation
         entry = self.entries.get(used.uid) if used is not None else None
-        if used is None or entry is None:
-            return
-        if used.uid == pod_info.uid:
-            self._shift(row, entry.covered, {})
-            entry.covered, entry.row = {}, NOWHERE
+        if entry is not None and entry.uid != pod_info.uid:
+            entry.owners.pop(pod_info.uid, None)
+            self._refresh(entry)
+            self._forget_if_unused(entry)
+        held = self.entries.get(pod_info.uid)
+        if held is not None and held.row == row:
+            self._shift(row, held.covered, {})
+            held.covered, held.row = {}, NOWHERE
             there = self._on_row[row]
-            there.pop(entry.uid, None)
+            there.pop(held.uid, None)
             if not there:
                 del self._on_row[row]
-        else:
-            entry.owners.pop(pod_info.uid, None)
-        self._refresh(entry)
-        self._forget_if_unused(entry)
+            self._refresh(held)
+            self._forget_if_unused(held)
+
+    def _hold(self, row: int, entry: Entry, pod_info: PodInfo) -> None:
+        entry.row, entry.allocatable = row, pod_info.demand.requests
+        self._on_row.setdefault(row, {})[entry.uid] = entry
+        self._refresh(entry, has_changed=True)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
         """See `Follower.may_refuse`: pods that leave give their amounts back to Reservations."""
@@ -280,10 +318,7 @@ class ReservationBooks:
                 tuple(self.lenders.values()),
                 omits_node_labels=self._omits_node_labels,
             )
-            watched = (_EVERY_GROUP,) if found.wish.ignores else wish.groups
-            for number in watched:
-                self._watchers.setdefault(number, {})[id(found)] = found
-            finalize(pod_class, self._stop_watching, id(found), watched).atexit = False
+            self._watchers.add(pod_class, (EVERY_GROUP,) if found.wish.ignores else wish.groups, found)
             groups = [group for id_ in wish.groups if (group := self.owners.groups.get(id_)) is not None]
             members = self.entries if found.wish.ignores else [uid for group in groups for uid in group.members]
             found.told_all([self.entries[uid] for uid in members])
@@ -347,40 +382,18 @@ class ReservationBooks:
             self._shift(entry.row, entry.covered, now)
         entry.covered = now
         if entry.group is not None:
-            self._told(entry.group.id, entry, has_changed=has_changed)
-        self._told(_EVERY_GROUP, entry, has_changed=has_changed)
+            self._watchers.told(entry.group.id, entry, has_changed=has_changed)
+        self._watchers.told(EVERY_GROUP, entry, has_changed=has_changed)
         if has_changed and entry.row != NOWHERE:
             self._nodes.load.record(entry.row)
         if has_changed and entry.is_available():
             self.version += 1
 
-    def _told(self, group: int, entry: Entry, *, has_changed: bool) -> None:
-        watchers = self._watchers.get(group)
-        if watchers:
-            for usable in tuple(watchers.values()):  # the garbage collector may remove one meanwhile
-                usable.told(entry, has_changed=has_changed)
-
-    def _stop_watching(self, number: int, groups: tuple[int, ...]) -> None:
-        """Forget the answers for a class of which no pod is left."""
-        for group in groups:
-            watchers = self._watchers.get(group)
-            if watchers is not None and watchers.pop(number, None) is not None and not watchers:
-                del self._watchers[group]
-
     def _shift(self, row: int, before: Mapping[str, int], after: Mapping[str, int]) -> None:
         """Let the columns count `after` instead of `before` as covered by owners."""
-        changes = {
-            name: before.get(name, 0) - after.get(name, 0)
-            for name in {**before, **after}
-            if before.get(name, 0) != after.get(name, 0)
-        }
-        pairs = tuple([(self._nodes.column(name), amount) for name, amount in changes.items()])
-        non_zero = (changes.get(CPU, 0), changes.get(MEMORY, 0))
-        # The node columns read the pairs. The arrays are for comparisons with many nodes.
-        self._nodes.take(
-            row, Demand(columns=_NO_COLUMNS, amounts=_NO_COLUMNS, pairs=pairs, non_zero=non_zero, requests=changes)
-        )
+        self._nodes.take(row, change_of(self._nodes, before, after))
 
     def _forget_if_unused(self, entry: Entry) -> None:
         if entry.terms is None and entry.row == NOWHERE and not entry.owners and not entry.node and not entry.phase:
             self.entries.pop(entry.uid, None)
+            self.operating.discard(entry.uid)

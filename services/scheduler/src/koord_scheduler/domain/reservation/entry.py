@@ -4,15 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import numpy as np
 from koordcore.protocol.reservations.document import Reservation
+from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.state.reserved_amounts import covered
 
+from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
 from koord_scheduler.domain.reservation.fit import Held
 from koord_scheduler.domain.reservation.life_cycle import Limits
 from koord_scheduler.domain.reservation.matching import Terms
 from koord_scheduler.domain.reservation.owner_index import Group
 
 NOWHERE: Final = -1
+_NO_COLUMNS: Final = np.zeros(0, np.int64)
 
 
 class OwnerUse(NamedTuple):
@@ -114,3 +118,22 @@ class Entry:
         if not self.covered:
             return self.allocatable
         return {name: amount - self.covered.get(name, 0) for name, amount in self.allocatable.items()}
+
+
+def change_of(nodes: NodeColumns, before: Mapping[str, int], after: Mapping[str, int]) -> Demand:
+    """Return what a node gives if `after` instead of `before` is covered by owners.
+
+    Args:
+        nodes: The node columns.
+        before: Resource -> amount that was covered.
+        after: Resource -> amount that is covered.
+    """
+    changes = {
+        name: before.get(name, 0) - after.get(name, 0)
+        for name in {**before, **after}
+        if before.get(name, 0) != after.get(name, 0)
+    }
+    pairs = tuple([(nodes.column(name), amount) for name, amount in changes.items()])
+    non_zero = (changes.get(CPU, 0), changes.get(MEMORY, 0))
+    # The node columns read the pairs. The arrays are for comparisons with many nodes.
+    return Demand(columns=_NO_COLUMNS, amounts=_NO_COLUMNS, pairs=pairs, non_zero=non_zero, requests=changes)

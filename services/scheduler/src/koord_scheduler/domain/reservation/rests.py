@@ -30,15 +30,14 @@ class Rests(Generic[T]):
 
         Args:
             uid: Uid of the holder.
-            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none.
+            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none. Others
+                may use a pod without a Reservation, if it has the operating mode Reservation.
             held: What it holds.
 
         Returns:
             Uid -> what counts as held from now on, for the holder and for the Reservation that it uses.
         """
-        if not reservation:
-            return {uid: held}
-        if reservation == uid:
+        if not reservation or reservation == uid:
             self._held[uid] = held
             return {uid: self._rest(uid)}
         self._owners.setdefault(reservation, {})[uid] = held
@@ -54,7 +53,7 @@ class Rests(Generic[T]):
         Returns:
             Uid of the Reservation that it used -> what counts as held from now on; empty if it used none.
         """
-        if reservation == uid:
+        if not reservation or reservation == uid:
             self._held.pop(uid, None)
             return {}
         owners = self._owners.get(reservation)

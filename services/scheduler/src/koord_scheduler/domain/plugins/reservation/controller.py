@@ -81,7 +81,7 @@ class ReservationController:
         statuses: list[Status] = []
         for uid in dict.fromkeys(uids):
             entry = self._books.entries.get(uid)
-            if entry is not None:
+            if entry is not None and uid not in self._books.operating:
                 statuses += self._statuses(entry, now)
                 self._plan(entry, now)
         return statuses
