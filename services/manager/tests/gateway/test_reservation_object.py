@@ -7,14 +7,17 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.pending_writes import STATUS, PendingWrites
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.domain.gateway.reservation_object import pending_reservation
+from koord_manager.domain.gateway.status_writes import pending_objects
 from koord_manager.domain.standalone.reservation_collection import collection_drafts
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.scheduling.pod import PodPlaced, PodReallocated
 from koordcore.events.scheduling.reservation import ReservationCollected, ReservationSucceeded
 from koordcore.protocol import keys
+from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec
 from koordcore.values.allocation import AllocatedDevice, Allocation, ReservationUse
 from support.histories import stored
 
@@ -184,3 +187,59 @@ def test_collected_reservation_is_deleted_once_and_never_its_successor() -> None
     cluster.fold(ref, CustomObjectObserved(object=again))
     assert collection_drafts(cluster.view, UID) == []
     assert [request.method for request in pending_reservation(cluster.view, "web")] == ["PATCH"]
+
+
+def annotations_of(request: Any) -> dict[str, Any]:
+    return request.body["metadata"]["annotations"]
+
+
+def bound_pod(name: str, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None) -> Pod:
+    meta = ObjectMeta(name=name, namespace="default", uid=name, labels=labels or {}, annotations=annotations or {})
+    return Pod(metadata=meta, spec=PodSpec(node_name="node-1"))
+
+
+def reallocated(pod: str, allocation: Allocation) -> PodReallocated:
+    return PodReallocated(
+        namespace="default", name=pod, node="node-1", requests={"cpu": 1000}, allocation=allocation, reason="test"
+    )
+
+
+def test_a_pod_whose_place_a_reservation_took_gets_its_annotation_and_loses_it_with_the_reservation() -> None:
+    found = world()
+    of_pod = AggregateRef("pod", "old")
+    found.fold(AggregateRef("podspec", "old"), PodSpecAdded(object=bound_pod("old")))
+    used = Allocation(reservation=ReservationUse(name="web", uid=UID, amounts={"cpu": 1000}))
+    found.fold(of_pod, reallocated("old", used))
+    assert "pod/old" in found.pending()
+    [written] = pending_objects(found.view, of_pod)
+    annotations = annotations_of(written)
+    assert written.path == "/api/v1/namespaces/default/pods/old"
+    assert json.loads(annotations[keys.RESERVATION_ALLOCATED]) == {"name": "web", "uid": UID}
+    found.fold(AggregateRef("podspec", "old"), PodSpecChanged(object=bound_pod("old", annotations=dict(annotations))))
+    assert pending_objects(found.view, of_pod) == []
+    found.fold(of_pod, reallocated("old", Allocation()))
+    [cleared] = pending_objects(found.view, of_pod)
+    assert annotations_of(cleared) == {keys.RESERVATION_ALLOCATED: None}
+
+
+def test_a_pod_that_acts_as_a_reservation_names_its_owner() -> None:
+    found = world()
+    labels = {keys.OPERATING_MODE: "Reservation"}
+    found.fold(AggregateRef("podspec", "holder"), PodSpecAdded(object=bound_pod("holder", labels)))
+    used = Allocation(reservation=ReservationUse(name="holder", uid="holder", amounts={"cpu": 1000}))
+    placed = PodPlaced(
+        namespace="default",
+        name="new",
+        node="node-1",
+        requests={"cpu": 1000},
+        attempt=1,
+        queued_at="2026-01-01T00:00:00Z",
+        allocation=used,
+        explanation=EXPLANATION,
+    )
+    found.fold(AggregateRef("pod", "new"), placed)
+    found.fold(NODE, NodeResourcesTaken(pods=[entry("new", {"cpu": 1000}, used)]))
+    assert "pod/holder" in found.pending()
+    [written] = pending_objects(found.view, AggregateRef("pod", "holder"))
+    owner = json.loads(annotations_of(written)[keys.RESERVATION_CURRENT_OWNER])
+    assert owner == {"namespace": "default", "name": "new", "uid": "new"}

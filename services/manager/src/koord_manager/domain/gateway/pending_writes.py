@@ -16,10 +16,17 @@ from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.objects.gateway import PodBindFailed, PodBound, PodEvictionRequested
 from koordcore.events.objects.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodNominationCleared, PodPlaced
+from koordcore.events.scheduling.pod import (
+    PodDeviceUnhealthy,
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReallocated,
+)
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
+from koordcore.values.allocation import Allocation
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.gateway.pod_status_writes import (
@@ -33,7 +40,11 @@ from koord_manager.domain.gateway.pod_status_writes import (
     scheduled,
 )
 from koord_manager.domain.gateway.published_status import ref_of_object
-from koord_manager.domain.gateway.reservation_object import ReservationNames, reservation_ref
+from koord_manager.domain.gateway.reservation_object import (
+    ReservationNames,
+    pending_pod_annotations,
+    reservation_ref,
+)
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
 from koord_manager.domain.work_queue import WorkQueue
 
@@ -80,6 +91,9 @@ class PendingWrites:
         for ref, _ in view.state:
             if ref.kind in STATUS_KINDS:
                 self._add_status(ref)
+        for uid in view.state.of_kind(PodSpecState):
+            if pending_pod_annotations(view, uid):
+                self._add_status(AggregateRef("pod", uid))
         self._reservations = ReservationNames(view)
         for name in self._reservations.all():
             self._add_status(reservation_ref(name))
@@ -102,6 +116,10 @@ class PendingWrites:
         match event:
             case PodPlaced():
                 self.queue.add(BINDING, ref.id)
+                self._note_use(view, event.allocation)
+            case PodReallocated():
+                self._add_status(ref)
+                self._note_use(view, event.allocation)
             case PodSpecAdded() | PodSpecChanged():
                 if ref.id in view.state.of_kind(PodState):
                     self.queue.add(BINDING, ref.id)
@@ -141,6 +159,12 @@ class PendingWrites:
                     self.queue.add(NODE, ref.id)
                 elif ref.kind in STATUS_KINDS:
                     self._add_status(ref)
+
+    def _note_use(self, view: ManagerView, allocation: Allocation) -> None:
+        """Add the key of the pod that acts as the Reservation of another pod."""
+        used = allocation.reservation
+        if used is not None and used.uid in view.state.of_kind(PodSpecState):
+            self._add_status(AggregateRef("pod", used.uid))
 
     def _note_object(self, ref: AggregateRef) -> None:
         plural, names = plural_of(ref.id), ref.id.partition("=")[2]

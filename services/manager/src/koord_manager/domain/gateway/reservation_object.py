@@ -1,9 +1,10 @@
-"""Decide the writes to Reservation objects: their computed status, and their deletion when they are collected.
+"""Decide the writes to Reservation objects and to bound pods that use one, or that act as one.
 
-The status of a Reservation depends on its placement, on its end, and on the ledger of its node.
+Reservation objects get their computed status, and collected ones are deleted. The status of a Reservation depends on
+its placement, on its end, and on the ledger of its node.
 
 Source:
-    scheduler-fine-grained spec, 3.1, 3.3
+    scheduler-fine-grained spec, 3.1, 3.3, 3.11, 3.12
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,18 +12,20 @@ from typing import Final, cast
 
 from koordcore.events.envelope import AggregateRef, Event, name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.reservations.document import PLURAL
+from koordcore.protocol.reservations.operating_pod import is_operating
 from koordcore.protocol.reservations.status import ReservationStatus
-from koordcore.state.aggregates import NodeLedger, ReservationState
-from koordcore.state.reservations import reservation_of_log
+from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState, ReservationState
+from koordcore.state.reservations import owners_of, reservation_of_log
 from koordcore.values import codec
 from koordcore.values.resources import format_resources, quantity_of
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.binding import pod_path
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 
 _PATH: Final = f"/apis/scheduling.koordinator.sh/v1alpha1/{PLURAL}"
@@ -93,6 +96,41 @@ def _allocation_requests(
         return []
     body: Json = {"metadata": {"uid": uid, "annotations": written}}
     return [Request("reservation-allocation", "PATCH", f"{_PATH}/{name}", body, MERGE_PATCH)]
+
+
+def pending_pod_annotations(view: ManagerView, uid: str) -> list[Request]:
+    """Return the request that writes to a bound pod which Reservation it uses, or which pod uses it; empty if written.
+
+    A binding writes these annotations, too. They change later if a Reservation takes over the resources of the pod, or
+    if its Reservation is deleted. A pod in operating mode Reservation names the pod that uses it.
+
+    Args:
+        view: The folded state of the cluster.
+        uid: Uid of the pod.
+    """
+    placed, spec = view.state.of_kind(PodState).get(uid), view.state.of_kind(PodSpecState).get(uid)
+    if spec is None or not spec.object.spec.node_name:
+        return []
+    meta, wanted = spec.object.metadata, dict[str, str | None]()
+    if placed is not None and placed.node == spec.object.spec.node_name:
+        wanted[keys.RESERVATION_ALLOCATED] = allocation_annotations(placed.allocation, {}).get(
+            keys.RESERVATION_ALLOCATED
+        )
+    if is_operating(spec.object) and (owner := _owner_of(view, uid, spec.object.spec.node_name)) is not None:
+        current = {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
+        wanted[keys.RESERVATION_CURRENT_OWNER] = codec.encode(current).decode()
+    changed = {key: text for key, text in wanted.items() if meta.annotations.get(key) != text}
+    if not changed:
+        return []
+    body: Json = {"metadata": {"uid": uid, "annotations": changed}}
+    return [Request("pod-reservation", "PATCH", pod_path(meta.namespace, meta.name), body, MERGE_PATCH)]
+
+
+def _owner_of(view: ManagerView, uid: str, node: str) -> PodOnNode | None:
+    """Return the pod that uses a pod in operating mode Reservation; None if no pod uses it."""
+    ledger = view.state.of_kind(NodeLedger).get(name_token(node))
+    owners = () if ledger is None else owners_of(uid, ledger.pods)
+    return next(iter(owners), None)
 
 
 class ReservationNames:

@@ -40,7 +40,7 @@ from koord_manager.domain.gateway.published_status import (
     recommendation_status,
 )
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
-from koord_manager.domain.gateway.reservation_object import pending_reservation
+from koord_manager.domain.gateway.reservation_object import pending_pod_annotations, pending_reservation
 from koord_manager.domain.gateway.scheduler_statuses import (
     drain_writes,
     explanation_writes,
@@ -70,10 +70,13 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
 
     Args:
         view: The folded state of the cluster.
-        ref: Aggregate of a kind in `STATUS_KINDS`, such as `gang.<ns=name>`, or that of a Reservation object.
+        ref: Aggregate of a kind in `STATUS_KINDS`, such as `gang.<ns=name>`, that of a Reservation object, or that of
+            a pod that uses a Reservation or acts as one.
     """
     if ref.kind == "customspec":
         return pending_reservation(view, ref.id.partition("=")[2])
+    if ref.kind == "pod":
+        return pending_pod_annotations(view, ref.id)
     state = view.state.get(ref)
     match state:
         case GangState(status=GangPhaseChanged() as status):
