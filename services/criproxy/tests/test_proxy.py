@@ -114,9 +114,15 @@ async def test_registration_is_read_while_the_proxy_runs(world: World) -> None:
 
 
 async def test_runtime_that_is_down_fails_calls_at_once_and_comes_back(world: World) -> None:
-    async with proxied(world):
+    async with running_service(world.settings, compose) as shell:
+
+        def failed() -> list[str]:
+            return [check.name for check in shell.health.liveness() if check.reason]
+
         await world.call("Status", b"")
+        assert failed() == []
         await world.runtime.stop()
+        assert failed() == ["runtime"]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await world.call("Status", b"", timeout=30)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -130,6 +136,9 @@ async def test_runtime_that_is_down_fails_calls_at_once_and_comes_back(world: Wo
             return True
 
         await until(answers, "the runtime is reached again")
+        assert failed() == []
+        world.settings.koord_runtimeproxy_endpoint.unlink()
+        assert failed() == ["socket"]
 
 
 async def test_hundred_calls_at_once_do_not_wait_for_each_other(world: World) -> None:

@@ -23,6 +23,7 @@ from koord_criproxy.shell.interceptor import Interceptor
 from koord_criproxy.shell.metrics import ProxyMetrics
 from koord_criproxy.shell.outbox import ProxyFactFile, ProxyOutbox
 from koord_criproxy.shell.proxy_server import ProxyServer
+from koord_criproxy.shell.sockets import refusal
 
 Step = Callable[[], Awaitable[None]]
 
@@ -41,6 +42,8 @@ async def compose(shell: Shell[CriProxySettings]) -> None:
         observe=metrics.hook_asked,
         failed=_ignored if outbox is None else outbox.tell_failure,
     )
+    shell.health.add_liveness("runtime", lambda: refusal(settings.remote_runtime_service_endpoint))
+    shell.health.add_liveness("socket", lambda: refusal(settings.koord_runtimeproxy_endpoint))
     shell.service.add(Component(name="hook-servers", start=folder.start, run=folder.run, close=hooks.close))
     if settings.backend_runtime_mode == "Docker":
         _add_docker(shell, store, dispatcher, metrics)

@@ -1,10 +1,11 @@
-"""The unix socket that the proxy serves: only its owner and group may use it.
+"""The unix sockets of the proxy: the one that it serves is for its owner and group only, and both must answer.
 
-Source: runtime spec, 5.1.
+Source: runtime spec, 5.1, 5.8.
 """
 
 import contextlib
 import os
+import socket
 from collections.abc import Generator
 from pathlib import Path
 from typing import Final
@@ -30,3 +31,22 @@ def private_socket(path: Path) -> Generator[None]:
     finally:
         os.umask(umask)
     path.chmod(SOCKET_MODE)
+
+
+def refusal(path: Path) -> str | None:
+    """Return why a unix socket does not accept connections now; None if it does. It never waits.
+
+    A server that has too many new connections to accept counts as one that accepts them.
+
+    Args:
+        path: Path of the socket.
+    """
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        try:
+            client.connect(str(path))
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            return f"{path}: {error.strerror or error}"
+    return None
