@@ -104,6 +104,14 @@ def test_pods_of_a_group_share_a_cookie_and_other_groups_have_others() -> None:
     assert of[1] == of[2] == of[3] != 0
     assert len({of[1], of[4], of[5]}) == 3
     assert 0 not in of.values()
+    shown = {
+        gauge.labels["container_name"] + gauge.labels["pod_name"]: gauge.labels["core_sched_cookie"]
+        for gauge in node.cookies.gauges()
+        if gauge.name == "container_core_sched_cookie"
+    }
+    assert shown == {f"main{name}": str(of[process]) for name, process in (("a", 1), ("b", 3), ("c", 4), ("d", 5))}
+    made = [gauge.value for gauge in node.cookies.gauges() if gauge.name == "core_sched_cookie_manage_status"]
+    assert made == [1, 1, 1]
     writes = node.kernel.writes
     assert node.cycle(1_000) == []
     assert node.kernel.writes == writes, "nothing changed"

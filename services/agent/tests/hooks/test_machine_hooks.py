@@ -60,7 +60,15 @@ def test_every_process_of_the_container_gets_the_score_of_the_annotation(tmp_pat
     scores = OomScores(tmp_path, files.get)
     assert scores.apply(look(pod({keys.OOM_SCORE_ADJ: "-500"}))) == []
     assert [(tmp_path / each / "oom_score_adj").read_text() for each in ("10", "11", "12")] == ["-500", "-500", "7"]
+    (gauge,) = scores.gauges()
+    assert (gauge.name, gauge.labels["pod_name"], gauge.labels["container_name"], gauge.value) == (
+        "container_oom_score_adj",
+        "p",
+        "main",
+        -500,
+    )
     assert scores.apply(look(pod({keys.OOM_SCORE_ADJ_SPEC: '{"waits":1}'}))) == []
+    assert list(scores.gauges()) == []
     assert scores.apply(look(pod({keys.OOM_SCORE_ADJ: "2000"}))) == []
     assert (tmp_path / "10" / "oom_score_adj").read_text() == "-500"
 

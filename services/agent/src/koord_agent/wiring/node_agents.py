@@ -28,6 +28,7 @@ from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.metrics.agent_metrics import ResourceUpdates
+from koord_agent.shell.metrics.hook_metrics import ReconcilerMetrics
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.node_pods import StopContainers
 from koord_agent.shell.node.parts import Measurement, PodControl, Protection
@@ -178,6 +179,7 @@ def linux_agent(
             intervals=_qos_options(settings),
             storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
             observe_write=ResourceUpdates(shell.metrics.registry).observe,
+            observe_reconciler=ReconcilerMetrics(shell.metrics.registry, node).observe,
             unsets_quota=not settings.disable_unset_cpu_quota,
             terway=settings.terway_qos_dir,
             moves_threads=settings.enable_pod_taskids,

@@ -5,6 +5,7 @@ kernel creates cookies and copies them between processes; it never tells which p
 of a group decides. Source: runtime spec, 3.2.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -15,6 +16,8 @@ from koord_agent.domain.hooks.core_sched import CoreSchedClass, core_sched_class
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.hooking.gauges import Gauge
 
 KEPT_MS: Final = 300_000
 """Time for which a group or container is remembered after it was seen last."""
@@ -54,6 +57,8 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Container:
+    pod: AgentPod
+    name: str
     id: str
     group_id: str
     is_enabled: bool
@@ -75,6 +80,9 @@ class CoreCookies:
         self._grouped: dict[str, int] = {}
         """Id of a container in a group -> time at which it was seen last."""
         self._is_rebuilt = False
+        self._managed: Counter[tuple[str, str]] = Counter()
+        """Group and "succeeded" or "failed" -> how often a cookie was made for it."""
+        self._held: list[Gauge] = []
 
     def apply(self, look: NodeLook) -> list[str]:
         """Set and take away cookies. Return errors, one sentence each.
@@ -89,6 +97,7 @@ class CoreCookies:
         if is_wanted and not self._kernel.enable():
             return ["core scheduling: the kernel does not switch it on"]
         containers = list(self._containers(look, classes))
+        self._held = []
         if not self._is_rebuilt:
             self._is_rebuilt = True
             self._rebuild(containers, look.now_ms)
@@ -99,7 +108,29 @@ class CoreCookies:
                 self._leave(container)
         self._groups = {name: one for name, one in self._groups.items() if look.now_ms - one.seen_ms <= KEPT_MS}
         self._grouped = {id_: at for id_, at in self._grouped.items() if look.now_ms - at <= KEPT_MS}
+        self._held = [gauge for container in containers for gauge in self._gauges_of(container)]
         return []
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Yield the cookie of each container in a group, and how often cookies were made."""
+        yield from self._held
+        for (group, status), count in dict(self._managed).items():
+            yield Gauge("core_sched_cookie_manage_status", {"core_sched_group": group, "status": status}, count)
+
+    def _gauges_of(self, container: _Container) -> Iterator[Gauge]:
+        group = self._groups.get(container.group_id)
+        if group is not None and container.is_enabled and container.id in self._grouped:
+            pod = container.pod
+            labels = {
+                "pod_name": pod.name,
+                "pod_namespace": pod.namespace,
+                "pod_uid": pod.uid,
+                "container_name": container.name,
+                "container_id": container.id,
+                "core_sched_group": container.group_id,
+                "core_sched_cookie": str(group.cookie),
+            }
+            yield Gauge("container_core_sched_cookie", labels, 1.0)
 
     def _containers(self, look: NodeLook, classes: Mapping[str, CoreSchedClass]) -> Iterator[_Container]:
         """Yield the containers that exist, those of the oldest pod first."""
@@ -114,7 +145,7 @@ class CoreCookies:
                     continue
                 text = self._read(CgroupFile(directory, PROCESSES)) or ""
                 processes = tuple(int(line) for line in text.split() if line.isdecimal())
-                yield _Container(container.container_id, group.group_id, group.enabled, processes)
+                yield _Container(pod, container.name, container.container_id, group.group_id, group.enabled, processes)
 
     def _rebuild(self, containers: Iterable[_Container], now_ms: int) -> None:
         """Learn the cookies that an earlier process of the agent has set. The first one of a group counts."""
@@ -140,6 +171,7 @@ class CoreCookies:
         if group is None or source is None:
             self._kernel.create(known[0])
             cookie = self._kernel.cookie(known[0])
+            self._managed[container.group_id, "succeeded" if cookie else "failed"] += 1
             if not cookie:
                 return
             source = known[0]

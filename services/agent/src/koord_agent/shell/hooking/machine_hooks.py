@@ -3,9 +3,10 @@
 Source: runtime spec, 2.6.
 """
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from koord_agent.domain.gate_names import CORE_SCHED, OOM_SCORE_ADJ, RESCTRL, TC_NETWORK_QOS, TERWAY_QOS
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
@@ -14,6 +15,7 @@ from koord_agent.domain.qos.intervals import Interval
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.hooking.core_cookies import CoreCookies
+from koord_agent.shell.hooking.gauges import Gauge
 from koord_agent.shell.hooking.oom_scores import OomScores
 from koord_agent.shell.hooking.pod_groups import PodGroupReconciler, resctrl_machine
 from koord_agent.shell.hooking.terway_files import TerwayFiles
@@ -25,6 +27,20 @@ from koord_agent.shell.host.probe import HostRoots
 
 class _Reconciler(Protocol):
     def apply(self, look: NodeLook) -> list[str]: ...
+
+
+class ObserveReconciler(Protocol):
+    """Receives each run of a reconciler: level ("container", "pod", "node"), what it sets, result, seconds."""
+
+    def __call__(self, level: str, resource: str, /, *, is_ok: bool, seconds: float) -> None:
+        """Receive one run."""
+        ...
+
+
+class _Timed(NamedTuple):
+    level: str
+    resource: str
+    reconciler: _Reconciler
 
 
 class MachineHooks:
@@ -39,6 +55,7 @@ class MachineHooks:
         interval: Interval,
         terway: Path,
         moves_threads: bool,
+        observe: ObserveReconciler,
     ) -> None:
         """Create the reconcilers.
 
@@ -49,22 +66,25 @@ class MachineHooks:
             interval: When values are compared with the machine.
             terway: Folder of the files of Terway.
             moves_threads: Whether threads of pods are moved to their resctrl groups.
+            observe: Receives each run of a reconciler.
         """
+        self._observe = observe
         self._host = host
         self._interval = interval
-        self._reconcilers: list[_Reconciler] = []
+        self._reconcilers: list[_Timed] = []
         if is_enabled(OOM_SCORE_ADJ):
-            self._reconcilers.append(OomScores(roots.proc, host.read))
+            self._reconcilers.append(_Timed("container", "oom_score_adj", OomScores(roots.proc, host.read)))
         kernel = CoreSchedKernel(roots.proc) if is_enabled(CORE_SCHED) else None
         if kernel is not None and kernel.is_supported:
-            self._reconcilers.append(CoreCookies(kernel, host.read))
+            self._reconcilers.append(_Timed("container", "core_sched_cookie", CoreCookies(kernel, host.read)))
         if is_enabled(TERWAY_QOS):
-            self._reconcilers.append(TerwayFiles(terway))
+            self._reconcilers.append(_Timed("node", "terway", TerwayFiles(terway)))
         if is_enabled(TC_NETWORK_QOS):
-            self._reconcilers.append(TrafficControl(host.read, host.write))
+            self._reconcilers.append(_Timed("node", "tc", TrafficControl(host.read, host.write)))
         machine = resctrl_machine(roots) if is_enabled(RESCTRL) else None
         if machine is not None:
-            self._reconcilers.append(PodGroupReconciler(roots, machine, self._threads if moves_threads else None))
+            groups = PodGroupReconciler(roots, machine, self._threads if moves_threads else None)
+            self._reconcilers.append(_Timed("pod", "resctrl", groups))
 
     def apply(self, look: NodeLook) -> list[str]:
         """Set what differs, once per interval. Return errors, one sentence each.
@@ -74,7 +94,19 @@ class MachineHooks:
         """
         if not self._reconcilers or not self._interval.is_due(look.now_ms):
             return []
-        return [problem for reconciler in self._reconcilers for problem in reconciler.apply(look)]
+        problems: list[str] = []
+        for level, resource, reconciler in self._reconcilers:
+            began = time.perf_counter()
+            found = reconciler.apply(look)
+            self._observe(level, resource, is_ok=not found, seconds=time.perf_counter() - began)
+            problems += found
+        return problems
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Yield the values that the reconcilers export as metrics, as of their last run."""
+        for each in self._reconcilers:
+            if isinstance(each.reconciler, OomScores | CoreCookies):
+                yield from each.reconciler.gauges()
 
     def _threads(self, look: NodeLook, pod: AgentPod) -> Iterable[int]:
         for container in pod.containers:

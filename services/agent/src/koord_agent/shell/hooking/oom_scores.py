@@ -14,6 +14,8 @@ from koord_agent.domain.hooks.oom_score import oom_score_adj
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+from koord_agent.shell.hooking.gauges import Gauge
 from koord_agent.shell.host.kernel_files import put, read_kernel_file
 
 PROCESSES: Final = "cgroup.procs"
@@ -31,6 +33,7 @@ class OomScores:
     def __init__(self, proc: Path, read: Callable[[CgroupFile], str | None]) -> None:
         self._proc = proc
         self._read = read
+        self._held: dict[tuple[str, ...], int] = {}
 
     def apply(self, look: NodeLook) -> list[str]:
         """Write the scores that differ. Return errors, one sentence each.
@@ -39,22 +42,34 @@ class OomScores:
             look: Snapshot of the node.
         """
         problems: list[str] = []
-        for name, directory, score in _wanted(look):
+        held: dict[tuple[str, ...], int] = {}
+        for pod, container, directory, score in _wanted(look):
             for process in (self._read(CgroupFile(directory, PROCESSES)) or "").split():
                 path = self._proc / process / "oom_score_adj"
                 current = read_kernel_file(str(path)) if process.isdecimal() else None
-                if current is None or current.strip() == str(score):
+                if current is None:
                     continue
-                try:
-                    put(path, str(score))
-                except OSError as error:
-                    if error.errno not in _GONE:
-                        problems.append(f"{name}: oom_score_adj of process {process} is not set: {error.strerror}")
+                if current.strip() != str(score):
+                    try:
+                        put(path, str(score))
+                    except OSError as error:
+                        if error.errno not in _GONE:
+                            name = f"container {pod.namespace}/{pod.name}/{container}"
+                            problems.append(f"{name}: oom_score_adj of process {process} is not set: {error.strerror}")
+                        continue
+                held[pod.name, pod.namespace, pod.uid, container] = score
+        self._held = held  # replaced as a whole: another thread reads it
         return problems
 
+    def gauges(self) -> Iterator[Gauge]:
+        """Yield the score of each container of which at least one process has it."""
+        for (pod, namespace, uid, container), score in self._held.items():
+            labels = {"pod_name": pod, "pod_namespace": namespace, "pod_uid": uid, "container_name": container}
+            yield Gauge("container_oom_score_adj", labels, score)
 
-def _wanted(look: NodeLook) -> Iterator[tuple[str, str, int]]:
-    """Yield name, directory and score of the containers whose pod asks for a score."""
+
+def _wanted(look: NodeLook) -> Iterator[tuple[AgentPod, str, str, int]]:
+    """Yield pod, name, directory and score of the containers whose pod asks for a score."""
     for pod in look.pods:
         if keys.OOM_SCORE_ADJ not in pod.annotations and keys.OOM_SCORE_ADJ_SPEC not in pod.annotations:
             continue
@@ -66,4 +81,4 @@ def _wanted(look: NodeLook) -> Iterator[tuple[str, str, int]]:
                 directory = look.container_directory(pod, container.container_id)
             except UnknownContainerId:
                 continue
-            yield f"container {pod.namespace}/{pod.name}/{container.name}", directory, score
+            yield pod, container.name, directory, score

@@ -53,6 +53,8 @@ class NodeSeries(Collector):
                 _looks(families, agent)
                 _store(families, agent)
                 _extensions(families, look)
+                for name, labels, value in agent.hook_gauges:
+                    families.add(name, {"node": look.node, **labels}, value)
                 for pod in look.pods:
                     add_pod(families, look, pod, agent.scaled)
         yield from families.all.values()

@@ -22,6 +22,7 @@ from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.hooking.gauges import Gauge
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.node.cycle_result import CycleResult, nothing_done, place_of
 from koord_agent.shell.node.measuring import Kubelet, NodeMeasuring
@@ -224,6 +225,11 @@ class NodeAgent:
     def last_prediction(self) -> ProdPrediction | None:
         """The prediction that was made for the last report; None before the first one."""
         return self._measuring.last_prediction
+
+    @property
+    def hook_gauges(self) -> Iterable[Gauge]:
+        """Values that reconcilers of runtime hooks export as metrics."""
+        return self._qos.hook_gauges
 
     @property
     def scaled(self) -> Mapping[CgroupFile, int]:

@@ -17,6 +17,7 @@ from koord_agent.shell.collect.collectors import NOTHING_SLOW, CollectOptions
 from koord_agent.shell.collect.devices import DeviceReporter
 from koord_agent.shell.collect.storage import REFRESH_MS
 from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.hooking.machine_hooks import ObserveReconciler
 from koord_agent.shell.host.executor import ObserveWrite
 from koord_agent.shell.node.node_pods import PodRunner, StopContainers
 from koord_agent.shell.node.predicting import Predicting
@@ -68,6 +69,10 @@ def _no_observer(_resource: str, _written: bool, _seconds: float) -> None:
     return
 
 
+def _no_reconciler_observer(_level: str, _resource: str, *, is_ok: bool, seconds: float) -> None:
+    return
+
+
 def _middle() -> float:
     return 0.5
 
@@ -83,6 +88,7 @@ class Protection:
         draw: Returns random numbers in 0..1.
         storage_refresh_ms: Milliseconds after which the disks are looked up again.
         observe_write: Receives every write with its duration.
+        observe_reconciler: Receives every run of a reconciler of runtime hooks.
         unsets_quota: Whether pods that own CPUs lose their CPU quota.
         terway: Folder of the files of Terway, a network plugin.
         moves_threads: Whether threads of pods are moved to the resctrl groups of their pods.
@@ -95,6 +101,7 @@ class Protection:
     draw: Callable[[], float] = _middle
     storage_refresh_ms: int = REFRESH_MS
     observe_write: ObserveWrite = _no_observer
+    observe_reconciler: ObserveReconciler = _no_reconciler_observer
     unsets_quota: bool = True
     terway: Path = Path("/var/lib/terway/qos")
     moves_threads: bool = False

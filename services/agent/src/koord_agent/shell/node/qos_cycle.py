@@ -7,7 +7,7 @@ Strategies are pure (`koord_agent.domain.qos.strategies`). This is the only plac
 to 19.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from koordcore.events.envelope import Event
@@ -48,6 +48,7 @@ from koord_agent.domain.reporting.suppression_summary import in_force
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.suppress_policy import SuppressPolicy
 from koord_agent.shell.collect.storage import Storage
+from koord_agent.shell.hooking.gauges import Gauge
 from koord_agent.shell.hooking.machine_hooks import MachineHooks
 from koord_agent.shell.host.executor import CgroupExecutor, Outcome, Result
 from koord_agent.shell.host.host import Host
@@ -133,6 +134,11 @@ class QosCycle:
         )
         self._written: Mapping[CgroupFile, bool] = {}
         self._applications: tuple[HostApplication, ...] = ()
+
+    @property
+    def hook_gauges(self) -> Iterable[Gauge]:
+        """Values that reconcilers of runtime hooks export as metrics."""
+        return () if self._hooks is None else self._hooks.gauges()
 
     @property
     def scaled(self) -> Mapping[CgroupFile, int]:
@@ -272,6 +278,7 @@ def _machine_hooks(host: Host, protection: Protection, cycle_ms: int) -> Machine
         interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
         terway=protection.terway,
         moves_threads=protection.moves_threads,
+        observe=protection.observe_reconciler,
     )
 
 
