@@ -147,7 +147,7 @@ async def compare(
         LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
     skipped = await skipped_positions(log)
-    recorded_state, what_if = _state(configuration), WhatIf(_state(configuration))
+    recorded_state, what_if = empty_state(configuration), WhatIf(empty_state(configuration))
     window: list[StoredEvent] = []
     try:
         async for batch in log.history(0, end, batch=BATCH):
@@ -220,7 +220,7 @@ async def recomputed(
     if not any(stored.seq == seq and stored.type == PodPlaced.__name__ for stored in events):
         raise LogTrouble(f"there is no placement at position {seq}: `koord events -k pod --since 1` lists them")
     try:
-        return recompute(_state(configuration), events, await everything_kept(observations), seq)
+        return recompute(empty_state(configuration), events, await everything_kept(observations), seq)
     except UnreadableEvent as error:
         raise LogTrouble(str(error)) from error
 
@@ -229,7 +229,8 @@ def _named(pods: Mapping[str, tuple[str, str]]) -> list[str]:
     return sorted(f"{namespace}/{name}" for namespace, name in pods.values())
 
 
-def _state(configuration: EffectiveConfiguration) -> SchedulerState:
+def empty_state(configuration: EffectiveConfiguration) -> SchedulerState:
+    """Return the state of a scheduler of this configuration before the first event."""
     frameworks = frameworks_of(configuration, more=installed_makers(), aliases=ALIASES)
     return SchedulerState(
         frameworks,

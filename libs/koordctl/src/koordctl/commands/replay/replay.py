@@ -40,12 +40,17 @@ def replay(
             help="Decide again about nodes, recommendations and admission. Nothing is changed.",
         ),
     ] = False,
+    rerun_descheduler: Annotated[
+        bool,
+        typer.Option("--rerun-descheduler", help="Play rounds of the descheduler. Nothing is changed."),
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(
             "--config",
             help="With --rerun-scheduler, --recompute: the KubeSchedulerConfiguration; default: the default profile."
-            " With --rerun-manager: the ConfigMap slo-controller-config; default: the recorded one.",
+            " With --rerun-manager: the ConfigMap slo-controller-config; default: the recorded one."
+            " With --rerun-descheduler: the DeschedulerConfiguration; default: that of `koord deschedule`.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -110,7 +115,8 @@ def replay(
 
     With --rerun-scheduler: decide placements again with another configuration of the scheduler. With --rerun-manager:
     decide again about nodes (batch and mid resources, NodeSLO), recommendations and admission, with another
-    slo-controller-config, other settings of the recommender, other colocation profiles or other feature gates.
+    slo-controller-config, other settings of the recommender, other colocation profiles or other feature gates. With
+    --rerun-descheduler: play rounds of a configuration of the descheduler over the recorded cluster.
 
     Examples:
 
@@ -132,10 +138,12 @@ def replay(
 
       koord replay --rerun-manager --noderesource-plugins '*,-CPUNormalization'
 
+      koord replay --rerun-descheduler --config descheduler.yaml --from 2026-11-21T08:00:00Z
+
       koord replay --recompute 5017
     """
-    if rerun_scheduler and rerun_manager:
-        fail("--rerun-scheduler and --rerun-manager exclude each other", status=2)
+    if rerun_scheduler + rerun_manager + rerun_descheduler > 1:
+        fail("--rerun-scheduler, --rerun-manager and --rerun-descheduler exclude each other", status=2)
     if rerun_manager:
         from koordctl.commands.replay.manager import ManagerFlags
         from koordctl.commands.replay.manager import rerun_manager as decide_again
@@ -157,6 +165,11 @@ def replay(
             " --config-namespace and --slo-config-name belong to --rerun-manager",
             status=2,
         )
+    if rerun_descheduler:
+        from koordctl.commands.replay.descheduler import rerun_descheduler as play_again
+
+        play_again(config, begin, to, output)
+        return
     if rerun_scheduler:
         # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
         from koordctl.commands.replay.scheduler import rerun
@@ -169,7 +182,7 @@ def replay(
         repeat(config, recompute)
         return
     if config is not None or begin is not None or output is not Format.TABLE:
-        fail("--config, --from and -o belong to --rerun-scheduler and --rerun-manager", status=2)
+        fail("--config, --from and -o belong to --rerun-scheduler, --rerun-manager and --rerun-descheduler", status=2)
     wait_for(_replay(to, speed_report=speed_report))
 
 

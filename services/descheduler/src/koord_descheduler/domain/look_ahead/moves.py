@@ -50,6 +50,13 @@ def question(pods: Sequence[PodView]) -> FitRequest:
     return FitRequest(pods=[PodSet(pod=_successor(pod)) for pod in pods], leaving=[pod.uid for pod in pods])
 
 
+def staying(pod: PodView) -> PodSet:
+    """Return a pod that must land on the node on which it counts, for a question in which it leaves its real node."""
+    found = _successor(pod)
+    spec = _replaced(found.spec, affinity=_bound(pod.object.spec.affinity, "In", pod.node))
+    return PodSet(pod=_replaced(found, spec=spec))
+
+
 def landings(pods: Iterable[PodView], answer: FitAnswer) -> dict[str, str]:
     """Return uid of a pod -> the node on which it lands. Pods without a place are absent."""
     nodes = {key: fit.node for fit in answer.nodes for key in fit.pods}
@@ -89,23 +96,23 @@ def _successor(pod: PodView) -> Pod:
     metadata = _replaced(
         meta, uid=f"moved-{pod.uid}", annotations=annotations, creation_timestamp=None, deletion_timestamp=None
     )
-    spec = _replaced(spec, node_name="", affinity=_elsewhere(spec.affinity, pod.node))
+    spec = _replaced(spec, node_name="", affinity=_bound(spec.affinity, "NotIn", pod.node))
     return msgspec.structs.replace(pod.object, metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _elsewhere(affinity: Affinity | None, node: str) -> Affinity | None:
-    """Return an affinity that also excludes a node: added to every required term, or as the only one."""
+def _bound(affinity: Affinity | None, operator: str, node: str) -> Affinity | None:
+    """Return an affinity that also requires (In) or excludes (NotIn) a node, in every required term."""
     if not node:
         return affinity
-    excluded = LabelSelectorRequirement(key=_NAME_FIELD, operator="NotIn", values=[node])
+    condition = LabelSelectorRequirement(key=_NAME_FIELD, operator=operator, values=[node])
     affinity = affinity or Affinity()
     own = affinity.node_affinity or NodeAffinity()
     if own.required is None:
-        terms = [NodeSelectorTerm(match_fields=[excluded])]
+        terms = [NodeSelectorTerm(match_fields=[condition])]
     else:
         # A term without conditions matches no node; a condition would make it match.
         terms = [
-            _replaced(term, match_fields=[*term.match_fields, excluded])
+            _replaced(term, match_fields=[*term.match_fields, condition])
             if term.match_expressions or term.match_fields
             else term
             for term in own.required.node_selector_terms

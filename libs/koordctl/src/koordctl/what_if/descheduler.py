@@ -1,0 +1,311 @@
+"""The engine of `koord replay --rerun-descheduler`: it plays rounds over a recorded log.
+
+Nothing is written. The recorded cluster and the scheduler's state are folded from the log. A pod that a round moves
+counts on its new node until the recording moves or deletes it. Where it lands, the scheduler's engine decides on a copy
+of its state of that moment. Usage moves with the pod.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from koord_descheduler.domain.config.document import DeschedulerConfiguration
+from koord_descheduler.domain.config.effective import profile_args
+from koord_descheduler.domain.config.profiles import proving_profiles
+from koord_descheduler.domain.effects import INITIATOR
+from koord_descheduler.domain.framework.eviction import Result
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.look_ahead.moves import Move, moved, staying
+from koord_descheduler.domain.look_ahead.proving import Judged, judge
+from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
+from koord_descheduler.domain.plugins.native.low_node_load import plugin as low_node_load
+from koord_descheduler.domain.plugins.native.low_node_load.arguments import LowNodeLoadArgs, NodePoolArgs
+from koord_descheduler.domain.plugins.native.low_node_load.load import measured
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_scheduler.domain.fit.answering import answer_question
+from koord_scheduler.domain.folding.log import fold, skip
+from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsEvictedByAgent
+from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.envelope import StoredEvent, name_from_token
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.requests.fit import FitAnswer, FitRequest
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import unix_seconds
+from numpy.typing import NDArray
+
+from koordctl.what_if.forked import on_a_copy
+
+_DEFAULT_HOT: Final = {"cpu": 75.0, "memory": 80.0}
+"""A node is hot above these percentages if the configuration has no LowNodeLoad."""
+_EXPIRES_SECONDS: Final = 300.0
+_SLOWDOWN: Final = "lsSlowdown"
+_BINS: Final = 20
+Ask = Callable[[FitRequest, float], FitAnswer]
+
+
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """What happened to a cluster in the window.
+
+    Attributes:
+        evictions: Evictions by the descheduler.
+        agent_evictions: Evictions by agents.
+        hot_minutes: Sum over the nodes of the minutes in which they were hot.
+        slowdown: Mean time of latency-sensitive requests divided by their time on an idle node; None if unmeasured.
+    """
+
+    evictions: int = 0
+    agent_evictions: int = 0
+    hot_minutes: float = 0.0
+    slowdown: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class DescheduleComparison:
+    """The recorded cluster compared with one in which a descheduler of a configuration ran.
+
+    Attributes:
+        rounds: Number of rounds that were played.
+        reports: Number of usage reports that are still retained.
+        moves: Moves of the re-run with Unix seconds, in order.
+        without_place: Number of choices of a plugin without a place.
+        without_gain: Number of choices of a plugin whose move would not make the cluster better.
+        faults: Errors of plugins.
+        recorded: Figures of the recording.
+        rerun: Figures of the re-run.
+    """
+
+    rounds: int = 0
+    reports: int = 0
+    moves: list[tuple[float, Move]] = field(default_factory=list[tuple[float, Move]])
+    without_place: int = 0
+    without_gain: int = 0
+    faults: list[str] = field(default_factory=list[str])
+    recorded: Figures = field(default_factory=Figures)
+    rerun: Figures = field(default_factory=Figures)
+
+
+def scheduler_at(state: SchedulerState) -> Ask:
+    """Return a function that asks the engine on copies of a scheduler's state."""
+
+    def ask(request: FitRequest, now: float) -> FitAnswer:
+        def work() -> bytes:
+            return msgspec.json.encode(answer_question(state, request, now, lambda other: ask(other, now)))
+
+        return msgspec.json.decode(on_a_copy(work), type=FitAnswer)
+
+    return ask
+
+
+class DeschedulerRerun:
+    """Plays rounds over a recorded log.
+
+    Args:
+        configuration: The configuration to try.
+        state: A scheduler's state, empty; the log is folded into it.
+        interval: Seconds between two rounds.
+        begin: Position behind which rounds are played.
+        skipped: Positions that an operator has told the services to skip.
+    """
+
+    def __init__(
+        self,
+        configuration: DeschedulerConfiguration,
+        state: SchedulerState,
+        *,
+        interval: float,
+        begin: int,
+        skipped: set[int] | None = None,
+    ) -> None:
+        self.found = DescheduleComparison()
+        self._builder = ViewBuilder()
+        self._state = state
+        self._ask = scheduler_at(state)
+        self._configuration = configuration
+        self._proving = proving_profiles(configuration)
+        self._interval = interval
+        self._begin = begin
+        self._skipped = skipped or set()
+        self._pool, self._expires = _hot_pool(configuration)
+        self._player: RoundPlayer | None = None
+        self._next_round = 0.0
+        self._targets: dict[str, str] = {}
+        self._origins: dict[str, str] = {}
+        self._slow: dict[str, float] = {}
+        self._samples: list[tuple[float, float]] = []
+        self._slowdowns: list[tuple[float, float, float]] = []
+        self._hot: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+
+    def run(
+        self, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], progress: Callable[[int], None]
+    ) -> DescheduleComparison:
+        """Play the rounds and return the comparison.
+
+        Args:
+            events: All facts up to the end of the window, in order.
+            reports: Usage reports that are still retained, in order.
+            progress: Called with positions of the log.
+
+        Raises:
+            UnreadableEvent: An event cannot be decoded.
+            InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.
+        """
+        in_order = sorted(reports, key=lambda each: each.occurred_at)
+        next_report = 0
+        for stored in events:
+            while next_report < len(in_order) and in_order[next_report].occurred_at <= stored.occurred_at:
+                self._observe(in_order[next_report])
+                next_report += 1
+            self._apply(stored)
+            progress(stored.seq)
+        last = events[-1].occurred_at if events else ""
+        self._play_until(unix_seconds(last))
+        self._sum_up()
+        return self.found
+
+    def _apply(self, stored: StoredEvent) -> None:
+        if stored.seq > self._begin:
+            self._play_until(unix_seconds(stored.occurred_at))
+        if stored.seq in self._skipped:
+            self._builder.skip(stored.seq)
+            skip(self._state, stored.seq)
+            return
+        event = self._builder.apply(stored)
+        fold(self._state, stored)
+        if stored.seq <= self._begin:
+            return
+        if isinstance(event, PodEvictionRequested) and event.initiator == INITIATOR:
+            self.found.recorded.evictions += 1
+        elif isinstance(event, PodsEvictedByAgent):
+            node, (hot, still_hot) = name_from_token(stored.ref.id), self._hot
+            self.found.recorded.agent_evictions += len(event.pods)
+            cooled = node in hot and node not in still_hot
+            self.found.rerun.agent_evictions += sum(not cooled and pod.uid not in self._targets for pod in event.pods)
+
+    def _observe(self, stored: StoredEvent) -> None:
+        report = CATALOGUE.read(stored)
+        if not isinstance(report, NodeUsageReported):
+            return
+        self.found.reports += 1
+        self._builder.observe(stored.ref.id, report)
+        if _SLOWDOWN in report.signals:
+            self._slow[name_from_token(stored.ref.id)] = report.signals[_SLOWDOWN] / 100
+
+    def _play_until(self, now: float) -> None:
+        """Play the rounds that are due. The first one begins with the window."""
+        if not self._next_round:
+            self._next_round = now
+        while self._next_round and self._next_round <= now:
+            self._round(self._next_round)
+            self._next_round += self._interval
+
+    def _round(self, now: float) -> None:
+        recorded = self._builder.view(now)
+        if self._player is None:
+            shared = SharedState(priority_classes=recorded.priority_classes, interval=self._interval)
+            self._player = RoundPlayer(self._configuration, BUILT_IN, shared)
+        self._forget_gone(recorded)
+        cluster = moved(recorded, self._targets, 0.0)
+        self._measure(recorded, cluster)
+        try:
+            outcome = self._player.play(cluster)
+        except InvalidInput:  # a cluster of one node
+            return
+        self.found.rounds += 1
+        self.found.faults += [f"{each.plugin} of {each.profile}: {each.text}" for each in outcome.faults]
+        chosen = {each.pod.uid: each for each in outcome.attempts if each.result in (Result.SUCCESS, Result.DRY_RUN)}
+        if not chosen:
+            return
+        found = self._judged(cluster, [*chosen.values()], now)
+        self.found.without_place += len(found.homeless)
+        self.found.without_gain += len(found.useless)
+        for uid, target in found.targets.items():
+            attempt = chosen[uid]
+            move = Move(pod=attempt.pod, target=target, plugin=attempt.plugin, reason=attempt.reason)
+            self.found.moves.append((now, move))
+            self._origins.setdefault(uid, recorded.pod_by_uid[uid].node)
+            self._targets[uid] = target
+
+    def _judged(self, cluster: ClusterView, chosen: Sequence[Any], now: float) -> Judged:
+        """Ask where chosen pods land while the pods that were moved before stay on their new nodes."""
+        asking = judge(cluster, chosen, self._proving)
+        try:
+            question = next(asking)
+            while True:
+                leaving = {*question.leaving}
+                kept = [cluster.pod_by_uid[uid] for uid in self._targets if uid not in leaving]
+                whole = msgspec.structs.replace(
+                    question,
+                    pods=[*(staying(pod) for pod in kept), *question.pods],
+                    leaving=[*(pod.uid for pod in kept), *question.leaving],
+                )
+                question = asking.send(self._ask(whole, now))
+        except StopIteration as end:
+            found: Judged = end.value
+            return found
+
+    def _forget_gone(self, recorded: ClusterView) -> None:
+        """Forget moved pods that the recording has deleted, ended or moved itself."""
+        for uid in list(self._targets):
+            pod = recorded.pod_by_uid.get(uid)
+            if pod is None or pod.is_finished or pod.node != self._origins[uid]:
+                del self._targets[uid], self._origins[uid]
+
+    def _measure(self, recorded: ClusterView, cluster: ClusterView) -> None:
+        """Count hot nodes, and note how slow latency-sensitive requests are, with the load of each node."""
+        before, after = (dict(self._loads(each)) for each in (recorded, cluster))
+        self._hot = (_hot(before), _hot(after))
+        minutes = self._interval / 60
+        self.found.recorded.hot_minutes += minutes * len(self._hot[0])
+        self.found.rerun.hot_minutes += minutes * len(self._hot[1])
+        for name, slowdown in self._slow.items():
+            if name in before and name in after:
+                self._slowdowns.append((slowdown, before[name][1], after[name][1]))
+
+    def _loads(self, cluster: ClusterView) -> Iterator[tuple[str, tuple[bool, float]]]:
+        """Yield each measured node: whether it is hot, and its share of used cpu."""
+        load = measured(self._pool, cluster.nodes, cluster, self._expires)
+        hot = [bool(row.any()) for row in load.over(prod=False)]
+        cpu = load.resources.index("cpu") if "cpu" in load.resources else 0
+        for row, node in enumerate(load.nodes):
+            capacity = int(load.capacity[row, cpu])
+            yield node.name, (hot[row], int(load.usage[row, cpu]) / capacity if capacity else 0.0)
+
+    def _sum_up(self) -> None:
+        """Estimate the slowdown of the re-run.
+
+        A node whose load changed gets the mean slowdown that the recording shows at such a load.
+        """
+        self.found.rerun.evictions = len(self.found.moves)
+        if not self._slowdowns:
+            return
+        table: NDArray[np.float64] = np.array(self._slowdowns, dtype=np.float64)
+        slow, before, after = table[:, 0], table[:, 1], table[:, 2]
+        edges = np.linspace(0.0, max(float(before.max()), 1e-9), _BINS + 1)
+        place = np.clip(np.digitize(before, edges) - 1, 0, _BINS - 1)
+        counts = np.bincount(place, minlength=_BINS)
+        known = counts > 0
+        means = np.bincount(place, weights=slow, minlength=_BINS)[known] / counts[known]
+        middles = ((edges[:-1] + edges[1:]) / 2)[known]
+        changed = ~np.isclose(before, after)
+        self.found.recorded.slowdown = float(slow.mean())
+        self.found.rerun.slowdown = float(np.where(changed, np.interp(after, middles, means), slow).mean())
+
+
+def _hot(loads: dict[str, tuple[bool, float]]) -> frozenset[str]:
+    return frozenset(name for name, (is_hot, _) in loads.items() if is_hot)
+
+
+def _hot_pool(configuration: DeschedulerConfiguration) -> tuple[NodePoolArgs, float]:
+    """Return the thresholds above which a node is hot, and the age in seconds at which a report expires."""
+    for profile in configuration.profiles:
+        if any(each.name == low_node_load.NAME for each in profile.plugins.balance.enabled):
+            args: LowNodeLoadArgs = profile_args(profile, low_node_load.NAME, BUILT_IN)
+            return args.node_pools[0], args.node_metric_expiration_seconds
+    return NodePoolArgs(high_thresholds=_DEFAULT_HOT, low_thresholds={}), _EXPIRES_SECONDS

@@ -1,0 +1,126 @@
+"""A recorded hour with another configuration of the descheduler: moves, hot-node minutes, slowdown, evictions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.protocol.objects import OwnerReference
+from koordcore.values.timestamps import rfc3339
+from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIGURATION = """
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+deschedulingInterval: 1m
+profiles:
+- name: test
+  prove: true
+  plugins:
+    balance: {{enabled: [{{name: LowNodeLoad}}]}}
+    evict: {{enabled: [{{name: DefaultEvictor}}], disabled: [{{name: "*"}}]}}
+    filter: {{enabled: [{{name: DefaultEvictor}}], disabled: [{{name: "*"}}]}}
+  pluginConfig:
+  - name: LowNodeLoad
+    args:
+      lowThresholds: {{cpu: 30}}
+      highThresholds: {{cpu: {high}}}
+      anomalyCondition: {{consecutiveAbnormalities: 2}}
+"""
+
+
+def owned(name: str, cpu: str) -> Any:
+    """A pod of a ReplicaSet, so that it may be evicted."""
+    made = pod(name, {"cpu": cpu})
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="rs", uid="rs", controller=True)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, owner_references=[owner]))
+
+
+def stored(event: Event, ref: AggregateRef, minute: int, seq: int) -> StoredEvent:
+    origin = Origin(
+        causation_id=f"{ref}/{seq}",
+        correlation_id="",
+        actor="test",
+        occurred_at=rfc3339(BEGIN + timedelta(minutes=minute)),
+    )
+    (sealed,) = CATALOGUE.seal([Draft(ref, event, 0)], origin)
+    return StoredEvent(seq, sealed.ref, sealed.headers, sealed.body)
+
+
+def report(name: str, pods: dict[str, int], minute: int, slowdown: float) -> StoredEvent:
+    event = NodeUsageReported(
+        updated_at=rfc3339(BEGIN + timedelta(minutes=minute)),
+        report_interval_seconds=60,
+        aggregate_duration_seconds=60,
+        node_usage=Usage(sum(pods.values()), 0),
+        system_usage=Usage(0, 0),
+        pods=[
+            PodUsage(uid=uid, namespace="default", name=uid, priority_class="koord-prod", qos="LS", usage=Usage(cpu, 0))
+            for uid, cpu in pods.items()
+        ],
+        signals={"lsSlowdown": slowdown},
+    )
+    return stored(event, AggregateRef("node", name), minute, minute)
+
+
+def hour(high: int) -> DescheduleComparison:
+    """One hour with a hot node of three busy pods, a cool one, and a closed warm one.
+
+    At its end, an agent evicts a pod of the hot node.
+    """
+    log = SmallLog()
+    log.add_node(node("hot", cpu="4"))
+    scheduler = Scheduler(log)
+    for name in "xyz":
+        log.add_pod(owned(name, "1"))
+    scheduler.run()
+    log.add_node(node("cool", cpu="4"))
+    log.add_node(node("warm", cpu="4", unschedulable=True))
+    reports = [
+        each
+        for minute in range(60)
+        for each in (
+            report("hot", dict.fromkeys("xyz", 1100), minute, 180.0),
+            report("cool", {"other": 200}, minute, 100.0),
+            report("warm", {"another": 2200}, minute, 105.0),
+        )
+    ]
+    evicted = PodsEvictedByAgent(
+        feature="CPUEvict", pods=[EvictedPod(uid="z", namespace="default", name="z")], reason=""
+    )
+    end = stored(evicted, AggregateRef("nodestate", "hot"), 60, len(log.events) + 1)
+    rerun = DeschedulerRerun(
+        load(CONFIGURATION.format(high=high).encode(), BUILT_IN),
+        SchedulerState(frameworks()),
+        interval=60.0,
+        begin=0,
+    )
+    return rerun.run([*log.events, end], reports, lambda _: None)
+
+
+def test_hot_node_is_relieved_and_later_the_eviction_by_the_agent_does_not_happen() -> None:
+    found = hour(60)
+    (move,) = [move for _, move in found.moves]
+    assert (move.pod.node, move.target, found.rerun.evictions, found.recorded.evictions) == ("hot", "cool", 1, 0)
+    assert found.recorded.hot_minutes >= 59
+    assert found.rerun.hot_minutes <= 4  # three rounds in a row
+    assert (found.recorded.agent_evictions, found.rerun.agent_evictions) == (1, 0)
+    # Recorded: (1.8 + 1 + 1.05) / 3. Relieved, the hot node is as slow as the warm one, which has the same load.
+    assert found.recorded.slowdown == pytest.approx(1.283, abs=0.001)
+    assert found.rerun.slowdown == pytest.approx(1.05, abs=0.04)
+
+
+def test_configuration_that_moves_nothing_gives_the_recorded_figures() -> None:
+    found = hour(95)
+    assert (found.moves, found.recorded, found.rounds) == ([], found.rerun, 60)
