@@ -138,7 +138,7 @@ def replay(
 
       koord replay --rerun-manager --noderesource-plugins '*,-CPUNormalization'
 
-      koord replay --rerun-descheduler --config descheduler.yaml --from 2026-11-21T08:00:00Z
+      koord replay --rerun-descheduler --config my.yaml --from 1200
 
       koord replay --recompute 5017
     """
