@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from koord_criproxy.compose import compose
 from koord_criproxy.settings import CriProxySettings
-from koord_criproxy.shell.channels import OPTIONS, open_channel
+from koord_criproxy.shell.channels import OPTIONS, address, open_channel
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.running_service import running_service
@@ -47,7 +47,7 @@ class GrpcServer(grpc.GenericRpcHandler):
         self.socket.unlink(missing_ok=True)
         self._server = grpc.aio.server(options=OPTIONS)
         self._server.add_generic_rpc_handlers((self,))
-        self._server.add_insecure_port(f"unix://{self.socket}")
+        self._server.add_insecure_port(address(str(self.socket)))
         await self._server.start()
 
     async def stop(self) -> None:
@@ -107,9 +107,10 @@ class World:
         answer: bytes = found.SerializeToString()
         return answer
 
-    def register(self, policy: str, *hooks: str, file: str = "agent.json") -> None:
+    def register(self, policy: str, *hooks: str, file: str = "agent.json", endpoint: str | None = None) -> None:
         self.hooks_dir.mkdir(exist_ok=True)
-        document = {"remote-endpoint": str(self.hooks.socket), "failure-policy": policy, "runtime-hooks": hooks}
+        socket = str(self.hooks.socket) if endpoint is None else endpoint
+        document = {"remote-endpoint": socket, "failure-policy": policy, "runtime-hooks": hooks}
         fresh = self.hooks_dir / ".new"
         fresh.write_text(json.dumps(document))
         fresh.rename(self.hooks_dir / file)

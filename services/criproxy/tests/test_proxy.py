@@ -87,6 +87,27 @@ async def test_optional_hook_that_is_down_changes_nothing_until_it_is_back(world
         await until(is_changed, "the hook server is asked again")
 
 
+@pytest.mark.parametrize("endpoint", ["", "relative", "a\0b", "/" + "x" * 200, "http://x"])
+async def test_hook_server_with_an_unusable_address_is_one_that_is_down(world: World, endpoint: str) -> None:
+    world.register("Fail", "PreRunPodSandbox", endpoint=endpoint)
+    world.register("Ignore", "PreCreateContainer", endpoint=endpoint, file="b.json")
+    async with proxied(world):
+        with pytest.raises(grpc.aio.AioRpcError, match="hook server err") as caught:
+            await world.run_sandbox()
+        assert caught.value.code() is grpc.StatusCode.UNKNOWN
+        await world.create()
+
+
+async def test_paths_of_sockets_may_have_any_character(tmp_path: Path) -> None:
+    folder = tmp_path / "50%41 ü?#"
+    folder.mkdir()
+    async with running_world(folder) as world:
+        world.register("Fail", "PreRunPodSandbox")
+        async with proxied(world):
+            await world.run_sandbox()
+        assert len(world.hooks.calls) == 1
+
+
 async def test_registration_is_read_while_the_proxy_runs(world: World) -> None:
     async with proxied(world):
         await world.run_sandbox()

@@ -1,6 +1,7 @@
 """gRPC channels over unix sockets, with the limits of CRI."""
 
 from typing import Any, Final
+from urllib.parse import quote
 
 import grpc.aio
 from koordcore.runtime_api.cri import LARGEST_MESSAGE
@@ -14,6 +15,11 @@ OPTIONS: Final[list[tuple[str, Any]]] = [
 ]
 
 
+def address(socket: str) -> str:
+    """Return gRPC's address of a unix socket. gRPC decodes the path as that of a URL, so `%` and others are encoded."""
+    return f"unix:{quote(socket, errors='surrogateescape')}"
+
+
 def open_channel(socket: str) -> grpc.aio.Channel:
     """Return a channel to a unix socket. It reconnects by itself; a call fails at once while the socket is gone."""
-    return grpc.aio.insecure_channel(f"unix://{socket}", options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
+    return grpc.aio.insecure_channel(address(socket), options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])

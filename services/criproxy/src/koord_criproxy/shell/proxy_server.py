@@ -17,7 +17,7 @@ import grpc.aio
 from koordcore.service.telemetry.logging import logger
 
 from koord_criproxy.domain.calls import UNARY, intercepted_call
-from koord_criproxy.shell.channels import OPTIONS
+from koord_criproxy.shell.channels import OPTIONS, address
 from koord_criproxy.shell.dispatcher import HookRejected
 from koord_criproxy.shell.hook_client import REMAINING_SECONDS
 from koord_criproxy.shell.interceptor import Interceptor, RuntimeAnswer
@@ -70,7 +70,7 @@ class ProxyServer:
         server = grpc.aio.server(options=OPTIONS)
         server.add_generic_rpc_handlers((_AnyMethod(self._serve_unary, self._serve_stream),))
         with private_socket(self._socket):
-            server.add_insecure_port(f"unix://{self._socket}")
+            server.add_insecure_port(address(str(self._socket)))
             await server.start()
         self._server = server
 
