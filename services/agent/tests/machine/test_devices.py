@@ -11,6 +11,7 @@ from koord_agent.shell.collect.devices import CYCLES_KEPT, SYNC_EVERY_MS, Device
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koordcore.events.agents.nodestate import DeviceInventoryChanged
+from koordcore.protocol import keys
 
 
 def write(folder: Path, name: str, *entries: dict[str, Any]) -> None:
@@ -52,6 +53,11 @@ def test_a_half_written_file_keeps_its_devices_for_three_cycles(tmp_path: Path) 
     assert minors(folder.read()) == [0, 1]
 
 
+def found_at(report: DeviceInventoryChanged) -> dict[str, str]:
+    """The annotation with the time of a report, which must be there."""
+    return {keys.DEVICE_DISCOVERY_TIMESTAMP: report.annotations[keys.DEVICE_DISCOVERY_TIMESTAMP]}
+
+
 def test_a_change_is_said_once_and_not_again_after_a_restart(tmp_path: Path) -> None:
     write(tmp_path, "a.json", xpu(0, status={"healthy": True}))
     folder = machine(tmp_path)
@@ -64,6 +70,7 @@ def test_a_change_is_said_once_and_not_again_after_a_restart(tmp_path: Path) -> 
     failed = reporter.report(SYNC_EVERY_MS)
     assert failed is not None
     assert [(device.healthy, device.code, device.message) for device in failed.devices] == [(False, "E1", "broken")]
+    assert failed.annotations == {keys.DEVICE_DISCOVERY_TIMESTAMP: "1970-01-01T00:00:03.000000Z"}
     assert reporter.report(2 * SYNC_EVERY_MS) is None
     assert DeviceReporter(folder.read, said=report_digest(failed)).report(0) is None
 
@@ -79,10 +86,13 @@ def test_devices_that_vanish_are_not_healthy_for_ten_minutes(tmp_path: Path) -> 
     assert [(device.minor, device.healthy, device.code) for device in gone.devices] == [(0, False, VANISHED)]
     assert reporter.report(KEPT_MS - 1) is None
     empty = reporter.report(KEPT_MS + SYNC_EVERY_MS)
-    assert empty == DeviceInventoryChanged(devices=[])
+    assert empty is not None
+    assert empty == DeviceInventoryChanged(devices=[], annotations=found_at(empty))
     after_restart = DeviceReporter(folder.read, said=report_digest(gone))
     assert after_restart.report(1) is None
-    assert after_restart.report(KEPT_MS + 1) == empty
+    again = after_restart.report(KEPT_MS + 1)
+    assert again is not None
+    assert report_digest(again) == report_digest(empty)
 
 
 def test_one_device_that_vanishes_is_not_healthy_for_ten_minutes_and_comes_back(tmp_path: Path) -> None:

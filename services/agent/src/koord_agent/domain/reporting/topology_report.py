@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.agents.nodestate import CpuCache, NodeTopologyReported, TopologyZone
+import msgspec
+from koordcore.events.agents.nodestate import CpuCache, DeviceInventoryChanged, NodeTopologyReported, TopologyZone
 from koordcore.events.envelope import Event
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy
@@ -171,7 +172,13 @@ def topology_reported(
 
 
 def report_digest(report: Event) -> str:
-    """Return a digest of the content of a report. If it is equal to that of the last report, nothing changed."""
+    """Return a digest of the content of a report. If it is equal to that of the last report, nothing changed.
+
+    The time at which devices were discovered is not a change.
+    """
+    if isinstance(report, DeviceInventoryChanged):
+        annotations = {key: text for key, text in report.annotations.items() if key != keys.DEVICE_DISCOVERY_TIMESTAMP}
+        report = msgspec.structs.replace(report, annotations=annotations)
     return hashlib.blake2b(codec.encode_canonical(report), digest_size=16).hexdigest()
 
 

@@ -4,12 +4,15 @@ Source: runtime spec, 9.2; agent spec, 4.8.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from koordcore.events.agents.nodestate import DeviceInventoryChanged, ReportedDevice
+from koordcore.protocol import keys
 from koordcore.values import codec
+from koordcore.values.timestamps import rfc3339
 
 from koord_agent.domain.devices.device import Device, DeviceReport
 from koord_agent.domain.devices.inventory import KEPT_MS, device_inventory, with_vanished
@@ -94,7 +97,7 @@ class DeviceReporter:
         """Read the devices if it is due, and return the fact about them if it differs from the last one.
 
         Otherwise return None. If all devices vanish, the last ones are reported as not healthy for ten minutes before
-        the report is empty.
+        the report is empty. Its annotations have the time at which the devices were found (runtime spec, 11).
 
         Args:
             now_ms: Time in milliseconds.
@@ -120,7 +123,9 @@ class DeviceReporter:
         if digest == self._said:
             return None
         self._said = digest
-        return report
+        found_at = rfc3339(datetime.fromtimestamp(now_ms / 1000, UTC))
+        annotations = {**report.annotations, keys.DEVICE_DISCOVERY_TIMESTAMP: found_at}
+        return msgspec.structs.replace(report, annotations=annotations)
 
     def _with_vanished(self, report: DeviceInventoryChanged, now_ms: int) -> DeviceInventoryChanged:
         """Note what was seen, and return the report with the devices that vanished less than ten minutes ago."""

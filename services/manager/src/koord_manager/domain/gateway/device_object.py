@@ -26,6 +26,7 @@ MANAGED: Final = (
     keys.GPU_DRIVER_VERSION,
     keys.GPU_PARTITION_POLICY,
     keys.GPU_PARTITIONS,
+    keys.DEVICE_DISCOVERY_TIMESTAMP,
 )
 """Keys of labels and annotations that the agent decides."""
 _UNKNOWN_SOCKET: Final = -1
