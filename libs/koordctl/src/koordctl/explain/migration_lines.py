@@ -19,8 +19,9 @@ def migration_lines(story: MigrationStory) -> Iterator[Line]:
     yield Line(f"Migration {story.job}{pod}: {state.progress.phase or 'Pending'}{f', {way}' if way else ''}", "bold")
     yield Line(f"  uid {story.uid}, pod uid {'unknown' if state.pod is None else state.pod.uid or 'unknown'}")
     for each in story.steps:
-        text = f"  {time_text(each.at)}  {each.step:<22} {each.sentence}  position {each.position}"
-        yield Line(text.rstrip(), _STYLES.get(each.step, ""))
+        sentence = f"{each.sentence}  " if each.sentence else ""
+        text = f"  {time_text(each.at)}  {each.step:<22} {sentence}position {each.position}"
+        yield Line(text, _STYLES.get(each.step, ""))
     if story.seconds is not None:
         yield Line(f"  took {duration_text(story.seconds)} after arbitration")
     if story.unavailable_seconds is not None:

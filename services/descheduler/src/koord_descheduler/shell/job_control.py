@@ -10,7 +10,7 @@ Source:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from koordcore.events.descheduling.migration import MigrationEnded, MigrationForgotten
@@ -41,6 +41,7 @@ from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting
 from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
 from koord_descheduler.domain.migration.job import MigrationJob
 from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE
+from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.migration.state_machine import look
 from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -156,22 +157,27 @@ class JobControl:
 
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
         """Look at the jobs that are due, carry out their effects, and record their steps."""
-        world = JobWorld(self.builder, controller.limiter, now, self.metrics.limited)
+        world = JobWorld(self.builder, controller.limiter, now)
         under_way = self.builder.evictions()
         availability = Availability(self.builder, controller.args)
-        facts = self.builder.state.of_kind(MigrationState)
         plans: list[Plan] = []
         held: list[list[Draft]] = []
         for job in jobs:
             if not (job.is_in_flight and job.has_passed) or not self._is_due(job, now):
                 continue
+            world.limited_by = ""
             looked = look(job, world, controller.policy, now)
+            if world.limited_by:
+                self.metrics.limited(world.limited_by)
+                if looked.job == job:
+                    held += self._held(job, f"{OBJECT_LIMITER}_{world.limited_by}")
+                else:  # this look has a fact already
+                    looked = replace(looked, requeue=0.0)
             looked = asks_again(job, looked, world, under_way, controller.policy)
             found = plan(job, looked, under_way, now, without_claims=self.without_claims)
             if found.evicts and found.pod is not None:
                 if not availability.take(found.pod):
-                    event = held_event(job, [MAX_UNAVAILABLE], facts.get(job.uid))
-                    held += [] if event is None else [[self._draft(job, event)]]
+                    held += self._held(job, MAX_UNAVAILABLE)
                     continue  # looked at again in the next pass
                 if not controller.budget.take(now):
                     continue
@@ -190,6 +196,11 @@ class JobControl:
         for each in plans:
             if each.evicts and each.pod is not None:
                 self._count_eviction(each.before, each.pod, controller, now)
+
+    def _held(self, job: MigrationJob, limit: str) -> list[list[Draft]]:
+        """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before."""
+        event = held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid))
+        return [] if event is None else [[self._draft(job, event)]]
 
     def _count_eviction(self, job: MigrationJob, pod: PodView, controller: JobController, now: float) -> None:
         """Count an eviction that a job has asked for."""

@@ -4,7 +4,7 @@ Source:
     descheduler spec, 7.5
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, name_token
@@ -73,14 +73,16 @@ class JobWorld:
         builder: The folded cluster.
         limiter: Decides which pods wait because others were evicted a short time ago.
         now: Unix seconds.
-        tell: Called with the type of the limit whenever a pod has to wait.
+
+    Attributes:
+        limited_by: Type of the object limiter that the last pod has to wait for; "" if it does not wait.
     """
 
-    def __init__(self, builder: ViewBuilder, limiter: ObjectLimiter, now: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, builder: ViewBuilder, limiter: ObjectLimiter, now: float) -> None:
         self._builder = builder
         self._limiter = limiter
         self._now = now
-        self._tell = tell
+        self.limited_by = ""
 
     def pod(self, namespace: str, name: str) -> PodView | None:
         """See `World.pod`."""
@@ -101,10 +103,8 @@ class JobWorld:
 
     def is_limited(self, pod: PodView) -> bool:
         """See `World.is_limited`."""
-        kind = self._limiter.limiting(pod, self._now)
-        if kind:
-            self._tell(kind)
-        return bool(kind)
+        self.limited_by = self._limiter.limiting(pod, self._now)
+        return bool(self.limited_by)
 
 
 def reservation_view(state: ClusterState, name: str) -> ReservationView | None:

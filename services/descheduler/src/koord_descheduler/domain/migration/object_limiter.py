@@ -17,6 +17,8 @@ from koord_descheduler.domain.arguments.workload_limit import workload_limit
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
 
+OBJECT_LIMITER: Final = "object_limiter"
+"""Beginning of the code of a job that waits for this limiter; the type follows."""
 _FORGOTTEN_AFTER: Final = 1.5
 """Multiple of the duration after which a bucket without evictions is forgotten."""
 _ROUNDING: Final = 1e-9
