@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 import yaml
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.settings import DeschedulerSettings
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.webhooks import served
 from koord_manager.kubernetes_settings import LEASE_NAME
@@ -17,6 +20,7 @@ from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
+from koordctl.documents.descheduler_config import descheduler_configuration
 from support.kubernetes.authorization import manager_user
 from support.kubernetes.gateway_world import gateway_world, node, pod
 
@@ -56,7 +60,7 @@ def test_the_lease_that_is_allowed_is_the_one_that_is_used() -> None:
     assert names == [LEASE_NAME]
 
 
-@pytest.mark.parametrize("file", ["manager.yaml", "scheduler.yaml"])
+@pytest.mark.parametrize("file", ["manager.yaml", "scheduler.yaml", "descheduler.yaml"])
 def test_services_run_without_root_and_without_a_writable_root(file: str) -> None:
     spec = documents(file)[0]["spec"]["template"]["spec"]
 
@@ -69,7 +73,12 @@ def test_services_run_without_root_and_without_a_writable_root(file: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("file", "settings"), [("manager.yaml", ManagerSettings), ("scheduler.yaml", SchedulerSettings)]
+    ("file", "settings"),
+    [
+        ("manager.yaml", ManagerSettings),
+        ("scheduler.yaml", SchedulerSettings),
+        ("descheduler.yaml", DeschedulerSettings),
+    ],
 )
 def test_the_flags_of_the_manifests_exist(file: str, settings: type[ServiceSettings]) -> None:
     container = documents(file)[0]["spec"]["template"]["spec"]["containers"][0]
@@ -81,7 +90,17 @@ def test_only_the_manager_has_rights() -> None:
     bound = {subject["name"] for item in documents("rolebindings.yaml") for subject in item["subjects"]}
 
     assert bound == {"koord-manager"}
-    assert documents("scheduler.yaml")[0]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    for file in ("scheduler.yaml", "descheduler.yaml"):
+        assert documents(file)[0]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_our_profile_of_the_descheduler_is_the_same_everywhere() -> None:
+    (shipped,) = documents("descheduler-configuration.yaml")
+    ours = load(shipped["data"]["descheduler.yaml"].encode(), BUILT_IN)
+
+    assert ours == load((ROOT / "deploy" / "compose" / "descheduler.yaml").read_bytes(), BUILT_IN)
+    assert ours == descheduler_configuration(None)
+    assert [profile.prove for profile in ours.profiles] == [True]
 
 
 def test_the_configuration_of_the_manifests_is_valid() -> None:

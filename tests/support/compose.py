@@ -21,7 +21,17 @@ IMAGE: Final = "koordstream:test"
 MIRROR: Final = "http://deb.debian.org/debian"
 NEEDED: Final = ("dockerd", "docker", "docker-compose", "debootstrap")
 PACKAGES: Final = "python3,python3-pip,python3-venv,python3-dev,ca-certificates"
-CORE: Final = ("manager-1", "manager-2", "scheduler-1", "scheduler-2", "projector", "agent", "objects")
+CORE: Final = (
+    "manager-1",
+    "manager-2",
+    "scheduler-1",
+    "scheduler-2",
+    "descheduler-1",
+    "descheduler-2",
+    "projector",
+    "agent",
+    "objects",
+)
 """Services of the file without those whose images cannot be pulled or stood in for here."""
 
 
