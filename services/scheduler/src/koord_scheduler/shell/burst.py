@@ -44,7 +44,7 @@ class Decider:
 
     Attributes:
         state: The scheduler's state.
-        publisher: Tells when further decisions would only wait for the log.
+        publisher: Asked whether it is busy; then further decisions would only wait for the log.
         clock: The run's clock.
         metrics: Counts and times the decisions.
         decision_log: Logs those details of decisions that debug flags switch on.
@@ -60,7 +60,7 @@ class Decider:
     _attempts: Iterator[int] = field(default_factory=count)
 
     def burst(self) -> Burst:
-        """Decide pods until none is ready, the outbox is full, or `BURST_REAL_SECONDS` have passed."""
+        """Decide pods until none is ready, the outbox is full, or `BURST_REAL_SECONDS` of the host have passed."""
         explanations: list[PodExplanation] = []
         now, began = self.clock.unix(), _HOST.monotonic()
         before = began

@@ -53,9 +53,9 @@ class DecisionLog:
 
     Args:
         flags: The flags at the start.
-        frameworks: All profiles; their engines keep as many best nodes as the table needs.
+        frameworks: All profiles. Their engines return as many best nodes as the table of scores shows.
         logger: The process's log.
-        queue_size: Number of diagnoses that may wait to be logged.
+        queue_size: Number of diagnoses that may wait to be logged. Further ones are dropped.
         set_level: Changes the level of the process's log.
     """
 
@@ -77,7 +77,7 @@ class DecisionLog:
         self._name_so_many()
 
     def change(self, flag: str, value: str) -> None:
-        """Set a flag to a value that a user has sent.
+        """Set a debug flag that a user has sent with `PUT /debug/flags/FLAG`.
 
         Args:
             flag: One of `FLAGS`.
@@ -105,6 +105,8 @@ class DecisionLog:
     def tell(self, decision: Placement | list[PodExplanation]) -> None:
         """Log those details of a decision that debug flags switch on.
 
+        Diagnoses wait for `write_diagnoses`, unless the flag `db` (blocking) is set.
+
         Args:
             decision: A placement, or the explanations of the pods that one attempt did not place.
         """
@@ -118,7 +120,7 @@ class DecisionLog:
                 self._tell_failed(explanation.uid, explanation.event)
 
     async def write_diagnoses(self) -> None:
-        """Log each diagnosis that waits, until the task is cancelled."""
+        """Log each diagnosis that `tell` left waiting, until the task is cancelled."""
         while True:
             self._write(await self._waiting.get())
 

@@ -25,6 +25,10 @@ _WITH_LEDGER: Final = (PodPlaced.__name__, PodReallocated.__name__, PodReleased.
 class StateFold:
     """Connects the scheduler's state to the fold runner, which reads the log, takes snapshots and restores them.
 
+    Attributes:
+        is_inside_batch: Whether the log's last atomic append is only applied in part: a placement without its node's
+            ledger.
+
     Args:
         state: The state that the log is folded into.
         metrics: Records how long changes of quotas take.
@@ -62,7 +66,7 @@ class StateFold:
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Yield the facts of the state as it is now, as bytes in pieces.
+        """Yield the facts of the state as bytes in pieces, as they are at the first call.
 
         Later changes of the state do not affect them.
         """
@@ -77,7 +81,7 @@ class StateFold:
             self._pictures.remove(picture)
 
     def fresh(self) -> "StateFold":
-        """Return this object for a fold that starts at the first event. Its state must be empty."""
+        """Return this object for a fold that starts at the first event of the log. Its state must be empty."""
         assert self._state.log.position == 0, "a running fold cannot begin again"
         return self
 

@@ -55,13 +55,15 @@ class Forked(NamedTuple):
 async def in_fork(work: Callable[[], bytes]) -> Forked:
     """Run a function in a forked copy of this process, at a low priority, and return its result.
 
-    If the caller is cancelled, for example by a timeout, the forked process is killed.
+    Other tasks of this process continue meanwhile. If the caller is cancelled, for example by a timeout, the forked
+    process is killed.
 
     Args:
         work: The function. Its changes of memory stay in the copy.
 
     Raises:
-        ForkFailed: The function raised an exception, or the forked process was killed.
+        ForkRaised: The function raised an exception.
+        ForkFailed: The forked process ended without a result, for example because it was killed.
     """
     began = time.monotonic()
     pid, reader = _fork(work)
@@ -81,10 +83,11 @@ async def in_fork(work: Callable[[], bytes]) -> Forked:
 def in_fork_and_wait(work: Callable[[], bytes]) -> bytes:
     """Run a function in a forked copy of this process, block until it ends, and return its result.
 
-    Only a forked process may call it, because it blocks.
+    Only a forked process may call it, because it blocks all tasks.
 
     Raises:
-        ForkFailed: The function raised an exception, or the forked process was killed.
+        ForkRaised: The function raised an exception.
+        ForkFailed: The forked process ended without a result, for example because it was killed.
     """
     pid, reader = _fork(work)
     os.set_blocking(reader, True)

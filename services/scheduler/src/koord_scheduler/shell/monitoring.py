@@ -51,7 +51,7 @@ class Monitor:
     _begun: int = 0
 
     def begin(self, works: Sequence[Work]) -> int:
-        """Start the time limit for the decisions of an append. Return the key for `end`."""
+        """Start the time limit for the placements of an append. Return the key for `end`."""
         self._begun += 1
         placements = [work for work in works if isinstance(work, Placement)]
         self._watched[self._begun] = _Watched(self.clock.monotonic(), placements)
@@ -60,7 +60,7 @@ class Monitor:
     def end(self, key: int) -> None:
         """Stop watching the append with this key, because the log has answered it.
 
-        Report it if the answer came too late.
+        An answer that came too late is reported.
         """
         watched = self._watched.pop(key)
         self._look(watched)
@@ -72,7 +72,7 @@ class Monitor:
             self.look()
 
     def look(self) -> None:
-        """Report the decisions that have exceeded the time limit by now."""
+        """Report the placements that have exceeded the time limit by now. Each is reported once."""
         for watched in self._watched.values():
             self._look(watched)
 

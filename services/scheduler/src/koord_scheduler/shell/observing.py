@@ -202,7 +202,7 @@ class SchedulerMetrics:
                 self._victims.observe(len(event.diagnosis.preemption.victims))
 
     def jobs_attempted(self, attempts: deque[JobAttempt], seconds: float) -> None:
-        """Count the attempts to place or preempt for whole jobs in the last decision, and empty `attempts`.
+        """Record the attempts that concerned whole jobs in the last decision, and empty `attempts`.
 
         Args:
             attempts: The attempts.

@@ -54,7 +54,7 @@ class Publisher:
     """Appends decisions, statuses and explanations to the log.
 
     Args:
-        state: Everything that the scheduler knows, with the outbox.
+        state: The scheduler's state, with the outbox of decisions.
         log: The event log.
         explanations: The stream of explanations.
         clock: The run's clock.
@@ -108,7 +108,7 @@ class Publisher:
         return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.assumed.outbox) >= MOST_PER_BATCH
 
     def raise_failure(self) -> None:
-        """Raise the exception that ended an append, if there was one: a bug or a misconfiguration."""
+        """Raise the exception with which an append failed: a bug or a misconfiguration. No-op if none failed."""
         if self._failure is not None:
             raise self._failure
 
@@ -122,7 +122,10 @@ class Publisher:
             self._metrics.status_seconds.observe(_HOST.monotonic() - began)
 
     def pump(self) -> None:
-        """Start to append what may be appended now, without waiting for answers."""
+        """Start to append work from the outbox and due status writes, as far as the limits allow.
+
+        It does not wait for answers.
+        """
         while self._may_start() and self._state.assumed.outbox.has_ready():
             for parts in fitting(self._taken()):
                 for part in parts:
@@ -175,7 +178,7 @@ class Publisher:
             await asyncio.wait(self._tasks)
 
     async def say(self, explanation: PodExplanation) -> None:
-        """Publish an explanation to its stream. It may be lost."""
+        """Publish an explanation to the stream of explanations. It is not repeated if the stream is unavailable."""
         parent = explanation.traceparent
         # Not when it is said: what the same attempt has led to, a nomination, may have been sealed before.
         at = datetime.fromtimestamp(explanation.decided_at, UTC) if explanation.decided_at else self._clock.now()

@@ -47,7 +47,7 @@ class Questions:
 
     Args:
         state: The scheduler's state.
-        fold: Tells whether the state is between two batches of the log.
+        fold: Its `is_inside_batch` tells whether an append of the log is only applied in part.
         trouble: Returns why the state is not current; None if it is.
         leadership: Tells whether this instance leads.
         clock: The run's clock.
@@ -100,8 +100,11 @@ class Questions:
     async def answer(self, request: FitRequest) -> FitAnswer:
         """Return where the pods of a question would be placed. The live state does not change.
 
+        The answer is computed in a fork, one question after the other.
+
         Raises:
             Refusal: The question is invalid, or cannot be answered now.
+            ForkRaised: The computation raised an exception (a bug).
         """
         reason = self._trouble()
         if reason is not None:

@@ -1,4 +1,4 @@
-"""Tells whether the scheduler may decide now, and waits otherwise."""
+"""Whether the scheduler may decide pods now, and waiting until it may."""
 
 import asyncio
 from typing import Final, Protocol
@@ -49,10 +49,10 @@ def may_decide(fold: Fold, publisher: Publisher) -> bool:
 
 
 async def woken_or_due(wakeup: asyncio.Event, clock: Clock, due: float | None) -> None:
-    """Wait until `wakeup` is set or the run's clock reaches `due`.
+    """Wait until `wakeup` is set or the run's clock reaches `due`, whichever comes first.
 
     Args:
-        wakeup: Set by anything that may allow a further decision.
+        wakeup: Set by anything that may allow a further decision. It is not cleared here.
         clock: The run's clock.
         due: Unix seconds; None to wait for `wakeup` only.
     """

@@ -1,4 +1,4 @@
-"""Brings the nodes' reports of their load from the observations stream into the state."""
+"""Reads the nodes' usage reports from the stream of observations into the scheduler's state."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +21,8 @@ async def follow_reports(
 ) -> None:
     """Fold the newest usage report of every node, and then every further report, until the task is cancelled.
 
-    A report that cannot be decoded is skipped; the node then counts as silent until its next report.
+    A report that cannot be decoded is logged and skipped. The node then counts as one without a report until its next
+    one.
 
     Args:
         state: The scheduler's state.

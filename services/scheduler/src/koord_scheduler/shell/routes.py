@@ -1,4 +1,4 @@
-"""The scheduler's pages over HTTP. Pages below `/apis` answer with status 503 on an instance that does not lead.
+"""The scheduler's pages over HTTP. If an instance does not lead, its pages below `/apis` answer with status 503.
 
 Source:
     scheduler-core spec, 14

@@ -1,6 +1,7 @@
 """Turns the drafts of decisions into events that can be appended: adds their ids, causes and traces.
 
-    PodPlaced            its cause is the event that made the attempt worthwhile: the submission, or what helped since
+    PodPlaced            its cause is the event that made the attempt worthwhile: the submission, or an event that
+                         helped the waiting pod
     NodeResourcesTaken   its cause is the first PodPlaced of the same append
 
 An id is computed from the cause, so a decision that is repeated after a crash gets the same id. Events of a node with
@@ -28,12 +29,12 @@ _INDEX_OF: Final = {Placement: 0, Release: 1, Reallocation: 2}
 
 
 class Sealed(NamedTuple):
-    """The complete events of one node's part of a batch, ready to be appended.
+    """The complete events of one node's decisions in a batch, ready to be appended.
 
     Attributes:
         drafts: The drafts that the events were made of.
-        pods: The events of the pods, in the order of the work.
-        node: The event of the node.
+        pods: The events of the pods, in the order of the decisions.
+        node: The event of the node's ledger.
         spans: Trace context and parent span id of each pod's placement; these spans end when the log has answered.
     """
 
@@ -49,11 +50,11 @@ class Sealed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Events that the log stores all or none: one node's work, or a gang with all its nodes.
+    """Events that the log stores all or none: the decisions on one node, or a gang with all its nodes.
 
     Attributes:
-        nodes: The sealed work of each node.
-        gang: The gang's own event; None for the work of a single node.
+        nodes: The sealed decisions on each node.
+        gang: The gang's own event; None for the decisions on a single node.
     """
 
     nodes: list[Sealed]
@@ -70,7 +71,7 @@ class Part:
 
 
 def fitting(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Group the parts, in their order, into lists that fit into one append each.
+    """Group parts, in their order, into lists whose events fit into one append each.
 
     A list has at most one part about each gang. A part that is larger than one append is alone in its list.
     """
@@ -106,7 +107,13 @@ class Header(NamedTuple):
 
 
 def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
-    """Return the complete events (id, cause, trace, time) of the placements or releases on one node."""
+    """Return the complete events (id, cause, trace, time) for the placements or releases on one node.
+
+    Args:
+        drafts: Drafts of the node's decisions.
+        header: Values that all events of the batch share.
+        tracer: Makes the trace context of each placement.
+    """
     pods: list[NewEvent] = []
     spans: list[tuple[TraceContext, str | None]] = []
     for item, draft in zip(drafts.work.items, drafts.pods, strict=True):
@@ -122,13 +129,13 @@ def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
 
 
 def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEvent:
-    """Return the complete event of the gang. Its cause is the placement of its first member."""
+    """Return the complete event of a gang that is placed. Its cause is the placement of its first member."""
     first = members[0].pods[0]
     return _seal(draft, header, first.event_id, draft.ref.id, 0)
 
 
 def seal_notice(taken: TakenStatusWrite, header: Header) -> list[NewEvent]:
-    """Return the complete events of a status write. All have the cause of the write."""
+    """Return the complete events of a status write (a nomination or a status). All have the cause of the write."""
     write = taken.write
     return [
         _seal(

@@ -1,1 +1,1 @@
-"""Finds the best node for a pod: filters and scores, with cached answers per pod equivalence class."""
+"""Finds the best node for a pod: filters and scores, with results cached per pod equivalence class."""

@@ -1,6 +1,6 @@
 """Finds out by sums whether a pod fits on a node beside other pods, if only amounts can refuse the pod.
 
-This is the usual case: no host ports, no load thresholds, no constraints on pods elsewhere. A trial that asks every
+This is the usual case: no host ports, no load thresholds, no constraints on pods elsewhere. A trial that calls every
 plugin gives the same answer (tested) in ten times the time.
 
 Source:
@@ -46,9 +46,9 @@ class Needs(NamedTuple):
 
 
 def needs_of(engine: Engine, subject: Subject) -> Needs:
-    """Return the free amounts that the profile's fit filter compares for pods of a subject.
+    """Return the free amounts that a node must have for pods of a subject, by the profile's filter of requests.
 
-    Empty without such a filter.
+    Empty if the profile has no such filter (extension point AmountsFilter).
     """
     plugin = engine.profile.plugins.one_at(AMOUNTS_FILTER)
     checks = () if plugin is None else plugin.checks_of(subject.pod_class, engine.nodes)

@@ -1,6 +1,6 @@
-"""The filters and scores of a profile that concern a pod equivalence class, with their places in the profile.
+"""The filters and scores of a profile that concern a pod equivalence class, with their positions in the profile.
 
-For other classes, a filter passes every row and a score is 0.
+For other classes, the filter passes every node and the score is 0.
 """
 
 from typing import NamedTuple, cast
@@ -26,7 +26,7 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class RowPlugins(NamedTuple):
-    """The filters and scores of a profile that read the load of nodes, if each can evaluate one node without arrays.
+    """The filters and scores of a class that read the load of nodes and can evaluate one node without arrays.
 
     Attributes:
         filters: (index in the profile's filters, filter).
@@ -88,7 +88,10 @@ class AskedPlugins:
         self._by_concerned: dict[int, Asked] = {}
 
     def of(self, pod: PodClass) -> Asked:
-        """Return the filters and scores that apply to the class: all but those that do not concern its pods."""
+        """Return the filters and scores that concern the pods of the class.
+
+        Classes with the same plugins share one result.
+        """
         asked = self._by_concerned.get(pod.concerned)
         if asked is None:
             asked = self._by_concerned[pod.concerned] = Asked(self._profile, pod.concerned)

@@ -23,10 +23,11 @@ MOST_DOMAINS: Final = 32
 
 
 def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int) -> Choice | None:
-    """Return the `count` best nodes from the best nodes of each topology domain. None: this shortcut is impossible.
+    """Return the `count` best nodes by comparing the best nodes of each topology domain; None if impossible.
 
-    It is impossible while the label's values or all nodes have just changed. It is also impossible if a domain is
-    refused and scores are normalized over the feasible nodes. Then the caller examines every node.
+    It is impossible while the label's values or all nodes have just changed, if the label has too many values, or if a
+    score needs all nodes. It is also impossible if a domain is refused and scores are normalized over the feasible
+    nodes. Then the caller examines every node.
 
     Args:
         view: Filter and score results of the pod's class.

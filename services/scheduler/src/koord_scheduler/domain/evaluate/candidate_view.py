@@ -1,8 +1,8 @@
 """Evaluates only the few candidate nodes of a pod, and counts the refusals of all others.
 
-Without this, a pod that names its node (a DaemonSet's pod) would need a view over all nodes of its own. Indexes find
-its candidates (`candidates`). NodeAffinity refuses all other nodes, except those that an earlier filter refuses. The
-number of the latter is the same for all pods with the same tolerations and is cached (`_Earlier`). The result,
+Without this, a pod that requires few nodes (a DaemonSet's pod) would need a view over all nodes of its own. Indexes
+find its candidates (`candidates`). NodeAffinity refuses all other nodes, except those that an earlier filter refuses.
+The number of the latter is the same for all pods with the same tolerations and is cached (`_Earlier`). The result,
 including the explanation, equals that of a view (tested).
 
 Source:
@@ -137,10 +137,9 @@ class CandidateViews:
         self._later: dict[int, _Later] = {}
 
     def of(self, pod: PodClass) -> "CandidateView | None":
-        """Return the present view of a pod class over its candidate nodes.
+        """Return a new view of a pod class over its candidate nodes, or None if a view of all nodes is needed.
 
-        None: there are too many candidates, no index finds them, or the pod names its node. Then a view of all nodes
-        is needed.
+        It is needed if there are too many candidates, no index finds them, or the pod's spec names its node.
         """
         if self.affinity is None or pod.node_name:
             return None
@@ -167,7 +166,7 @@ class CandidateViews:
         return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
-        """Return the positions of the only nodes that may have room for the pod. None: there are too many of them."""
+        """Return the positions of the few nodes whose free amounts suffice for the pod; None if there are too many."""
         if self._fit is None:
             return None
         checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
@@ -243,20 +242,23 @@ class CandidateView:
         return order[:count]
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
-        """Return total and scores per plugin of nodes at these positions.
+        """Return name, total and scores per plugin of nodes at these positions.
 
-        `best` or `totals_among` must have scored them.
+        Call `best` or `totals_among` with these nodes before.
         """
         names = self._views.nodes.names
         return [NodeScore(names[row], sum(part.values()), part) for row in rows for part in self.parts([row])]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
-        """Return (total scores, int64 (K,), normalized over these feasible nodes alone; an empty list)."""
+        """Return (total scores of these feasible nodes, normalized over these alone, int64 (K,); an empty list).
+
+        The list stands for the ranges of raw scores, which `View.totals_among` returns for `parts`.
+        """
         totals = [self._weigh_one(rows.item(0))] if len(rows) == 1 else self._weigh(row_list(rows))
         return np.array(totals, np.int64), []
 
     def parts(self, rows: list[int], _bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
-        """Return for each node: plugin -> weighted score. `best` or `totals_among` must have scored the nodes."""
+        """Return for each node: plugin -> weighted score. Call `best` or `totals_among` with these nodes before."""
         return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:

@@ -1,7 +1,7 @@
-"""Finds the few candidate nodes of a pod with indexes.
+"""Finds the few candidate nodes of a pod with indexes of node labels and names.
 
 The result contains all nodes that the NodeAffinity filter accepts, and possibly others: the filters still run over
-it.
+them.
 
 Source:
     scheduler-core spec, 12.2 a
@@ -42,7 +42,7 @@ class Candidates:
     def of(self, pod: PodClass) -> list[int] | None:
         """Return the positions of the only nodes that the NodeAffinity filter may pass, ascending.
 
-        None: they are too many, or no index helps.
+        None: there are too many, or no index finds them.
         """
         terms = self._terms.get(pod)
         if terms is None:

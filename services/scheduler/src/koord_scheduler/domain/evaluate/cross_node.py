@@ -1,4 +1,4 @@
-"""The cross-node filters and scores of one kind of pod, and the choice that the engine makes with them."""
+"""The cross-node filters and scores for one kind of pod, and the result of a search that uses them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -45,13 +45,14 @@ class DomainFilters(NamedTuple):
 
 
 class CrossNodeFilters:
-    """The cross-node filters and scores for pods of one subject, kept until a plugin's version grows.
+    """The cross-node filters and scores for pods of one subject. They are made again when a plugin's version grows.
 
     Attributes:
         version: Sum of the versions of the plugins when the filters were made. Versions only grow.
         filters: (name of the plugin, filter).
         scores: (name of the plugin, score, weight).
-        by_domain: The same plugins if all of their results depend only on a node's value of one label; otherwise None.
+        by_domain: The same filters and scores if all of their results depend only on a node's value of one label;
+            otherwise None.
     """
 
     __slots__ = ("by_domain", "filters", "scores", "version")

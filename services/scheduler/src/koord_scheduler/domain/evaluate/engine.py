@@ -1,10 +1,10 @@
 """Finds the best feasible node for one pod, or explains why there is none.
 
-    views/            cached answers of plugins about each node alone, per class of pods
+    views/            cached results of plugins about each node alone, per class of pods
     candidate_view    the same for pods with few candidate nodes, evaluated each time
     sampled           some of the nodes, for profiles that sample
-    cross_node        filters and scores that depend on pods elsewhere, asked each time, about feasible nodes only
-    by_domain         the best node of each domain, if cross-node plugins tell only domains apart
+    cross_node        filters and scores that depend on pods elsewhere, called each time, about feasible nodes only
+    by_domain         the best node of each domain, if results of cross-node plugins are equal within a domain
 
 The engine is pure. Its caches never change an outcome. Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13.
 """
@@ -60,7 +60,7 @@ class _Sifted:
 
 
 class Engine:
-    """Filters and scores nodes with the plugins of one profile. `top_scores` best nodes are named in explanations."""
+    """Filters and scores nodes with the plugins of one profile. Explanations name the `top_scores` best nodes."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.nodes = nodes
@@ -77,7 +77,7 @@ class Engine:
         self.top_scores = TOP_SCORES
 
     def forget(self) -> None:
-        """Drop all caches. Called after a plugin raised an exception, because the caches may be incomplete."""
+        """Drop all caches. It is called after a plugin raised an exception: the caches may be incomplete."""
         nodes, profile, keeps = self.nodes, self.profile, self._optimisations
         self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
         self.views = Views(self.answers, keep=keeps.equivalence_classes)
@@ -230,7 +230,7 @@ class Engine:
         return self._sift(view, self.cross_node_filters(subject), restriction).rows
 
     def has_room(self, subject: Subject) -> bool:
-        """Return False if an attempt of a pod of the subject would certainly find no feasible node now."""
+        """Return False if an attempt of a pod of the subject would certainly find no feasible node now, else True."""
         if self.profile.concerning(subject.pod_class.concerned).sees_otherwise:
             return len(self.nodes) > 0
         if self._candidate_views is not None and not self.views.keeps(subject.pod_class):
@@ -273,7 +273,7 @@ class Engine:
         return np.sort(np.concatenate(found))
 
     def refusals(self, subject: Subject) -> list[Refusals]:
-        """Return the refused nodes by plugin and reason. A node counts for the first plugin that refuses it."""
+        """Return the refused nodes by plugin and reason. A node counts only for the first plugin that refuses it."""
         view = self._look(subject.pod_class)
         found = view.refusals()
         rows = view.feasible_rows()
@@ -296,7 +296,7 @@ class Engine:
         return self.views.of(pod_class)
 
     def cross_node_filters(self, subject: Subject) -> CrossNodeFilters:
-        """Return the cross-node filters and scores of the subject, made again if a plugin's version has grown."""
+        """Return the cached cross-node filters and scores of a subject, made again if a plugin's version has grown."""
         version = 0
         for each in self.answers.asked.of(subject.pod_class).versions:
             version += each()

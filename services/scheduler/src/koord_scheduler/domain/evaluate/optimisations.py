@@ -15,7 +15,7 @@ class Optimisations:
     Attributes:
         dynamic_index: Find few candidate nodes with indexes and evaluate only these.
         equivalence_classes: Cache results for pods of one equivalence class. If off, every cycle evaluates all nodes.
-        random_relaxation: Stop a search when no better nodes turn up. This changes outcomes, see `sampled`.
+        random_relaxation: Stop a search when further nodes have no better score. This changes outcomes, see `sampled`.
     """
 
     dynamic_index: bool = True

@@ -1,12 +1,12 @@
 """Orders the feasible nodes of one view by preference.
 
-The node with the greatest total is first. Nodes with equal totals are ordered on a ring by a hash of their name. A
-pod starts at its own place on the ring, a hash of its uid. So pods spread over equal nodes, every replay makes the
-same choice, and the choice depends only on totals and names.
+The node with the greatest total score is first. Nodes with equal totals are ordered on a ring of 64-bit numbers by a
+hash of their name. A pod starts at its own place on the ring, a hash of its uid. So pods spread over equal nodes,
+every replay makes the same choice, and the choice depends only on totals and names.
 
-`best_of` searches all totals. `Ranking` keeps buckets, so that a search does not grow with the cluster; both give the
-same answer (tested). `rankings_by` makes such buckets for each domain of a topology key, or for each group of nodes
-whose totals differ from what is ranked by one number; `best_of_groups` compares the groups.
+`best_of` searches all totals. `Ranking` has buckets of equal totals, so that a search does not grow with the cluster;
+both give the same answer (tested). `rankings_by` makes such buckets for each domain of a topology key, or for each
+group of nodes whose totals differ from the ranked ones by one number; `best_of_groups` compares the groups.
 
 Source:
     scheduler-core spec, 1.2
@@ -63,7 +63,13 @@ def best_of(
 class Ranking:
     """Feasible nodes in buckets of equal totals. In a bucket, nodes are sorted by the hash of their name.
 
-    `len` is the number of nodes. `row_at` maps the hash of a name to the node's position in the node columns.
+    `len` is the number of nodes.
+
+    Attributes:
+        levels: The totals that occur, ascending.
+
+    Args:
+        row_at: Hash of a node's name -> its position in the node columns.
     """
 
     def __init__(self, row_at: Mapping[int, int]) -> None:
@@ -87,7 +93,7 @@ class Ranking:
         self._size += len(places)
 
     def move(self, place: int, before: int, after: int) -> None:
-        """Update the total of a node.
+        """Change the total of a node, add a node, or remove one.
 
         Args:
             place: Hash of its name, which orders equal totals.
@@ -110,12 +116,12 @@ class Ranking:
                 insort(joined, place)
 
     def nearest(self, level: int, seed: int, count: int) -> list[int]:
-        """Return the name hashes of `count` nodes with one total, ordered by their distance from `seed` on the ring.
+        """Return the name hashes of the `count` nodes with one total that follow `seed` on the ring, nearest first.
 
-        Fewer if there are not so many nodes.
+        All of them if there are fewer.
 
         Args:
-            level: The total.
+            level: The total; the ranking must have it.
             seed: Hash of the pod.
             count: Maximum number of nodes.
         """

@@ -1,4 +1,4 @@
-"""The candidate nodes of an attempt, and which feasible nodes are scored."""
+"""Which nodes are candidates of an attempt, and which feasible nodes are scored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Restriction:
     Attributes:
         rows: Positions of the candidate nodes, ascending; None for all nodes.
         preferred: Positions of nodes. The first feasible one is taken without scoring.
-        barred: Positions of nodes that have no room for the pod beside the pods nominated to them.
+        barred: Positions of nodes that have no room for the pod beside the pods nominated to them. They are refused.
         first: Positions of nodes that outrank all others. If one is feasible, no others are examined.
         plugin: Names of the plugins that restrict the nodes, for explanations.
     """
@@ -28,7 +28,7 @@ class Restriction:
 
     @property
     def looks_everywhere(self) -> bool:
-        """Return whether all nodes are candidates and none is preferred."""
+        """Return whether `rows` is None and no node is preferred. `barred` and `first` do not matter."""
         return self.rows is None and not self.preferred
 
 

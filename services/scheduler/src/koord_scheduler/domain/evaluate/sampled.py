@@ -66,7 +66,7 @@ class Sampling:
     def wanted(self, nodes: int) -> int:
         """Return the number of feasible nodes at which the search stops, out of `nodes` candidates.
 
-        If the result is `nodes`, all are examined.
+        If the result is `nodes`, all candidates are examined.
         """
         if not self.percentage_of_nodes_to_score and not self.random_relaxation:
             return nodes
@@ -77,6 +77,9 @@ class SampledView:
     """Filter and score results of the nodes that a sampling search has examined for one class of pods.
 
     It has the methods of `View`. Nodes are in the order in which they were examined.
+
+    Attributes:
+        examined: Number of examined nodes.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: Asked, pod: PodClass) -> None:
@@ -151,12 +154,15 @@ def search(
 ) -> None:
     """Examine nodes until enough of them are feasible.
 
+    With random relaxation, the search also stops if the last feasible nodes were no better than the best one before.
+
     Args:
         look: The view that collects the examined nodes.
         sampling: How many feasible nodes end the search.
         first: Positions of nodes that are examined in any case.
         seed: Number that determines the node at which the search starts.
-        sifted: Returns the positions of nodes that are feasible after all filters, in the order of examination.
+        sifted: Returns the positions of examined nodes that are feasible after all filters, in the order of
+            examination.
         nodes: All nodes.
     """
     wanted = sampling.wanted(len(nodes))

@@ -1,4 +1,4 @@
-"""Pods that are nominated to a node until their victims are gone.
+"""Pods that preemption has nominated to a node: other pods leave room for them until they are placed.
 
 Source: scheduler-core spec, 1.3 and 6
 """
@@ -15,7 +15,7 @@ from koord_scheduler.domain.pods.record import PodRecord, is_alive
 
 
 class Nominator:
-    """Which node each nominated pod is promised to by a preemption, and which evictions are under way.
+    """The node that preemption has promised to each nominated pod, and the evictions that are under way.
 
     Attributes:
         evictions: Uid of a pod -> reason of its eviction, if the eviction is requested and has no outcome yet.
@@ -33,18 +33,24 @@ class Nominator:
         return len(self._of)
 
     def nominate(self, pod: PodRecord, node: str) -> None:
-        """Nominate the pod to this node. An earlier nomination of the pod is replaced."""
+        """Nominate the pod to this node with its priority. An earlier nomination of the pod is replaced.
+
+        A pod of another scheduler ranks below our pods of the same priority.
+        """
         # Another scheduler's counts for pods of lower priority only: two that wait for each other would wait for ever.
         self.put(pod.uid, node, pod.priority - (pod.pod is not None and pod.framework is None))
 
     def put(self, uid: str, node: str, priority: int) -> None:
-        """Nominate the pod to this node with this priority. An earlier nomination of the pod is replaced."""
+        """Nominate the pod to this node with this priority. An earlier nomination of the pod is replaced.
+
+        Nothing is published to the log; `clear` and `pod_deleted` publish the end of a nomination.
+        """
         self.drop(uid)
         self._of[uid] = (node, priority)
         self._on.setdefault(node, {})[uid] = priority
 
     def drop(self, uid: str) -> None:
-        """Forget the nomination of the pod. No-op if it is not nominated."""
+        """Forget the nomination of the pod without publishing this. No-op if the pod is not nominated."""
         known = self._of.pop(uid, None)
         if known is not None:
             on_node = self._on[known[0]]
@@ -66,6 +72,8 @@ class Nominator:
 
     def pod_deleted(self, pod: PodRecord, trigger: str) -> None:
         """Publish to the log that a deleted pod is no longer nominated. No-op if it is not nominated.
+
+        The nomination itself stays until the published event is folded.
 
         Args:
             pod: The deleted pod.

@@ -1,4 +1,4 @@
-"""Pods that wait at Permit with a node.
+"""Pods that wait at Permit: they keep their node until other pods of their gang have one.
 
 Source: scheduler-core spec, 1 (step 13)
 """
@@ -14,8 +14,8 @@ class Held:
     """A pod that waits at Permit while it keeps its node.
 
     Attributes:
-        work: Its placement, not appended yet.
-        deadline: End of its wait in seconds of the run's clock.
+        work: Its placement, which is not in the log yet.
+        deadline: End of its wait in Unix seconds of the run's clock.
     """
 
     work: Placement
@@ -23,7 +23,7 @@ class Held:
 
 
 class WaitingPods:
-    """The pods that wait at Permit with a node, by uid."""
+    """The pods that wait at Permit with a node, by uid, with their placements and deadlines."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
@@ -43,14 +43,14 @@ class WaitingPods:
         """Let a pod wait at Permit with its placement.
 
         Args:
-            work: The placement, not appended yet.
-            deadline: End of the wait in seconds of the run's clock.
+            work: The placement, which is not in the log yet.
+            deadline: End of the wait in Unix seconds of the run's clock.
         """
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
 
     def take(self, uid: str) -> Placement:
-        """End the wait of a pod and return its placement.
+        """End the wait of a pod, remove it, and return its placement.
 
         Raises:
             KeyError: The pod does not wait at Permit.
@@ -71,9 +71,9 @@ class WaitingPods:
         return self._held[uid].work.node
 
     def overdue(self, now: float) -> list[str]:
-        """Return the uids of pods whose deadline has passed at `now`, the earliest deadline first.
+        """Return the uids of pods whose deadline is `now` or earlier, the earliest deadline first.
 
-        They are not removed.
+        Each pod is returned once. The pods still wait; the caller ends their waits with `take`.
         """
         overdue: list[str] = []
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -84,7 +84,10 @@ class WaitingPods:
         return overdue
 
     def next_due(self) -> float | None:
-        """Return the earliest deadline in seconds of the run's clock, or None if no pod waits."""
+        """Return the earliest deadline in Unix seconds of the run's clock, or None if no pod waits.
+
+        It may be the deadline of a pod that no longer waits.
+        """
         return self._deadlines[0][0] if self._deadlines else None
 
     def on(self, node: str) -> list[str]:

@@ -9,7 +9,7 @@ from koord_scheduler.domain.queue.unschedulable import Rank
 
 
 class Block(NamedTuple):
-    """What a group of pods waits for after a plugin rejected them before nodes were filtered.
+    """Why a plugin rejected a group of pods before nodes were filtered. The group waits for an event that changes this.
 
     Attributes:
         plugin: Name of the plugin.
@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 class Came(StrEnum):
-    """Why a pod entered its present queue state: values of the label `event` of `queue_incoming_pods_total`."""
+    """Why a pod entered its queue state: values of the label `event` of the metric `queue_incoming_pods_total`."""
 
     ADDED = "PodAdd"
     UPDATED = "PodUpdate"
@@ -33,7 +33,7 @@ class Came(StrEnum):
 
 
 class QueueState(IntEnum):
-    """The state of a pod in the scheduling queue, as in kube-scheduler, and `IN_FLIGHT` while it is attempted."""
+    """The state of a pod in the queue: ACTIVE, BACKOFF, UNSCHEDULABLE, GATED or IN_FLIGHT (being attempted)."""
 
     ACTIVE = auto()
     BACKOFF = auto()
@@ -58,10 +58,11 @@ class QueuedPod:
         state: Its state in the queue.
         attempts: Number of scheduling attempts so far.
         ticket: Number of its last enqueueing, which orders pods of equal priority.
-        ready_at: End of its back-off in seconds of the run's clock.
-        since: When it entered its present state, in seconds of the run's clock.
+        ready_at: End of its back-off in Unix seconds of the run's clock.
+        since: When its last attempt failed, in Unix seconds of the run's clock.
         woken: Whether an event has woken it and the attempt that follows is not over.
-        block: Why a plugin rejected it before nodes were filtered. None: nodes refused it, or it was not attempted yet.
+        block: Why a plugin rejected it before nodes were filtered. None: nodes refused it, or it was not attempted
+            yet.
         gated_by: Why PreEnqueue keeps it out of the queue; "" if it does not.
         refused_by: Names of the plugins that refused nodes in its last attempt.
     """
@@ -82,9 +83,12 @@ class QueuedPod:
 
     @property
     def rank(self) -> Rank:
-        """Return the key by which pods are ordered in the queue: priority, then time of enqueueing."""
+        """Return the sort key of the pod in the queue: higher priority first, then earlier enqueueing."""
         return (-self.priority, self.ticket, self.uid)
 
     def is_same(self, subject: Subject, priority: int) -> bool:
-        """Return whether a changed pod has the subject and priority of this entry, so that it keeps its place."""
+        """Return whether a changed pod still has the subject and the priority of this entry.
+
+        Then its place in the queue stays.
+        """
         return (self.subject, self.priority) == (subject, priority)

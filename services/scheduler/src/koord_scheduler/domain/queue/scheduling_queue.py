@@ -112,14 +112,14 @@ class SchedulingQueue:
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove a pod and return its entry, or None if it is not in the queue.
 
-        If an event had woken the pod, the next waiting pod of its subject is woken instead.
+        If an event had woken the pod, the first waiting pod of its subject is woken instead.
         """
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
         self._leave(pod)
         if pod.woken:
-            self._wake_next(pod.subject, pod.trigger)
+            self.wake_first(pod.subject, pod.trigger)
         return pod
 
     def pop(self) -> QueuedPod | None:
@@ -151,7 +151,7 @@ class SchedulingQueue:
         return pod
 
     def recheck(self, uid: str) -> None:
-        """Call PreEnqueue again for a changed pod that is gated. No-op for other pods."""
+        """Call PreEnqueue again for a pod that has changed. No-op unless the pod is gated."""
         self._came = Came.UPDATED
         if self._pods[uid].state is QueueState.GATED:
             self._activate(self._pods[uid])
@@ -244,7 +244,7 @@ class SchedulingQueue:
             if uid is not None:
                 self.wake_pod(uid, pod.trigger)
         if self._room.first(pod.subject) is not None and has_room(pod.subject):
-            self._wake_next(pod.subject, pod.trigger)
+            self.wake_first(pod.subject, pod.trigger)
 
     def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
         """Wake the first waiting pod of each subject that fits on one of the changed nodes.
@@ -259,7 +259,7 @@ class SchedulingQueue:
         """
         helped = self._room.helped(rows, fits)
         for subject in helped:
-            self._wake_next(subject, trigger)
+            self.wake_first(subject, trigger)
         return len(helped)
 
     def tick(self, now: float) -> None:
@@ -305,17 +305,17 @@ class SchedulingQueue:
         """Return min(initial * 2^(attempts - 1), max)."""
         return min(self._initial_backoff * 2.0 ** min(max(attempts - 1, 0), 60), self._max_backoff)
 
-    def _wake_next(self, subject: Subject, trigger: str) -> None:
+    def wake_first(self, subject: Subject, trigger: str) -> None:
+        """Wake the first unschedulable pod of this subject, because there may be room for it.
+
+        No-op if there is none.
+        """
         uid = self._room.first(subject)
         if uid is not None:
             self.wake_pod(uid, trigger)
 
-    def wake_first(self, subject: Subject, trigger: str) -> None:
-        """Move the first waiting pod of this subject to the active or back-off queue: there may be room for it."""
-        self._wake_next(subject, trigger)
-
     def wake_pod(self, uid: str, trigger: str) -> None:
-        """Move an unschedulable pod to the active or back-off queue: the event `trigger` may have helped it."""
+        """Move an unschedulable pod to the active or back-off queue, because the event `trigger` may have helped it."""
         pod = self._pods[uid]
         if pod.state is QueueState.UNSCHEDULABLE:
             pod.woken = True

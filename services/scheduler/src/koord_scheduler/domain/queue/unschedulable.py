@@ -1,4 +1,4 @@
-"""Pods that no node suits now, grouped by subject, to find those that an event may help.
+"""Pods that fit on no node now, grouped by subject, to find those that an event may help.
 
 An event that helps one pod of a group helps all. So it wakes only the first pod of each group, and each success wakes
 the next one. Many equal pods therefore cost one attempt per event instead of one per pod. Filters depend on one node
@@ -44,7 +44,7 @@ class Group:
         self.members.discard(uid)
 
     def first(self) -> str | None:
-        """Return the uid of the first pod, or None if the group is empty."""
+        """Return the uid of the pod with the highest priority, the earliest of equals; None if the group is empty."""
         while self.heap and self.heap[0][2] not in self.members:
             heapq.heappop(self.heap)
         return self.heap[0][2] if self.heap else None
@@ -57,7 +57,7 @@ class _Group(Group):
 
 
 class WaitingRoom:
-    """The pods that no node suits now, in groups of equal class, kind and profile (`Subject`)."""
+    """The unschedulable pods that fit on no node, in groups of equal class, kind and profile (`Subject`)."""
 
     def __init__(self, nodes: NodeColumns, sees_otherwise: SeesOtherwise) -> None:
         self._nodes = nodes

@@ -23,9 +23,9 @@ class RowAnswers:
     """Filter and score results of some plugins for all nodes, as cached arrays.
 
     Attributes:
-        position: Position of the journal of changed nodes up to which the results are current.
+        position: Position in the journal of changed nodes up to which the results are current.
         status: Filter status of each node, int64 (N,): -1 no node, 0 feasible, otherwise who refuses it (`refusals`).
-        raw: Raw scores of each plugin, int64 (N,); None if all are 0.
+        raw: For each score of the profile: raw scores, int64 (N,); None if all are 0.
         status_at, raw_at: The same memory for single elements, which is faster.
     """
 
@@ -73,7 +73,10 @@ class Answers:
         self._shapes: OrderedDict[bytes, RowAnswers] = OrderedDict()
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
-        """Return those of the nodes at `rows` that pass every filter for the class. The result is not cached."""
+        """Return the positions of the nodes at `rows` that pass every filter for the class.
+
+        The result is not cached.
+        """
         nodes = self.nodes
         rows = rows[nodes.alive[rows]]
         for _, plugin in self.asked.of(pod).filters:
@@ -85,7 +88,10 @@ class Answers:
         return rows
 
     def passes(self, pod: PodClass, row: int) -> bool:
-        """Return whether the node at position `row` passes every filter now. Pods on trial count on the node."""
+        """Return whether the node at position `row` passes every filter now.
+
+        Pods that are on the node on trial count.
+        """
         if pod.shape_key not in self._shapes:
             return len(self.passing(pod, np.array([row], np.intp))) > 0
         if not self.suits(pod, row):
@@ -106,7 +112,7 @@ class Answers:
         return self.shape_of(pod).status.item(row) == FEASIBLE
 
     def shape_of(self, pod: PodClass) -> RowAnswers:
-        """Return the up-to-date results of the plugins that read only labels, taints and flags of nodes."""
+        """Return the results of the plugins that read only labels, taints and flags, after updating changed nodes."""
         answers = self._shapes.get(pod.shape_key) if self._keep else None
         if answers is None or len(answers.status) != self.nodes.capacity:
             answers = self._shapes[pod.shape_key] = RowAnswers(self.nodes.capacity, len(self.profile.scores))

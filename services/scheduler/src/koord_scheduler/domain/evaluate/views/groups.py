@@ -1,7 +1,7 @@
-"""Groups of rows with equal raw scores of the plugins that normalize.
+"""Groups of nodes with equal raw scores of the plugins that normalize.
 
-What such a plugin gives to a node depends on the range of raw scores over all feasible nodes. It is the same for all
-nodes with the same raw score. So the other scores are ranked within each group, and a change of the range changes one
+The normalized score of a node depends on the range of raw scores over all feasible nodes. It is the same for all nodes
+with the same raw score. So the other scores are ranked within each group. A change of the range then changes one
 number for each group and no ranking.
 """
 
@@ -72,7 +72,7 @@ class Groups:
         return found
 
     def moved(self, group: int, by: int) -> None:
-        """Add `by` to the number of feasible nodes in a group; `by` is negative if nodes left it."""
+        """Add `by` to the number of feasible nodes in a group; `by` is negative if nodes left the group."""
         before = self._sizes[group]
         self._sizes[group] = before + by
         if before == 0 or before + by == 0:
@@ -84,7 +84,11 @@ class Groups:
         return len(self._sizes) - self._sizes.count(0)
 
     def settle(self) -> bool:
-        """Compute `bounds`, `added` and `parts` again after nodes moved. Return whether they may have changed."""
+        """Compute `bounds`, `added` and `parts` again if groups got their first node or lost their last one.
+
+        Returns:
+            Whether they may have changed.
+        """
         if self._is_settled:
             return False
         self._is_settled = True

@@ -1,4 +1,4 @@
-"""Filter statuses: one number per node that tells which plugin refuses it, and the reasons in words.
+"""Filter statuses: one number per node that tells which plugin refuses it, and for which reason.
 
 -1: there is no node at this position; 0: feasible; otherwise (index of the refusing plugin + 1) << 48 | its code
 """

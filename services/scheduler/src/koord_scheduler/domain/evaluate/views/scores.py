@@ -32,6 +32,8 @@ class _PartsPlan(NamedTuple):
 class Scores:
     """The raw scores of all nodes for one class of pods, and how weighted scores are computed from them.
 
+    A plugin normalizes if its scores depend on the range of raw scores over the feasible nodes.
+
     Args:
         profile: The plugins with their weights.
         asked: Indexes of the scores that apply to the class; results do not name the others.
@@ -50,11 +52,11 @@ class Scores:
         self.load = RowAnswers(0, 0)
 
     def changed(self) -> None:
-        """Drop what is cached for `parts`, because many nodes were evaluated again."""
+        """Drop the cache of `part_of`, because many nodes were evaluated again."""
         self._plan = None
 
     def ranged(self) -> list[int]:
-        """Return the indexes of plugins that normalize by the range of raw scores, if these are not all 0."""
+        """Return the indexes of the plugins that normalize, without those whose raw scores are all 0."""
         return [
             index
             for index, (plugin, _) in enumerate(self._scores)
@@ -76,7 +78,7 @@ class Scores:
         return groups.ids_of(raws, len(rows))
 
     def constant(self) -> int:
-        """Return what each node gets from the plugins that normalize and whose raw scores are all 0."""
+        """Return the weighted score that each node gets from plugins that normalize, where all raw scores are 0."""
         return sum(
             weight * self._of_zero[index]
             for index, (plugin, weight) in enumerate(self._scores)
@@ -84,10 +86,10 @@ class Scores:
         )
 
     def fixed(self, reads: Reads, rows: Rows) -> IntArray:
-        """Return the sum of weighted scores over the plugins that read `reads` and do not normalize, int64 (K,).
+        """Return for each node the sum of weighted scores over plugins that do not normalize, int64 (K,).
 
         Args:
-            reads: Shape or load.
+            reads: Only plugins that read this: shape or load.
             rows: Positions of the nodes, shape (K,).
         """
         total = np.zeros(len(rows), np.int64)
@@ -101,7 +103,7 @@ class Scores:
     def bounds_over(self, rows: Rows) -> Bounds:
         """Return (least, greatest) raw score over the nodes at `rows` for each plugin.
 
-        (0, 0) for one that does not normalize.
+        (0, 0) if the plugin does not normalize.
         """
         bounds: Bounds = []
         for index, (plugin, _) in enumerate(self._scores):

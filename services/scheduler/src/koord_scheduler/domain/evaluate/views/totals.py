@@ -1,4 +1,7 @@
-"""The total score of each row, and rankings by it, which are kept while few totals change at a time."""
+"""The total score of each node for one class of pods, and rankings of the feasible nodes by it.
+
+Rankings are updated while few totals change at a time, and dropped if many change.
+"""
 
 from typing import Final
 
@@ -47,10 +50,11 @@ class PartedRanking:
 class Totals:
     """The total score of each node for one class of pods, and a ranking of the feasible nodes.
 
-    A total is the sum of a fixed part, which depends on the node alone, and of what its group gets (`groups`).
+    A total is the sum of a fixed part, which depends on the node alone, and of the score that its group gets from
+    plugins that normalize (`groups`).
 
     Attributes:
-        groups: What each group of nodes gets from the plugins that normalize.
+        groups: The scores of each group of nodes from the plugins that normalize.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -79,7 +83,7 @@ class Totals:
         return fixed if fixed < 0 else fixed + self.groups.added[self._group_of.item(row)]
 
     def among(self, rows: Rows) -> IntArray:
-        """Return the fixed parts of some feasible nodes, int64 (K,)."""
+        """Return the fixed parts of these nodes, int64 (K,). Without plugins that normalize, they are the totals."""
         return self._fixed[rows]
 
     def group_of(self, row: int) -> int:
@@ -121,16 +125,22 @@ class Totals:
         self._recount(rows, 1)
 
     def unsettle(self, changes: int) -> None:
-        """Drop the rankings if it is cheaper to search all totals than to move so many nodes in the rankings.
+        """Drop the rankings if so many nodes have changed that searching all totals is cheaper than an update.
 
-        Rankings by the values of a label are kept, because nothing else answers for each value.
+        Rankings by the values of a label stay, because nothing else finds the best nodes of each value.
+
+        Args:
+            changes: Number of nodes that have changed.
         """
         if changes > _FEW_MOVES and _NODES_A_MOVE * changes > len(self._nodes):
             self._rankings = self._single = None
             self._searches = 0
 
     def settle(self) -> None:
-        """Compute again what the groups get. Called once after several changes."""
+        """Compute the scores of the groups again.
+
+        The caller does so once after several calls of `put` or `put_many`.
+        """
         if self.groups.settle():
             self._parted = None
 
@@ -156,10 +166,10 @@ class Totals:
         return best_of_groups(rankings, self.groups.added, nodes.row_at, seed, count)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
-        """Return a ranking of the feasible nodes for each value of a label.
+        """Return a ranking of the feasible nodes for each value of a label, or None if there is none at the moment.
 
-        None: all nodes were just evaluated again, or the label's values have changed. The ranking is made when
-        changes are few again.
+        There is none after all nodes were evaluated again or the label's values have changed. A second call without
+        such a change makes the ranking.
         """
         if self._parted is None or not self._parted.is_by(label):
             wanted, self._to_part = self._to_part, (label, label.version)

@@ -1,4 +1,4 @@
-"""All nodes as one class of pods sees them, evaluated again row by row where something changed."""
+"""All nodes as one class of pods sees them. Nodes that have changed are evaluated again."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -95,7 +95,7 @@ class View:
 
     @property
     def normalizes(self) -> bool:
-        """Return whether the total of a node depends on which other nodes are feasible."""
+        """Return whether the total of a node depends on which nodes are feasible, because a score is normalized."""
         return bool(self.totals.groups.places)
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
@@ -259,7 +259,7 @@ class Views:
         return pod in self._views
 
     def of(self, pod: PodClass) -> View:
-        """Return the view of a class after evaluating the nodes that have changed."""
+        """Return the view of a class, after nodes that have changed since its last use were evaluated again."""
         if not self._keep:
             self._views.clear()
         view = self._views.get(pod)

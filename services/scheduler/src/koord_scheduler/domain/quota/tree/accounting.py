@@ -1,7 +1,7 @@
-"""Incremental sums over the pods of quotas. A change of a pod costs the depth of its quota in the tree.
+"""Sums over the pods of quotas, updated pod by pod. A change of a pod costs the depth of its quota in the tree.
 
-Changes that are passed up are exact differences of non-negative sums. Therefore no sum becomes negative, and the
-order of events does not matter.
+Changes that are passed to ancestors are exact differences of non-negative sums. Therefore no sum becomes negative, and
+the order of events does not matter.
 
 Source:
     scheduler-core spec, 10.3, 10.6
@@ -20,7 +20,8 @@ class Accounting:
     """Keeps the sums of requests and usage of quotas: each pod counts in its quota and in all ancestors.
 
     Attributes:
-        guarantee_usage: Gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and what is used stays guaranteed.
+        guarantee_usage: Feature gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and what is used stays
+            guaranteed.
         moved: Quotas whose own sums, pods or parent changed. `QuotaChanges` reads and clears it.
     """
 
@@ -31,7 +32,7 @@ class Accounting:
 
     @contextmanager
     def summed_at_the_end(self, roots: Iterable[QuotaNode]) -> Generator[None]:
-        """Postpone sums: inside this context pods are only recorded, at its end all sums are computed.
+        """Return a context in which pods are only recorded. At its end, all sums of all trees are computed.
 
         Args:
             roots: The roots of all trees.
@@ -45,7 +46,10 @@ class Accounting:
                 self._sum_up_below(root)
 
     def lends(self, node: QuotaNode) -> bool:
-        """Return whether other quotas may use what this quota does not request."""
+        """Return whether other quotas may use the part of the quota's min that it does not request.
+
+        True if the quota has `allow-lent-resource` and the gate ElasticQuotaGuaranteeUsage is off.
+        """
         return node.spec.allow_lent and not self.guarantee_usage
 
     def count(self, pod: QuotaPod, node: QuotaNode) -> None:
@@ -89,14 +93,14 @@ class Accounting:
             self._allocated_changes(node, delta)
 
     def attach(self, node: QuotaNode, parent: QuotaNode) -> None:
-        """Attach a quota with its whole subtree to a parent."""
+        """Make a quota a child of a parent, and add the sums of its subtree to the parent and its ancestors."""
         node.parent = parent
         parent.children[node.name] = node
         self.moved[node] = None
         self._hand_up(node, parent, 1)
 
     def detach(self, node: QuotaNode) -> None:
-        """Remove a quota with its whole subtree from its parent: the inverse of `attach`."""
+        """Remove a quota with its subtree from its parent: the inverse of `attach`. No-op without a parent."""
         parent = node.parent
         if parent is None:
             return
@@ -106,7 +110,7 @@ class Accounting:
         self.moved[parent] = None
 
     def recount(self, node: QuotaNode) -> None:
-        """Recompute all sums of a detached quota, for example after its maximum or minimum changed."""
+        """Compute all sums of a quota without a parent again, for example after its max or min changed."""
         assert node.parent is None, "the ancestors would not hear of it"
         self._sum_up(node)
 
@@ -145,7 +149,7 @@ class Accounting:
         self._derive(node)
 
     def recount_in_place(self, node: QuotaNode) -> None:
-        """Recompute all sums of an attached quota from its pods and children, and update its ancestors."""
+        """Compute all sums of a quota again from its pods and children, and update its ancestors."""
         parent = node.parent
         self.detach(node)
         self.recount(node)
@@ -260,7 +264,7 @@ class Accounting:
 
 
 def masked(requests: Mapping[str, int], node: QuotaNode) -> Mapping[str, int]:
-    """Return the requests of those resources that the quota's max names. The root quota counts all resources."""
+    """Return the requests without resources that the quota's max does not name. The root quota counts all resources."""
     maximum = node.spec.max
     if node.is_root or requests.keys() <= maximum.keys():
         return requests

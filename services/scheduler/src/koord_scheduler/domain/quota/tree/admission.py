@@ -12,7 +12,10 @@ from koord_scheduler.domain.quota.specs.text import list_text
 
 
 class Check(StrEnum):
-    """The check that refused the pod: usage of its quota, usage of non-preemptible pods, or usage of an ancestor."""
+    """Which check of `admit` refused a pod: QUOTA, NON_PREEMPTIBLE or PARENT.
+
+    QUOTA is its quota, NON_PREEMPTIBLE the min of its quota, PARENT an ancestor.
+    """
 
     NONE = ""
     QUOTA = "quota"
@@ -21,12 +24,12 @@ class Check(StrEnum):
 
 
 class Admission(NamedTuple):
-    """Whether a pod is admitted, and why not.
+    """Whether a pod is admitted by its quota, and why not.
 
     Attributes:
         admitted: Whether the pod is admitted.
-        quota: The quota that decided; "" if the pod has no quota.
-        check: The check that refused the pod.
+        quota: Name of the quota that decided; "" if the pod has no quota.
+        check: The check that refused the pod; its value means nothing if the pod is admitted.
         exceeded: Sorted resources of which the pod would exceed the limit.
         message: Reason for the user; "" if the pod is admitted.
     """
@@ -42,6 +45,7 @@ class QuotaAmounts(NamedTuple):
     """The amounts of a quota that admission compares: milli-cores for cpu, whole units otherwise.
 
     Attributes:
+        name: Name of the quota.
         limit: Its runtime or its max. Resources that it does not name are unlimited.
         used: Requests of its pods that have a node.
         min: The guaranteed amounts.
@@ -69,16 +73,18 @@ def admit(
 ) -> Admission:
     """Return whether a pod with these requests fits its quota.
 
-    1. used + request <= limit, for every resource that is used or requested, also if the pod does not request it 2.
-    for a non-preemptible pod: non-preemptible used + request <= min 3. for each ancestor: used + request <= limit,
-    for the resources that the pod requests
+    Three checks run in this order:
+
+        1. used + request <= limit, for every resource that is used or requested, also if the pod does not request it
+        2. for a non-preemptible pod: non-preemptible used + request <= min
+        3. for each ancestor: used + request <= limit, for the resources that the pod requests
 
     Resources that a limit does not name are unlimited.
 
     Args:
         requests: Requests of the pod: milli-cores for cpu, whole units otherwise.
         own: Amounts of its quota.
-        ancestors: Amounts of the ancestors, nearest first. Empty without enableCheckParentQuota.
+        ancestors: Amounts of the ancestors, nearest first. Empty unless the argument `enableCheckParentQuota` is set.
         preemptible: Whether the pod may be evicted.
     """
     request = {name: amount for name, amount in requests.items() if name in own.max}
@@ -108,7 +114,7 @@ def admit(
 def exceeding(used: Mapping[str, int], request: Mapping[str, int], limit: Mapping[str, int]) -> tuple[str, ...]:
     """Return the sorted resources of which `used` plus `request` is more than `limit`.
 
-    Resources that neither `used` nor `request` names are not compared.
+    Resources that neither `used` nor `request` names, or that `limit` does not name, are not compared.
     """
     over = [
         name

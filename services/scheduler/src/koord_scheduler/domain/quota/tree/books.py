@@ -1,8 +1,9 @@
-"""The facts about quotas, nodes and pods, and the sums and shares that follow from them.
+"""All recorded quotas, nodes and pods, and the sums and runtimes of quotas that follow from them.
 
-A repeated fact changes nothing, and the order of facts does not matter: sums and runtimes are those of the present
-quotas, nodes and pods (tested). A fact about a pod costs the depth of its quota. A question about a limit costs the
-divisions on the way to the root whose inputs changed since the last question.
+The runtime of a quota is its present share of its parent's resources. A repeated fact changes nothing, and the order
+of facts does not matter: sums and runtimes are those of the present quotas, nodes and pods (tested). A fact about a
+pod costs the depth of its quota. A question about a limit costs the divisions on the way to the root whose inputs
+changed since the last question.
 
 Source:
     scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
@@ -39,8 +40,8 @@ class QuotaChange:
     """What followed from a new, changed or deleted quota.
 
     Attributes:
-        moved: (uid, quota before, quota now) of each pod that belongs to another quota now, ordered by uid; "" for no
-            quota.
+        moved: (uid, name of the quota before, name of the quota now) of each pod that changed its quota, ordered by
+            uid; "" for no quota.
         warnings: Sentences about unusual settings, for the log of the process.
     """
 
@@ -84,7 +85,8 @@ class QuotaBooks:
     def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
         """Record a new or changed quota, and return which pods belong to another quota because of it.
 
-        The work grows with its pods and with the pods that change their quota.
+        Nothing is returned if the quota has not changed. The work grows with its pods and with the pods that change
+        their quota.
 
         Source:
             scheduler-core spec, 10.1, 10.2, 10.7
@@ -103,7 +105,8 @@ class QuotaBooks:
     def delete_quota(self, name: str) -> QuotaChange:
         """Forget a deleted quota, and return which pods belong to another quota because of it.
 
-        A built-in quota returns to its default values. The children of the quota are attached to the root.
+        A built-in quota returns to its default values. The children of the quota are attached to the root. No-op if
+        the quota is unknown.
 
         Source:
             scheduler-core spec, 10.2
@@ -121,11 +124,16 @@ class QuotaBooks:
         return QuotaChange(moved, tuple(w for child in children for w in warnings_of(self.forest.nodes[child])))
 
     def set_node(self, name: str, allocatable: Mapping[str, int]) -> None:
-        """Set a node's allocatable minus reserved amounts: milli-cores for cpu, whole units otherwise."""
+        """Set a node's amounts, which are part of the total of the default tree.
+
+        Args:
+            name: Name of the node.
+            allocatable: Allocatable minus reserved amounts: milli-cores for cpu, whole units otherwise.
+        """
         self._node_changes(name, allocatable)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node."""
+        """Remove a node from the total of the default tree."""
         self._node_changes(name, None)
 
     def pod_seen(self, facts: PodFacts, *, assigned: bool = False) -> str:
@@ -160,9 +168,9 @@ class QuotaBooks:
         return name
 
     def many_pods(self) -> AbstractContextManager[None]:
-        """Return a context in which many pods are recorded fast: sums are computed at its end.
+        """Return a context in which many pods are recorded fast.
 
-        Do not read them inside it.
+        Sums are computed at its end and must not be read inside it.
         """
         return self.accounting.summed_at_the_end(self.forest.roots.values())
 
@@ -174,7 +182,7 @@ class QuotaBooks:
             self._unlist(pod.facts)
 
     def reserve(self, uid: str) -> None:
-        """Count a recorded pod in the usage of its quota, because it got a node.
+        """Count a recorded pod in the usage of its quota, because it got a node. No-op if it counts already.
 
         Raises:
             KeyError: The pod is not recorded.
@@ -185,7 +193,7 @@ class QuotaBooks:
             self.accounting.use_moves(pod, 1)
 
     def unreserve(self, uid: str) -> None:
-        """Remove the pod from the usage of its quota. No-op if the pod is not recorded."""
+        """Remove the pod from the usage of its quota, because it lost its node. No-op if it does not count there."""
         pod = self.pods.get(uid)
         if pod is not None and pod.assigned:
             self.accounting.use_moves(pod, -1)
@@ -194,7 +202,8 @@ class QuotaBooks:
     def expire(self, now: float) -> list[str]:
         """Stop counting pods that are being deleted and whose grace period is over. Return their sorted uids.
 
-        This is the effect of feature gate ElasticQuotaIgnoreTerminatingPod.
+        The feature gate ElasticQuotaIgnoreTerminatingPod sets the end of the grace period; without it the result is
+        empty.
 
         Args:
             now: Unix seconds of the run's clock.
@@ -214,15 +223,15 @@ class QuotaBooks:
         return sorted(ignored)
 
     def next_expiry(self) -> float | None:
-        """Return the next time, in Unix seconds, at which `expire` has an effect; None if there is none."""
+        """Return the next time, in Unix seconds, at which `expire` stops counting a pod; None if there is none."""
         return self._terminating[0][0] if self._terminating else None
 
     def quota_of(self, facts: PodFacts) -> str | None:
-        """Return the name of the pod's present quota, or None if it has none. See `Membership.quota_of`."""
+        """Return the name of the quota that a pod belongs to now, or None if it has none. See `Membership.quota_of`."""
         return self.membership.quota_of(facts.quota_label, facts.namespace)
 
     def runtime_of(self, name: str) -> dict[str, int]:
-        """Return the runtime of a quota: its present share of the parent's amounts, for resources that its max names.
+        """Return the runtime of a quota: its present share of its parent's resources, for resources that its max names.
 
         The result is {} for the system and the default quota, and the total of the tree for the root.
 
@@ -238,16 +247,21 @@ class QuotaBooks:
         return dict(self.present_limit(node, by_runtime=True))
 
     def total_of(self, tree: str = "") -> dict[str, int]:
-        """Return resource -> amount that a tree divides among its quotas; "" is the default tree.
+        """Return resource -> amount that a tree divides among its quotas. Amounts may be negative.
 
-        Amounts may be negative.
+        Args:
+            tree: Id of the tree; "" for the default tree.
         """
         root = self.forest.root(tree)
         totals = {resource: self._total_of(root, resource) for resource in self.totals.resources(tree)}
         return {resource: amount for resource, amount in totals.items() if amount is not None}
 
     def names(self, tree: str | None = None) -> list[str]:
-        """Return the sorted names of all quotas, or of the quotas of one tree."""
+        """Return the sorted names of all quotas, or of the quotas of one tree.
+
+        Args:
+            tree: Id of the tree; "" for the default tree; None for all trees.
+        """
         return sorted(name for name, node in self.forest.nodes.items() if tree is None or node.tree == tree)
 
     def snapshot(self) -> QuotaSnapshot:
@@ -290,11 +304,13 @@ class QuotaBooks:
         return self.totals.of(root.tree, resource, taken)
 
     def present_limit(self, node: QuotaNode, *, by_runtime: bool) -> Mapping[str, int]:
-        """Return the amounts that the quota may use now. The caller must not keep the mapping, which changes later.
+        """Return the amounts that the pods of a quota may use now. Empty (no limit) for the root.
+
+        The caller must not keep the mapping, which changes later.
 
         Args:
             node: The quota.
-            by_runtime: True: its runtime is the limit; False: its max.
+            by_runtime: True: its runtime is the limit, and system and default quota have none; False: its max.
         """
         if node.is_root or (by_runtime and not node.is_divided_to):
             return _NOTHING

@@ -1,7 +1,8 @@
-"""Finds the quotas whose status may have changed since the last look, at the cost of what changed.
+"""Finds the quotas whose status may have changed since the last call. The work grows with the changes only.
 
-A fact changes a quota and its ancestors. If a parent divides anew, the runtimes of its other children, and of the
-quotas below these, change as well. `Accounting.moved` lists the first, versions of runtimes tell the second.
+A fact changes a quota and its ancestors. If a parent divides its resources again, the runtimes of its other children,
+and of the quotas below these, change as well. `Accounting.moved` lists the first, `QuotaNode.version` tells the
+second.
 
 Source:
     scheduler-core spec, 10.9
@@ -12,9 +13,9 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 class QuotaChanges:
-    """Lists the quotas whose status may have changed since the last call, for one reader.
+    """Lists the quotas whose status may have changed since the last call of `take`.
 
-    A second reader of the same books would miss changes that the first has taken.
+    Only one reader may use it for the same `QuotaBooks`: a second one would miss changes that the first has taken.
     """
 
     def __init__(self, books: QuotaBooks) -> None:
@@ -31,7 +32,7 @@ class QuotaChanges:
             self._books.accounting.moved[node] = None
 
     def take(self) -> list[str]:
-        """Return the sorted names of existing quotas that may have changed since the last call.
+        """Return the sorted names of existing quotas whose status may have changed since the last call.
 
         The first call returns all.
         """

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """What one child quota brings into the division of one resource of its parent.
+    """What one child quota claims in the division of one resource of its parent.
 
     Attributes:
         request: Its request, at most its max.
         base: Its scaled min, or the amount that is guaranteed to it if that is more. The spec calls it M.
         weight: Its shared weight.
-        lends: Whether others may use what it does not request.
+        lends: Whether other quotas may use the part of its base that it does not request.
     """
 
     request: int
@@ -30,13 +30,19 @@ class Claim(NamedTuple):
     lends: bool
 
     def first(self) -> int:
-        """Return its share in the first step (B 1): its base, or its request if that is less and it lends."""
+        """Return what the child gets before the rest is divided (step B 1 of the spec).
+
+        This is its base, or its request if that is less and the child lends.
+        """
         if self.request > self.base:
             return self.base
         return self.request if self.lends else self.base
 
     def whole(self) -> int:
-        """Return the largest share the child can get: its request if it has a weight, otherwise `first`."""
+        """Return the largest share that the child can get.
+
+        This is its request if that is above its base and the child has a weight, else `first`.
+        """
         return self.request if self.request > self.base and self.weight > 0 else self.first()
 
 
@@ -48,7 +54,7 @@ class Round:
         left: The amount that was divided.
         total_weight: Sum of the weights of the children that requested more.
         offered: Index of a child -> units that it was offered, by weight and remainder.
-        returned: Index of a child -> offered units above its request, which go into the next round.
+        returned: Index of a child -> offered units above its request, which are divided in the next round.
     """
 
     left: int
@@ -79,7 +85,7 @@ def divide(total: int, claims: Sequence[Claim], rounds: list[Round] | None = Non
     """Divide an amount among child quotas. Return the share of every claim, aligned with `claims`.
 
     Args:
-        total: The amount. If it is less than all first shares together, every claim still gets its first share.
+        total: The amount. If it is less than the sum of `Claim.first`, every child still gets its `Claim.first`.
         claims: Claims of the children, in alphabetical order of their names, which breaks ties.
         rounds: If given, the rounds are appended to it, for explanations.
 

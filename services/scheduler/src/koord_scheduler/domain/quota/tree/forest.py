@@ -40,7 +40,11 @@ class Forest:
         self.nodes[root.name].spec = root
 
     def root(self, tree: str) -> QuotaNode:
-        """Return the root of a tree, and create it if it is new."""
+        """Return the root of a tree. A new tree gets one.
+
+        Args:
+            tree: Id of the tree; "" for the default tree.
+        """
         node = self.roots.get(tree)
         if node is None:
             node = self.roots[tree] = QuotaNode(QuotaSpec(name=keys.ROOT_QUOTA, parent=""), tree)
@@ -51,11 +55,11 @@ class Forest:
         return spec.tree_id if self._has_trees and spec.name not in BUILT_IN else ""
 
     def divided_keys(self, root: QuotaNode) -> Collection[str]:
-        """Return all resources that the max of a quota in the tree names. System and default quota do not count."""
+        """Return the resources that the max of any quota in the tree names. System and default quota are left out."""
         return self._keys.get(root.tree, {})
 
     def put(self, spec: QuotaSpec) -> QuotaNode:
-        """Add a quota or change it. Its pods stay in it; only resources that the new max names are counted."""
+        """Add a quota or change it, attach it to its parent, and update all sums. Its pods stay in it."""
         node = self.nodes.get(spec.name)
         if spec.name == keys.ROOT_QUOTA:
             root = self.nodes[keys.ROOT_QUOTA]
@@ -76,7 +80,7 @@ class Forest:
         return node
 
     def remove(self, name: str) -> None:
-        """Forget a quota that has no pods. Its children are attached to the root of their tree."""
+        """Remove a quota that has no pods. Its children are attached to the root of their tree."""
         node = self.nodes[name]
         assert not node.pods, f"{name} still has pods"
         affected = self._around(node.spec)
@@ -86,7 +90,7 @@ class Forest:
         self._settle(affected - {name})
 
     def above(self, node: QuotaNode) -> list[QuotaNode]:
-        """Return the ancestors of a quota, nearest first, without the root."""
+        """Return the ancestors of a quota without the root, nearest first."""
         found: list[QuotaNode] = []
         at = node.parent
         while at is not None and not at.is_root:

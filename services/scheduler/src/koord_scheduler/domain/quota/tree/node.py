@@ -1,4 +1,4 @@
-"""One quota in its tree: its spec, the sums over its pods, and its last computed share."""
+"""One quota in its tree: its spec, the sums over its pods, and its runtime (its last computed share)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ class QuotaPod:
     Attributes:
         facts: What ElasticQuota reads of the pod.
         quota: The quota that counts it, or None if it has no quota.
-        counted: Its requests of the resources that the quota's max names.
-        assigned: Whether it counts in the usage.
+        counted: Its requests of the resources that the quota's max names; empty if it is ignored.
+        assigned: Whether it counts in the usage: it has a node.
         ignored: Whether it is being deleted and no longer counts.
     """
 
@@ -33,7 +33,7 @@ class QuotaPod:
 
 
 class QuotaNode:
-    """One quota. Every sum is of non-negative amounts; an absent resource is 0.
+    """One quota in its tree. Amounts are never negative; an absent resource is 0.
 
     Attributes:
         parent: The quota above; None for the root of a tree, or if it is not attached.
@@ -41,16 +41,16 @@ class QuotaNode:
         child_request: Sum of the limited requests of the children and of the requests of its own pods.
         request: `child_request`, raised to the min if the quota does not lend.
         limited: `request`, at most the max.
-        used: Usage of all pods below.
-        non_preemptible_used: Usage of all non-preemptible pods below.
-        non_preemptible_request: Requests of all non-preemptible pods below.
-        allocated: Usage of its own pods plus what is guaranteed to the children.
+        used: Requests of all pods with a node, in this quota and below it.
+        non_preemptible_used: The same for non-preemptible pods alone.
+        non_preemptible_request: Requests of all non-preemptible pods, in this quota and below it.
+        allocated: Usage of its own pods plus `guaranteed` of the children.
         guaranteed: The larger of `allocated` and the min.
         runtime: Its share of the parent's resources, with an entry for every resource that the parent's max names.
         version: Number of changes of the runtime.
         pending: Resource -> children whose claim changed since the runtimes of the children were computed.
         stale: Whether all resources must be divided again among the children.
-        pools: Resource -> state of the division among the children (see `runtime`).
+        pools: Resource -> state of its last division among the children (see `runtime`).
 
     Source:
         scheduler-core spec, 10.3, 10.6
@@ -106,7 +106,7 @@ class QuotaNode:
 
     @property
     def is_divided_to(self) -> bool:
-        """Return whether the quota gets a share of its parent's resources. Root, system and default quota do not."""
+        """Return whether the quota gets a share of its parent's resources. Root, system and default quota get none."""
         return self.name not in BESIDE_THE_TREE
 
     def claimants(self) -> list["QuotaNode"]:
@@ -114,7 +114,7 @@ class QuotaNode:
         return [self.children[name] for name in sorted(self.children) if name not in BESIDE_THE_TREE]
 
     def touch(self, resource: str, child: "QuotaNode | None" = None) -> None:
-        """Mark the division of a resource among the children as outdated.
+        """Record that a resource must be divided again among the children, because an input has changed.
 
         Args:
             resource: The resource.
@@ -128,12 +128,12 @@ class QuotaNode:
 
 
 class Pool:
-    """The last division of one resource of a parent among its children, kept to update it after small changes.
+    """The last division of one resource of a parent among its children. It is stored to repeat only what has changed.
 
     Attributes:
         children: The children that take part, by name.
         index: Child -> its index in `children`.
-        claims: What the children brought in, aligned with `children`; [] before the first division.
+        claims: The claims of the children, aligned with `children`; [] before the first division.
         sum_min: Sum of their mins.
         known: The amount that was divided; None if the tree's total does not name the resource.
         short_of: The total to which the mins in the claims are scaled down; None if they are not scaled.

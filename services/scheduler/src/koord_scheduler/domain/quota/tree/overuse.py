@@ -1,4 +1,4 @@
-"""Revokes what a quota uses above its runtime: when, and which pods.
+"""Which quotas use more than their runtime for too long, and which of their pods are evicted therefore.
 
 Source:
     scheduler-core spec, 10.8; pitfall 6
@@ -14,7 +14,10 @@ class RunningPod(NamedTuple):
     """A pod with a node that may be evicted because its quota uses more than its runtime.
 
     Attributes:
+        uid: Uid of the pod.
+        priority: Its priority.
         start_time: Unix seconds; larger is younger, infinity if the pod has not started.
+        preemptible: Whether it may be evicted.
         requests: Milli-cores for cpu, whole units otherwise.
     """
 
@@ -29,7 +32,7 @@ class OveruseClock:
     """For each quota that uses more than its runtime, the time since which it has done so without interruption.
 
     Attributes:
-        since: Name of a quota -> that time in seconds.
+        since: Name of a quota -> that time in seconds. Other quotas are absent.
     """
 
     def __init__(self, delay_seconds: float, since: Mapping[str, float] | None = None) -> None:
@@ -37,7 +40,9 @@ class OveruseClock:
         self.since: dict[str, float] = dict(since or {})
 
     def observe(self, now: float, over: Iterable[str]) -> list[str]:
-        """Return the sorted quotas that use more than their runtime for longer than the delay. Their times start again.
+        """Return the sorted quotas that have used more than their runtime for longer than the delay.
+
+        The time of a returned quota starts again. The delay is the argument `delayEvictTime`.
 
         Args:
             now: Seconds on a clock that never goes back.
@@ -52,8 +57,9 @@ class OveruseClock:
 def pods_to_revoke(runtime: Mapping[str, int], used: Mapping[str, int], pods: Sequence[RunningPod]) -> list[str]:
     """Return the uids of the pods to evict, in order, so that the quota uses at most its runtime.
 
-    Preemptible pods are chosen by priority ascending, younger pods first, until used <= runtime. If that is never
-    reached, all chosen pods are evicted. Otherwise chosen pods that still fit are spared, the last chosen one first.
+    Preemptible pods are chosen by ascending priority, younger pods first, until used <= runtime. If that is never
+    reached, all chosen pods are evicted. Otherwise each chosen pod is tried again, the last chosen one first: if the
+    quota stays within its runtime with it, it is not evicted.
 
     Args:
         runtime: Runtime of the quota.

@@ -1,9 +1,9 @@
 """Computes runtimes of quotas when they are needed, and only where their inputs have changed.
 
-The runtimes are the fixed point of 10.4 over the present requests, mins, maxima, weights and totals. A division is
-computed from these and never adjusted from old runtimes, so neither the order of events nor that of questions shows
-in the result (tested). If the inputs of a division are unchanged, its runtimes are kept. As long as a resource
-suffices for all claims, a changed claim changes only its own runtime.
+A runtime follows from the present requests, mins, maxima, weights and totals alone, never from old runtimes. So
+neither the order of events nor that of questions changes the result (tested). If the inputs of a division are
+unchanged, its runtimes stay. As long as a resource suffices for all claims, a changed claim changes only its own
+runtime.
 
 Source:
     scheduler-core spec, 10.4; pitfalls 1, 4
@@ -40,7 +40,7 @@ class Runtimes:
         self._scales = scales
 
     def refresh(self, node: QuotaNode) -> None:
-        """Bring up to date the runtimes of a quota, of its ancestors, and of the children of these."""
+        """Compute the outdated runtimes of a quota, its siblings and its ancestors. Other quotas are not computed."""
         parent = node.parent
         if parent is None:
             return
@@ -55,16 +55,17 @@ class Runtimes:
                     self._divide(parent, resource, pool, touched)
 
     def resource_total(self, parent: QuotaNode, resource: str) -> int | None:
-        """Return the amount of a resource to divide among the parent's children.
+        """Return the amount of a resource that a parent divides among its children.
 
-        None: the tree's total does not name the resource. It is then treated as 0.
+        None: the tree's total does not name the resource. The division treats it as 0.
         """
         return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
 
     def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
-        """Return the min of a quota per resource, scaled down if all mins exceed what the parent has.
+        """Return resource -> min of a quota, scaled down where the mins of all siblings exceed what the parent has.
 
-        The runtimes of the parent must be up to date.
+        The runtimes of the parent must be up to date. Without the argument `enableMinQuotaScale` the mins are not
+        scaled.
 
         Source:
             scheduler-core spec, 10.4 A

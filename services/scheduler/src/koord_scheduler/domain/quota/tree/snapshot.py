@@ -1,4 +1,4 @@
-"""The facts behind all sums as plain values, from which a restored manager is filled."""
+"""All recorded quotas, nodes and pods as plain values for a snapshot. Sums and runtimes follow from them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from koord_scheduler.domain.quota.tree.node import QuotaPod
 
 
 class PodKind(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a snapshot that many pods have in common, stored once."""
+    """The fields that many pods of a snapshot have in common, stored once."""
 
     quota_label: str
     namespace: str
@@ -20,7 +20,7 @@ class PodKind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedPod(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a snapshot that concerns one pod.
+    """The fields of a snapshot that differ from pod to pod.
 
     `kind` is the index of its `PodKind` in the snapshot; the other fields are those of `QuotaPod` and `PodFacts`.
     """
@@ -53,9 +53,7 @@ class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:
-    """Split pods into shared and own parts.
-
-    Return the kinds in the order of first occurrence, and the pods in their order.
+    """Return pods in the form of a snapshot: the distinct kinds in the order of first occurrence, and the pods.
 
     `load_pods` is the inverse.
     """

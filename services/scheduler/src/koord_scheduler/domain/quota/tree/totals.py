@@ -1,4 +1,4 @@
-"""The total of each tree: the allocatable of the nodes, less what other trees, the system and the default quota take.
+"""The total of each tree: the allocatable of the nodes minus what other trees, the system and the default quota take.
 
 Source:
     scheduler-core spec, 10.4 (total), 10.7
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 class Totals:
     """The resources of the cluster, and how they are split among quota trees.
 
-    A resource that no node names is absent instead of 0: the mins of quotas are not scaled down for it.
+    A resource that no node names is absent, and not 0: then the mins of quotas are not scaled down for it.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,12 @@ class Totals:
         self._roots: dict[str, tuple[str, Mapping[str, int], bool]] = {}
 
     def put_node(self, name: str, allocatable: Mapping[str, int] | None) -> list[str]:
-        """Set the allocatable of a node; None if the node is gone. Return the resources whose sum may have changed."""
+        """Set the allocatable of a node. Return the resources whose sum may have changed.
+
+        Args:
+            name: Name of the node.
+            allocatable: Allocatable minus reserved amounts; None if the node was deleted.
+        """
         before = self.nodes.pop(name, {})
         after = allocatable or {}
         if allocatable is not None:
@@ -39,12 +44,12 @@ class Totals:
         return [name for name in {**before, **after} if name not in before or before[name] != after.get(name)]
 
     def put_tree_root(self, quota: str, tree: str, total: Mapping[str, int] | None, *, is_cut: bool) -> set[str]:
-        """Set the total that a root quota's object states for its tree; None if the quota is gone.
+        """Set the total that the object of a root quota states for its tree.
 
         Args:
             quota: Name of the root quota.
             tree: Id of its tree.
-            total: The amounts; milli-cores for cpu, whole units otherwise.
+            total: The amounts, milli-cores for cpu, whole units otherwise; None if the quota was deleted.
             is_cut: Whether the same amounts are subtracted from the default tree.
 
         Returns:
@@ -82,7 +87,10 @@ class Totals:
         return (amount or 0) - (cut or 0) - taken
 
     def resources(self, tree: str) -> list[str]:
-        """Return the sorted resources that the nodes of a tree, or its root quota, name."""
+        """Return the sorted resources that a tree divides.
+
+        They are those of the nodes for the default tree "", else those that the total of its root quotas names.
+        """
         return sorted(self._trees.get(tree, {}) if tree else self._cluster)
 
 

@@ -12,10 +12,10 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 def warnings_of(node: QuotaNode) -> list[str]:
-    """Return sentences about unusual settings of a quota.
+    """Return sentences about unusual settings of a quota, for the log of the process; empty if there are none.
 
-    They concern a parent in the object that cannot be its parent, and resources of its max that the parent's max does
-    not name: these are unlimited.
+    The named parent may be impossible, or the quota's max names resources that its parent's max does not: these are
+    unlimited.
     """
     parent, spec = node.parent, node.spec
     if node.is_root or parent is None:
@@ -29,7 +29,7 @@ def warnings_of(node: QuotaNode) -> list[str]:
 
 
 def warnings_below(node: QuotaNode) -> list[str]:
-    """Return sentences about unusual settings of a quota, and about its children where its max concerns them."""
+    """Return the sentences of `warnings_of`, and those about resources that only a child's max names."""
     found = warnings_of(node)
     if not node.is_root:
         for name in sorted(node.children):
