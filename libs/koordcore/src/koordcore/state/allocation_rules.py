@@ -23,11 +23,15 @@ from typing import Final, NamedTuple, Protocol
 
 from koordcore.events.envelope import name_from_token, name_token
 from koordcore.protocol.annotations.allocation import allocation_of
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.reservations.operating_pod import is_operating
 from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
 from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.state.cluster import ClusterState
 from koordcore.values.allocation import NOTHING, Allocation, is_reservation
 from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
+from koordcore.values.invalid import InvalidInput
 
 WHOLE_DEVICE: Final = 100
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
@@ -229,6 +233,14 @@ def broken_rules(state: ClusterState) -> dict[str, list[Violation]]:
         node = spec.object.spec.node_name
         if node and uid not in placed and spec.object.status.phase not in _FINISHED:
             allocation = allocation_of(spec.object.metadata.annotations)
-            holders.setdefault(name_token(node), {})[uid] = _BoundByOthers(allocation, {})
+            holders.setdefault(name_token(node), {})[uid] = _BoundByOthers(allocation, _lendable(spec.object))
     found = {name_from_token(token): violations(holders[token]) for token in sorted(holders)}
     return {name: broken for name, broken in found.items() if broken}
+
+
+def _lendable(pod: Pod) -> Mapping[str, int]:
+    """Return the amounts that another pod may use because the pod has the operating mode Reservation."""
+    try:
+        return pod_requests(pod) if is_operating(pod) else {}
+    except InvalidInput:
+        return {}

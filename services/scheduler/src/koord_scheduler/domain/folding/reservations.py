@@ -118,8 +118,8 @@ def operate(state: SchedulerState, uid: str, trigger: str) -> None:
         state.cluster.reservations.retire(uid)
         return
     pod_info = state.assumed.ledgers.holders(node).get(uid)
-    if pod_info is None:
-        return
+    if pod_info is None or pod_info.allocation.reservation is not None:
+        return  # what a pod uses of a Reservation goes back there, not to a pod that uses it in turn
     is_consumed = keys.RESERVATION_CURRENT_OWNER in pod.pod.metadata.annotations
     fresh = state.cluster.reservations.operate(reservation, pod_info, node, is_consumed=is_consumed)
     if fresh is not None:

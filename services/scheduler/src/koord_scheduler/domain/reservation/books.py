@@ -66,7 +66,7 @@ class ReservationBooks:
         self.operating: set[str] = set()
         self.may_preempt = False
         self.skips_node = skips_node
-        self.pre_allocations = PreAllocations(nodes, population, self.lenders, self.find)
+        self.pre_allocations = PreAllocations(nodes, population, self.lenders, self.operating, self.find)
         self._nodes = nodes
         self._omits_node_labels = omits_node_labels
         self._by_name: dict[str, str] = {}

@@ -6,7 +6,7 @@ chosen pods were not there. In the same append, the ledger says that these pods 
 Source: scheduler-fine-grained spec, 3.11.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -87,6 +87,7 @@ class PreAllocations:
         nodes: The node columns.
         population: Numbers of pods on nodes by their labels.
         lenders: Name -> plugin whose resources Reservations hold besides amounts.
+        operating: Uids of pods that act as Reservations themselves. They keep their place.
         find: Returns the Reservation with a name.
 
     Attributes:
@@ -99,6 +100,7 @@ class PreAllocations:
         nodes: NodeColumns,
         population: Population,
         lenders: Mapping[str, Lender],
+        operating: Container[str],
         find: Callable[[str], Entry | None],
     ) -> None:
         self.pods_on: Callable[[str], Sequence[PodInfo]] = lambda _: ()
@@ -106,6 +108,7 @@ class PreAllocations:
         self._nodes = nodes
         self._population = population
         self._lenders = lenders
+        self._operating = operating
         self._find = find
         self._counters: dict[PreAllocating, tuple[Counter, ...]] = {}
         self._adopted: dict[str, tuple[Adopted, ...]] = {}
@@ -235,6 +238,7 @@ class PreAllocations:
             for pod_info in self.pods_on(self._nodes.names[row])
             if pod_info.pod is not None
             and pod_info.allocation.reservation is None
+            and pod_info.uid not in self._operating
             and not is_reserve_pod(pod_info.pod)
             and is_alive(pod_info.pod)
             and self._is_candidate(pre, terms, pod_info.pod, pod_info.requests, requests, labels)
