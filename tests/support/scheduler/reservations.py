@@ -87,9 +87,14 @@ def status(log: SmallLog, name: str = "r") -> ReservationStatus:
 
 
 def sums(ledger: NodeLedger) -> dict[str, int]:
-    """What the node has given: its pods, and the unused rests of its Reservations."""
+    """What the node has given: its pods, and the unused rests of its Reservations and of pods that act as such."""
     total: dict[str, int] = {}
-    parts = [entry.requests for uid, entry in ledger.pods.items() if not is_reservation(uid, entry.allocation)]
+    parts: list[dict[str, int]] = []
+    for uid, entry in ledger.pods.items():
+        if not is_reservation(uid, entry.allocation):
+            uses = [used for each in ledger.pods.values() if (used := each.allocation.reservation) and used.uid == uid]
+            taken = {name: sum(used.amounts.get(name, 0) for used in uses) for name in entry.requests}
+            parts.append({name: max(0, amount - taken[name]) for name, amount in entry.requests.items()})
     for part in (*parts, *unused_rests(ledger.pods).values()):
         for name, amount in part.items():
             total[name] = total.get(name, 0) + amount

@@ -1,22 +1,26 @@
 """Random histories of Reservations with one or two schedulers: nothing is lost, counted twice or given twice."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
 from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects.mirror import PodSpecChanged
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_status import PodCondition, PodStatus
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import NodeLedger
+from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.values.allocation import is_reservation
 from koordcore.values.timestamps import unix_seconds
-from support.scheduler.reservations import CREATED, ReservingScheduler, reservation, reserve, sums, unreserve
+from support.scheduler.reservations import CREATED, ReservingScheduler, fold_of, reservation, reserve, sums, unreserve
 from support.scheduler.scheduling import SmallLog, node, pod, with_metadata
 
 T0 = unix_seconds(CREATED)
@@ -33,7 +37,8 @@ class Step(NamedTuple):
 
 
 STEPS = (
-    "reserve", "reserve-once", "reserve-restricted", "unreserve", "resize", "own", "own", "own", "plain", "leave",
+    "reserve", "reserve-once", "reserve-restricted", "reserve-pre", "reserve-pre", "unreserve", "resize", "own", "own",
+    "own", "plain", "leave", "operate",
     "node-goes", "node-comes", "time", "follow", "decide", "decide", "send", "land", "live",
 )  # fmt: skip
 
@@ -54,7 +59,9 @@ def _document(step: Step, *, once: bool, resized: bool = False) -> dict[str, Any
         allocateOnce=once,
         ttl=f"{100 * (step.variation + 1)}s",
         annotations={keys.RESERVATION_RESIZE_ALLOCATABLE: '{"resources":{"cpu":"1"}}'} if resized else None,
-        allocatePolicy="Restricted" if step.what == "reserve-restricted" else "Aligned",
+        allocatePolicy="Restricted" if step.what in ("reserve-restricted", "reserve-pre") else "Aligned",
+        preAllocation=step.what == "reserve-pre",
+        preAllocationPolicy={"mode": "Default", "enableMultiple": step.variation % 2 == 0},
     )
 
 
@@ -75,7 +82,7 @@ class _World:
         log, scheduler = self.log, self.schedulers[step.variation % len(self.schedulers)]
         name, where = f"r{step.subject}", NODES[step.subject % len(NODES)]
         match step.what:
-            case "reserve" | "reserve-once" | "reserve-restricted" if name not in self.known:
+            case "reserve" | "reserve-once" | "reserve-restricted" | "reserve-pre" if name not in self.known:
                 self.known[name] = step.what == "reserve-once"
                 reserve(log, _document(step, once=self.known[name]))
             case "resize" if name in self.known:
@@ -89,6 +96,8 @@ class _World:
                 uid = f"p{1 + step.subject % self.pods}"
                 if any(stored.ref.kind == "podspec" and stored.ref.id == uid for stored in log.events):
                     log.remove_pod(uid)
+            case "operate" if self.pods:
+                self._operate(f"p{1 + step.subject % self.pods}", ready=step.variation > 0)
             case "node-goes" if log.knows_node(where):
                 log.remove_node(where)
             case "node-comes" if not log.knows_node(where):
@@ -110,6 +119,21 @@ class _World:
                 scheduler.live(self.now)
             case _:
                 pass
+
+    def _operate(self, uid: str, *, ready: bool) -> None:
+        """Let a placed pod run in operating mode Reservation. No-op if it is not placed or was deleted."""
+        state = fold_of(self.log)
+        placed, spec = state.of_kind(PodState).get(uid), state.of_kind(PodSpecState).get(uid)
+        if placed is None or not placed.node or spec is None:
+            return
+        owners = json.dumps([{"labelSelector": {"matchLabels": {"app": "web"}}}])
+        labels, texts = {keys.OPERATING_MODE: "Reservation"}, {keys.RESERVATION_OWNERS: owners}
+        condition = PodCondition(type="Ready", status="True" if ready else "False")
+        running = msgspec.structs.replace(
+            with_metadata(spec.object, labels=labels, annotations=texts),
+            status=PodStatus(phase="Running", conditions=[condition]),
+        )
+        self.log.say("podspec", uid, PodSpecChanged(object=running))
 
     def rest(self) -> None:
         """Let every scheduler do all that there is to do."""
