@@ -9,15 +9,12 @@ log alone (`koordctl.demo.invariants`).
 
 import asyncio
 import contextlib
-import json
 import random
-import tempfile
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
@@ -26,7 +23,8 @@ from koordcore.protocol import keys
 from koordctl.access.log import LogTrouble, open_log
 from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
-from koordctl.embedded.processes import StackOptions, specs, wipe
+from koordctl.embedded.processes import StackOptions, specs
+from support.embedded_stack import Sender, url_of, var_folder, write_nodes
 from support.hardware import device_document, topology_document
 from support.until import until
 
@@ -43,8 +41,6 @@ PROD = {
 }
 PATIENCE_SECONDS = 90.0
 PER_REQUEST = 20
-TAKEN = 200
-LATER = 503
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(420)]
 
@@ -93,28 +89,13 @@ def pod_manifest(number: int) -> dict[str, Any]:
     }
 
 
-class Load:
-    """Submits and deletes pods whatever dies meanwhile; a request is repeated until it is answered."""
+class Load(Sender):
+    """Submits and deletes pods whatever dies meanwhile."""
 
     def __init__(self, manager: str) -> None:
-        self._client = httpx.AsyncClient(base_url=manager, trust_env=False, timeout=10)
+        super().__init__(manager)
         self.next_pod = 0
         self.live: set[str] = set()
-
-    async def send(self, path: str, documents: list[dict[str, Any]]) -> None:
-        """Repeats the request until every document was taken (applying or deleting twice is harmless)."""
-        content = json.dumps({"kind": "List", "items": documents})
-        while True:
-            with contextlib.suppress(httpx.HTTPError):
-                response = await self._client.post(path, content=content)
-                if response.status_code == TAKEN:
-                    return
-                if response.status_code != LATER:
-                    actions = {result["action"] for result in response.json().get("results", [])}
-                    assert actions <= {"created", "unchanged", "deleted", "not-found", "failed"}, response.text
-                    if "failed" not in actions:
-                        return
-            await asyncio.sleep(0.1)
 
     async def submit(self) -> None:
         """One request of new pods."""
@@ -136,31 +117,6 @@ class Load:
             if rng.random() < 0.4:
                 await self.delete(rng)
             await asyncio.sleep(0.05)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-@contextlib.contextmanager
-def var_folder() -> Generator[Path]:
-    with tempfile.TemporaryDirectory(prefix="koord-chaos-") as folder:
-        Path(folder).chmod(0o755)
-        var = Path(folder) / "var"
-        try:
-            yield var
-        finally:
-            wipe(StackOptions(var=var))
-
-
-def url_of(processes: list[ProcessSpec], name: str) -> str:
-    return next(spec.urls["http"] for spec in processes if spec.name == name)
-
-
-def write_nodes(var: Path, manifests: list[dict[str, Any]]) -> Path:
-    var.mkdir(parents=True)
-    nodes = var / "nodes.json"
-    nodes.write_text(json.dumps({"kind": "List", "items": manifests}))
-    return nodes
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,227 @@
+"""kill -9 of the descheduler at every step of its migrations: each pod moves once, onto a Reservation made before.
+
+Real processes of the embedded stack. A node gets a taint, so all its pods have to leave, a few at a time.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koordcore.embedded.process import ProcessSpec
+from koordcore.embedded.supervisor import Supervisor
+from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.objects.custom import CustomObjectObserved, plural_of
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import PodState
+from koordcore.state.migrations import MigrationState
+from koordcore.values import codec
+from koordctl.access.log import LogTrouble, open_log
+from koordctl.access.reservations import reservations_in
+from koordctl.access.verification import verify_now
+from koordctl.embedded.processes import StackOptions, specs
+from support.embedded_stack import Sender, url_of, var_folder, write_nodes
+from support.until import until
+
+REPLICAS = 12
+MOST_UNAVAILABLE = 3
+PATIENCE_SECONDS = 200.0
+EMPTIED = "node-0"
+CONFIGURATION: dict[str, Any] = {
+    "apiVersion": "descheduler/v1alpha2",
+    "kind": "DeschedulerConfiguration",
+    "leaderElection": {"leaseDuration": "1500ms", "renewDeadline": "1s", "retryPeriod": "200ms"},
+    "deschedulingInterval": "1s",
+    "profiles": [
+        {
+            "name": "taints",
+            "plugins": {"deschedule": {"enabled": [{"name": "RemovePodsViolatingNodeTaints"}]}},
+            "pluginConfig": [
+                {
+                    "name": "MigrationController",
+                    "args": {
+                        "defaultJobTTL": "20s",
+                        "maxMigratingPerNode": 0,
+                        "maxMigratingPerWorkload": MOST_UNAVAILABLE,
+                        "maxUnavailablePerWorkload": MOST_UNAVAILABLE,
+                        "objectLimiters": {},
+                    },
+                }
+            ],
+        }
+    ],
+}
+DEPLOYMENT: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {
+        "replicas": REPLICAS,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "schedulerName": "koord-scheduler",
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}],
+            },
+        },
+    },
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(420)]
+
+
+def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
+    amounts = {"cpu": 8, "memory": "32Gi", "pods": 100}
+    spec = {"taints": [*taints]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"capacity": amounts},
+    }
+
+
+@contextlib.asynccontextmanager
+async def stack(var: Path) -> AsyncGenerator[tuple[Supervisor, list[ProcessSpec], Sender]]:
+    nodes = [node(f"node-{number}") for number in range(3)]
+    file = write_nodes(var, nodes)
+    configuration = var / "descheduler.yaml"
+    configuration.write_bytes(codec.encode(CONFIGURATION))
+    processes = specs(StackOptions(var=var, simulated=file, descheduler=configuration))
+    async with Supervisor(processes, state_file=var / "run" / "stack.json") as supervisor:
+        sender = Sender(url_of(processes, "manager"))
+        try:
+            await sender.send("/v1/apply", [*nodes, DEPLOYMENT])
+            yield supervisor, processes, sender
+        finally:
+            await sender.close()
+
+
+class Log:
+    """The log as far as it was read, folded, with the audit of what must hold at each position."""
+
+    def __init__(self, var: Path) -> None:
+        self.state = ClusterState()
+        self.seen: list[tuple[StoredEvent, Event]] = []
+        self._var = var
+
+    async def read(self) -> Sequence[Event]:
+        """Read on, and return the new events; none while the log is away."""
+        new: list[Event] = []
+        with contextlib.suppress(LogTrouble):
+            async with open_log(self._var) as log:
+                head = await log.bus.events.head()
+                async for batch in log.bus.events.history(self.state.position, head.last_seq):
+                    for stored in batch:
+                        event = self.state.apply(stored)
+                        if event is not None:
+                            self.seen.append((stored, event))
+                            new.append(event)
+        return new
+
+    def running(self) -> set[str]:
+        """Return the uids of the pods that agents run now."""
+        found: set[str] = set()
+        for stored, event in self.seen:
+            if isinstance(event, PodsStarted):
+                found |= set(event.pods)
+            elif isinstance(event, PodReleased):
+                found.discard(stored.ref.id)
+        return found
+
+    def is_settled(self) -> bool:
+        """Return whether the node is empty, all jobs have ended, and no Reservation waits for a pod."""
+        pods = self.state.of_kind(PodState).values()
+        jobs = self.state.of_kind(MigrationState).values()
+        return (
+            len(self.running()) == REPLICAS
+            and not any(pod.node == EMPTIED for pod in pods)
+            and all(job.ended_at for job in jobs)
+            and not any(view.phase == "Available" for view in reservations_in(self.state))
+        )
+
+    def check(self) -> None:
+        """Check each position of the log.
+
+        A pod is evicted once, and only after the Reservation of its job was placed. At most so many pods of the
+        workload are unavailable at once.
+        """
+        uid_of_job: dict[str, str] = {}
+        placed: set[str] = set()
+        evicted: set[str] = set()
+        ready: set[str] = set()
+        for stored, event in self.seen:
+            match event:
+                case CustomObjectObserved() if plural_of(stored.ref.id) == "podmigrationjobs":
+                    meta = event.object["metadata"]
+                    uid_of_job[meta["name"]] = meta["uid"]
+                case PodPlaced():
+                    placed.add(event.name)
+                case PodsStarted():
+                    ready |= set(event.pods)
+                case PodReleased():
+                    ready.discard(stored.ref.id)
+                case PodEvictionRequested():
+                    assert event.job, event
+                    assert uid_of_job[event.job] in placed, "evicted before its Reservation was placed"
+                    assert stored.ref.id not in evicted, "evicted twice"
+                    evicted.add(stored.ref.id)
+                    ready.discard(stored.ref.id)
+                    assert len(ready) >= REPLICAS - MOST_UNAVAILABLE, f"{REPLICAS - len(ready)} pods are unavailable"
+                case PodEvictionFailed():
+                    evicted.discard(stored.ref.id)
+                    ready.add(stored.ref.id)
+                case _:
+                    pass
+
+
+def step_of(event: Event) -> str:
+    """Return a name for the step of a migration that an event is; "" for other events."""
+    match event:
+        case MigrationAdvanced() | MigrationEnded():
+            conditions = [f"{each.type}={each.is_true}" for each in event.progress.conditions]
+            return ",".join([event.progress.phase, *conditions])
+        case PodEvictionRequested() | PodEvicted():
+            return type(event).__name__
+        case _ if CATALOGUE.of(type(event)).kind == "migration":
+            return type(event).__name__
+        case _:
+            return ""
+
+
+async def test_each_pod_moves_once_though_the_descheduler_is_killed_at_each_step() -> None:
+    with var_folder() as var:
+        async with stack(var) as (supervisor, processes, sender):
+            log = Log(var)
+
+            async def all_run() -> bool:
+                await log.read()
+                return len(log.running()) == REPLICAS
+
+            await until(all_run, "all pods run", every=0.2)
+            await sender.send("/v1/apply", [node(EMPTIED, {"key": "gone", "effect": "NoSchedule"})])
+            killed_at: set[str] = set()
+
+            async def is_settled() -> bool:
+                steps = {step for event in await log.read() if (step := step_of(event))}
+                states = {found.name: found.state for found in supervisor.status().processes}
+                if not steps <= killed_at and states["descheduler"] == "ready":
+                    killed_at.update(steps)
+                    await supervisor.kill("descheduler")
+                return log.is_settled()
+
+            await until(is_settled, "the node is empty", seconds=PATIENCE_SECONDS, every=0.1)
+            log.check()
+            assert {"MigrationArbitrated", "PodEvictionRequested", "PodEvicted"} <= killed_at
+            assert sum(process.restarts for process in supervisor.status().processes) >= 3
+            async with open_log(var) as opened:
+                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=60)
+            assert verdict.equal, verdict
