@@ -204,3 +204,14 @@ def test_a_snapshot_and_the_log_agree_about_owners() -> None:
     for state in (restored, replayed.state):
         entry = state.cluster.reservations.entries["uid-r"]
         assert (set(entry.owners), entry.unused()) == ({"old"}, {"cpu": 1000})
+
+
+def test_a_waiting_reservation_is_tried_again_when_a_pod_comes() -> None:
+    log, scheduler = world()
+    reserve(log, pre_allocating({"cpu": "3"}, labels={keys.PRE_ALLOCATION_REQUIRED: "true"}, allocateOnce=False))
+    scheduler.live(T0)
+    assert status(log).phase == "Pending"
+    log.add_pod(with_metadata(pod("late", {"cpu": "2"}), labels={"app": "web"}))
+    scheduler.live(T0 + 60)
+    scheduler.live(T0 + 61)
+    assert [owner.uid for owner in status(log).owners] == ["late"]

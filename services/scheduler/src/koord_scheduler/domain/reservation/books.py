@@ -196,6 +196,7 @@ class ReservationBooks:
         entry.node, entry.placed_at = node, at
         if node:
             self._on_node.setdefault(node, set()).add(uid)
+            self.pre_allocations.forget(entry.name)
         self.due[uid] = None
 
     def left(self, uid: str) -> None:

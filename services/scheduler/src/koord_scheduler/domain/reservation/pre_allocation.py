@@ -181,6 +181,10 @@ class PreAllocations:
         for pre in [pre for pre in self._counters if pre.name == name]:
             del self._counters[pre]
 
+    def is_awaited(self) -> bool:
+        """Return whether a Reservation without a node may take the place of a pod that comes to a node."""
+        return bool(self._counters)
+
     def _selectors(self, pre: PreAllocating, terms: Terms) -> Iterator[Selector]:
         if pre.in_cluster_mode:
             yield Selector((Requirement(self.config.cluster_label_key, Operator.IN, frozenset({"true"})),))

@@ -191,6 +191,8 @@ class Commits:
         if pod.uid in self._known.cluster.reservations.entries:
             self._known.cluster.reservations.placed(pod.uid, node, pod.placed_at)
             self._known.hints.room_appeared(node, pod.trigger)
+        elif self._known.cluster.reservations.pre_allocations.is_awaited():
+            self._known.hints.room_appeared(node, pod.trigger)
 
     def used_reservation(self, uid: str, allocation: Allocation) -> None:
         """Record that a pod in the log uses a Reservation. If it may be used only once, no other pod gets it.
