@@ -23,6 +23,7 @@ PODS_OF = {
     "allocate-once": ["index-0", "index-1"],
     "cpu-bind": ["trading"],
     "gpu": ["training"],
+    "pre-allocation": ["session-0"],
 }
 """Name of the example and of its Reservation -> its pods."""
 
@@ -89,6 +90,7 @@ def test_there_is_a_file_for_each_feature() -> None:
         ("label-owner", "Available", ["ranking-0", "ranking-1"]),
         ("cpu-bind", "Available", ["trading"]),
         ("gpu", "Available", ["training"]),
+        ("pre-allocation", "Available", ["session-0"]),
     ],
 )
 def test_the_pods_that_the_text_names_are_the_owners(stack: Stack, name: str, phase: str, owners: list[str]) -> None:
@@ -104,6 +106,14 @@ def test_one_cpu_of_the_reservation_for_a_label_stays_reserved(stack: Stack) -> 
 
     assert (status["allocatable"]["cpu"], status["allocated"]["cpu"]) == ("3", "2")
     assert "cpu 2/3" in stack.run("explain", "reservation", "label-owner")
+
+
+def test_the_timeline_of_a_running_pod_names_the_reservation_that_took_its_place(stack: Stack) -> None:
+    until_blocking(lambda: stack.owners("pre-allocation") == ["session-0"])
+
+    steps = [moment["step"] for moment in stack.ask("explain", "pod", "session-0")["moments"]]
+    assert steps.index("placed") < steps.index("reallocated")
+    assert "pre-allocated by Reservation pre-allocation" in stack.run("explain", "pod", "session-0")
 
 
 def test_one_pod_consumes_the_reservation_that_allows_one_owner(stack: Stack) -> None:
