@@ -152,6 +152,7 @@ class Rounds:
         # 1. The view of this moment, and the jobs and evictions that are still under way.
         cluster = self.builder.view(self.clock.now().timestamp())
         position = self.builder.state.position
+        await asyncio.to_thread(getattr, cluster, "pod_by_uid")  # an index over all pods; the event loop goes on
         self.shared.of(JobsInFlight).replace(self._in_flight(cluster))
 
         # 2. The plugins decide, in a thread.

@@ -33,6 +33,7 @@ from koord_descheduler.domain.view.decided import decided_node, decided_pod
 from koord_descheduler.domain.view.disruptions import Disruptions, disruptions_of
 from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
 from koord_descheduler.domain.view.nodes import NodeView, node_view
+from koord_descheduler.domain.view.pod_order import PodOrder
 from koord_descheduler.domain.view.pods import PodView, pod_view
 from koord_descheduler.domain.view.replicas import WITH_REPLICAS, workload_views
 from koord_descheduler.domain.view.workloads import WorkloadView
@@ -79,7 +80,7 @@ class ViewBuilder:
         self._on_node: dict[str, dict[str, None]] = {}
         self._of_owner: dict[str, dict[str, None]] = {}
         self._by_name: dict[tuple[str, str], str] = {}
-        self._order: list[PodView] | None = None
+        self._order = PodOrder()
         self._metrics: dict[str, NodeMetric] = {}
         self._workloads: Mapping[str, WorkloadView] | None = None
 
@@ -96,7 +97,8 @@ class ViewBuilder:
             self._note_custom(id_)
         self._changed_pods = set(state.of_kind(PodSpecState))
         self._changed_nodes = set(state.of_kind(NodeSpecState))
-        self._order = self._workloads = None
+        self._order = PodOrder()
+        self._workloads = None
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one event of the log.
@@ -159,15 +161,13 @@ class ViewBuilder:
             now: Unix seconds.
         """
         self._refresh()
-        if self._order is None:
-            self._order = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
         budgets: dict[str, list[PodDisruptionBudget]] = {}
         for budget in self.customs(BUDGETS, PodDisruptionBudget):
             budgets.setdefault(budget.metadata.namespace, []).append(budget)
         return ClusterView(
             now=now,
             nodes=tuple(self._nodes[token] for token in sorted(self._nodes)),
-            pods=tuple(self._order),
+            pods=self._order.pods(),
             namespaces={
                 each.object.metadata.name: each.object.metadata.labels
                 for each in self.state.of_kind(NamespaceState).values()
@@ -224,10 +224,12 @@ class ViewBuilder:
 
     def _refresh(self) -> None:
         specs, placed = self.state.of_kind(PodSpecState), self.state.of_kind(PodState)
+        changes: list[tuple[PodView | None, PodView | None]] = []
         for uid in self._changed_pods:
             spec = specs.get(uid)
             view = None if spec is None else self._pod(uid, spec, placed.get(uid))
             before = self._pods.pop(uid, None)
+            changes.append((before, view))
             if before is not None:
                 self._on_node[before.node].pop(uid, None)
                 for owner in before.owners:
@@ -240,8 +242,7 @@ class ViewBuilder:
                 for owner in view.owners:
                     self._of_owner.setdefault(owner.uid, {})[uid] = None
                 self._by_name[view.namespace, view.name] = uid
-        if self._changed_pods:
-            self._order = None
+        self._order.change(changes)
         nodes = self.state.of_kind(NodeSpecState)
         for token in self._changed_nodes:
             state = nodes.get(token)
