@@ -60,7 +60,7 @@ class OwnerIndex:
             return
         del self.groups[group.id], self._by_owners[group.owners.key]
         self._named -= group.owners.reads_names
-        for key in _keys_of(group.owners):
+        for key in set(_keys_of(group.owners)):  # two rules may have the same key
             groups = self._found_by[key]
             del groups[group.id]
             if not groups:
