@@ -1,9 +1,11 @@
-"""What the descheduler costs and achieves: one round over a large cluster, and a simulated day.
+"""What the descheduler costs and achieves: a round over a large cluster, a restart with jobs, and a simulated day.
 
 The day is small by default, because LowNodeUtilization takes most of its time: `--scale 25` plays it with 1,000 nodes.
 """
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,11 +21,15 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView, node_view_from_json
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from support.descheduler.jobs import configuration, job
 from support.descheduler.simulated_day import LOAD, UPSTREAM, new_day, run_day
+from support.descheduler.world import World
+from support.until import until
 
 NODES, PODS_PER_NODE = 5_000, 30
 DAY_NODES = 40
 ROUNDS = 5
+JOBS = 1_000
 GIB = 1 << 30
 CONFIGURATION = b"""
 apiVersion: descheduler/v1alpha2
@@ -52,8 +58,9 @@ profiles:
 
 
 def measure(options: BenchOptions) -> Iterator[Result]:
-    """Measure a round with six plugins, and a simulated day."""
+    """Measure a round with six plugins, a restart with jobs in flight, and a simulated day."""
     yield _round(max(10, int(NODES * min(options.scale, 1.0))))
+    yield from asyncio.run(_restart(max(10, int(JOBS * min(options.scale, 1.0)))))
     yield from _day(max(4, int(DAY_NODES * options.scale)))
 
 
@@ -106,6 +113,60 @@ def _cluster(count: int) -> ClusterView:
             used[f"bench/{uid}"] = {"cpu": each, "memory": GIB}
         metrics[name] = NodeMetric(updated=0.0, pods=used)
     return ClusterView(now=10.0, nodes=tuple(nodes), pods=tuple(pods), metrics=metrics)
+
+
+async def _restart(jobs: int) -> list[Result]:
+    """Stop the service while all jobs wait for their Reservation, place these, and start it again."""
+    world = World()
+    await world.begin()
+    await world.replicas(2 * jobs)
+    for number in range(jobs):
+        await world.custom("PodMigrationJob", job(f"j{number}", f"replica-{number}"))
+    # one workload has all pods here: the limits per workload and node are not what is measured
+    text = configuration(
+        plugins=False,
+        maxMigratingPerNode=0,
+        maxMigratingPerWorkload="90%",
+        maxUnavailablePerWorkload="90%",
+        objectLimiters={},
+        evictQPS=jobs,
+        evictBurst=jobs,
+    )
+    async with world.service(text):
+        await until(lambda: len(world.objects("Reservation")) == jobs)
+    for name in world.objects("Reservation"):
+        await world.placed_reservation(name, "a")
+    began = time.perf_counter()
+    async with world.service(text):
+        await until(world.requests)
+        first = time.perf_counter() - began
+
+        async def all_asked() -> bool:
+            return len(await world.requests()) >= jobs
+
+        await until(all_asked, every=0.1)
+        last = time.perf_counter() - began
+    asked = Counter(request.name for request in await world.requests())
+    once = sum(number == 1 for number in asked.values())
+    note = f"eviction of the last job after {last:.2f} s; {once:,} of {jobs:,} pods evicted exactly once"
+    return [
+        Result(
+            name=f"restart with {jobs:,} migration jobs in flight: time to the next step",
+            value=first,
+            unit="s",
+            target=5.0,
+            better=Better.LOWER,
+            note=note,
+        ),
+        Result(
+            name="restart: jobs lost or carried out twice",
+            value=jobs - once,
+            unit="jobs",
+            target=0.0,
+            better=Better.LOWER,
+            note=note,
+        ),
+    ]
 
 
 def _day(nodes: int) -> Iterator[Result]:

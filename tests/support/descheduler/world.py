@@ -18,7 +18,7 @@ from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpec
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.ports.eventlog import Appended
+from koordcore.ports.eventlog import Appended, Conflict
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.requests.objects import (
     ChangeOutcome,
@@ -30,8 +30,6 @@ from koordcore.requests.objects import (
 )
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
-from koordcore.state import ClusterState
-from koordcore.state.aggregates import CustomObjectState
 from koordcore.values.allocation import Allocation, ReservationUse
 from support.running_service import running_service
 
@@ -51,6 +49,8 @@ class World:
         self.bus: Bus = memory_bus()
         self.changes: list[ObjectChange] = []
         self._pods: dict[str, dict[str, Any]] = {}
+        self._customs: dict[str, dict[str, dict[str, Any]]] = {}
+        self._last: dict[AggregateRef, int] = {}
         self._written = 0
 
     async def begin(self) -> None:
@@ -63,9 +63,11 @@ class World:
         """Append a fact behind the last one of its aggregate."""
         self._written += 1
         origin = Origin(causation_id=f"t/{self._written}", correlation_id="", actor="t", occurred_at=AT)
-        sealed = CATALOGUE.seal([Draft(ref, event, await self.last(ref))], origin)
-        outcome = await self.bus.events.append(sealed)
+        outcome = await self.bus.events.append(CATALOGUE.seal([Draft(ref, event, self._last.get(ref, 0))], origin))
+        if isinstance(outcome, Conflict):  # the service has written to the aggregate
+            outcome = await self.bus.events.append(CATALOGUE.seal([Draft(ref, event, await self.last(ref))], origin))
         assert isinstance(outcome, Appended), outcome
+        self._last[ref] = outcome.last_seq
 
     async def pod(self, name: str, node: str, *, ready: bool = True) -> None:
         """Write a pod of a ReplicaSet that runs."""
@@ -96,10 +98,12 @@ class World:
         metadata = document["metadata"]
         ref = custom_ref(_PLURALS[kind], metadata.get("namespace", ""), metadata["name"])
         await self.write(ref, CustomObjectObserved(object=document))
+        self._customs.setdefault(kind, {})[metadata["name"]] = document
 
     async def delete(self, kind: str, name: str) -> None:
         """Delete a custom resource."""
         await self.write(custom_ref(_PLURALS[kind], "", name), CustomObjectDeleted(kind=kind, name=name))
+        del self._customs[kind][name]
 
     async def placed_reservation(self, name: str, node: str) -> None:
         """Place a Reservation, which makes it Available."""
@@ -145,13 +149,9 @@ class World:
         """Return all stored events of the aggregates of some kinds."""
         return [each for each in await self._all() if each.ref.kind in kinds]
 
-    async def objects(self, kind: str) -> dict[str, dict[str, Any]]:
+    def objects(self, kind: str) -> dict[str, dict[str, Any]]:
         """Return name -> custom resource of a kind."""
-        state = ClusterState()
-        for stored in await self._all():
-            state.apply(stored)
-        found = [each.object for each in state.of_kind(CustomObjectState).values() if each.object is not None]
-        return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
+        return dict(self._customs.get(kind, {}))
 
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
         """Change objects. See `ObjectWriter.change`."""
@@ -161,12 +161,12 @@ class World:
     async def _changed(self, change: ObjectChange) -> ChangeResult:
         if isinstance(change, CreateObject):
             kind, name = change.document["kind"], change.document["metadata"]["name"]
-            if name in await self.objects(kind):
+            if name in self.objects(kind):
                 return ChangeResult.EXISTS
             metadata = {"uid": f"uid-{name}", "creationTimestamp": LATE, **change.document["metadata"]}
             await self.custom(kind, {**change.document, "metadata": metadata})
         elif isinstance(change, DeleteObject):
-            if change.name not in await self.objects(change.kind):
+            if change.name not in self.objects(change.kind):
                 return ChangeResult.ABSENT
             await self.delete(change.kind, change.name)
         elif isinstance(change, PatchObject) and change.kind == "Pod":

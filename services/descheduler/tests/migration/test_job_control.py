@@ -34,7 +34,7 @@ async def test_pod_moves_onto_its_reservation_though_the_service_is_restarted_at
 
     async with world.service(text):
         await reached(world, "Running", "ReservationCreated")
-        (name,) = await world.objects("Reservation")
+        (name,) = world.objects("Reservation")
         assert await world.requests() == []
     await world.placed_reservation(name, "b")
     async with world.service(text):
@@ -51,8 +51,8 @@ async def test_pod_moves_onto_its_reservation_though_the_service_is_restarted_at
     assert end.progress.bound_pod is not None
     assert end.progress.bound_pod.name == "q"
     assert [request.name for request in await world.requests()] == ["p"]
-    (made,) = await world.objects("PodMigrationJob")
-    assert len(await world.objects("Reservation")) == 1
+    (made,) = world.objects("PodMigrationJob")
+    assert len(world.objects("Reservation")) == 1
     story = migration_story(made, f"uid-{made}", await world.stored("migration", "eviction"))
     assert story is not None
     assert [step.step for step in story.steps] == [
@@ -187,7 +187,7 @@ async def test_job_over_its_time_takes_its_reservation_back(world: World) -> Non
         await is_told(world, MigrationEnded)
         await _folded(world, rounds)
     assert (await progress(world))[0] == "Failed"
-    assert await world.objects("Reservation") == {}
+    assert world.objects("Reservation") == {}
 
 
 async def _folded(world: World, rounds: Rounds) -> None:
