@@ -113,6 +113,9 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         Supervisor(processes, state_file=state_file(options.var), log=lambda line: watching.step(f"  {line}"))
     )
     startup_s = time.monotonic() - began
+    kubelet = HostKubelet(containers, host, containers / PROXY_SOCKET)
+    if not missing:
+        resources.push_async_callback(kubelet.remove)
     urls = {spec.name: spec.urls.get("http", "") for spec in processes}
     watching.step(f"ready after {duration_text(startup_s)}; dashboard {urls['projector']}/")
     client = await resources.enter_async_context(
@@ -176,8 +179,6 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     real_container = RealContainer(missing=missing)
     if not missing:
         watching.step("starting a real container on this host, through containerd and the CRI proxy")
-        kubelet = HostKubelet(containers, host, containers / PROXY_SOCKET)
-        resources.push_async_callback(kubelet.remove)
         real_container = await kubelet.run_pod(client, log)
 
     # 7. the summary
