@@ -5,11 +5,12 @@ from typing import Any, Final
 
 from koordcore.runtime_api.cri import cri_messages
 from koordctl.embedded.containers import IMAGE
-from support.agent.cri import NODE_NAMESPACE, message
+from support.agent.cri import NODE_NAMESPACE
 from support.criproxy import World
 
 PARENT: Final = "/koord-kubelet-test"
-NAMESPACES: Final = message((1, NODE_NAMESPACE))
+NETWORK: Final = {"namespace_options": {"network": NODE_NAMESPACE}}
+"""The network of the machine, so that no network plugin is needed."""
 
 
 class Kubelet:
@@ -30,14 +31,12 @@ class Kubelet:
             pod_sandbox_id=self.sandbox,
             config={
                 "metadata": {"name": "main"},
+                "image": {"image": IMAGE},
                 "envs": [{"key": "A", "value": b"1"}],
-                "linux": {"resources": {"cpu_shares": 100}},
+                "linux": {"resources": {"cpu_shares": 100}, "security_context": NETWORK},
             },
             sandbox_config=self._pod(),
         )
-        # Image and namespaces are fields that the proxy's messages do not list.
-        request.config.MergeFromString(message((2, message((1, IMAGE)))))
-        request.config.linux.MergeFromString(message((2, message((3, NAMESPACES)))))
         answer = await self._world.call("CreateContainer", request)
         self.container = cri_messages()["CreateContainerResponse"].FromString(answer).container_id
 
@@ -60,8 +59,5 @@ class Kubelet:
         return cri_messages()[f"{call}Request"](**fields)
 
     def _pod(self) -> Any:
-        pod = cri_messages()["PodSandboxConfig"](
-            metadata=self._metadata, labels={"app": "web"}, linux={"cgroup_parent": PARENT}
-        )
-        pod.linux.MergeFromString(message((2, message((1, NAMESPACES)))))
-        return pod
+        linux = {"cgroup_parent": PARENT, "security_context": NETWORK}
+        return cri_messages()["PodSandboxConfig"](metadata=self._metadata, labels={"app": "web"}, linux=linux)

@@ -121,7 +121,7 @@ class HostKubelet:
             _create_cgroup(self._cgroup)
             await self._start(uid, annotations)
             return RealContainer(found=await self._first_line(), decided=_decided(cpuset))
-        except (OSError, EmbeddedError, grpc.aio.AioRpcError, subprocess.SubprocessError) as error:
+        except (OSError, EmbeddedError, httpx.HTTPError, grpc.aio.AioRpcError, subprocess.SubprocessError) as error:
             return RealContainer(missing=f"{type(error).__name__}: {error}")
 
     async def remove(self) -> None:
