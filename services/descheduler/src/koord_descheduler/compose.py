@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.ports.leadership import Leadership
-from koordcore.protocol.component_config.problems import refuse
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
@@ -22,7 +21,7 @@ from koord_descheduler.domain.config.document import API_VERSION, KIND, Deschedu
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits, proving_profiles
 from koord_descheduler.domain.drain.policy import drain_policy
-from koord_descheduler.domain.effects import migrating_profiles, unsupported
+from koord_descheduler.domain.effects import migrating_profiles
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import Registry, SharedState, installed_kinds, registry_of
 from koord_descheduler.domain.job_control.controller import job_controller
@@ -99,11 +98,7 @@ def assemble(
         configuration: The effective configuration.
         writer: Changes objects.
         registry: Plugins that it can name.
-
-    Raises:
-        InvalidConfiguration: The configuration asks for something that this version cannot carry out.
     """
-    refuse(unsupported(configuration, registry))
     builder = ViewBuilder()
     runner = view_runner(builder, bus, shell.metrics.bus)
     leading = Leading(leadership, runner, bus.events, shell.log)

@@ -14,12 +14,12 @@ from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.ports.leadership import Term
 from koordcore.protocol.selectors import Selector
-from koordcore.requests.objects import ChangeResult
+from koordcore.requests.objects import ChangeResult, ObjectChange
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.effects import eviction_draft, eviction_ref, is_to_carry_out
+from koord_descheduler.domain.effects import eviction_draft, eviction_ref, is_to_carry_out, proposed_changes
 from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
@@ -40,8 +40,8 @@ from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.proving import Prover
 from koord_descheduler.shell.telling import RoundTeller
 
-_JOBS_AT_ONCE: Final = 100
-"""Jobs in one request to the manager."""
+_CHANGES_AT_ONCE: Final = 100
+"""Changes in one request to the manager."""
 _UNSEEN_SECONDS: Final = 60.0
 """Time after which a created job that was never folded counts no more. An API server tells of it later."""
 
@@ -182,6 +182,7 @@ class Rounds:
         requests = [request for request in self.shared.of(JobRequests).take() if request.pod.uid in moving]
 
         # 4. What they ask for becomes objects and facts, if this instance still leads.
+        await self._change(proposed_changes(outcome.proposals, {each.pod.node for each in chosen}, cluster), term)
         direct = [attempt for attempt in chosen if attempt.profile not in self.migrating]
         refused = await self._append(direct, position, term) | await self._create(requests, cluster.now, term)
         self.metrics.count(outcome.attempts, refused, self.migrating)
@@ -241,11 +242,23 @@ class Rounds:
             job_of_pod(uid, pods[uid]) for uid in self.builder.evictions() if uid in pods and uid not in with_job
         )
 
+    async def _change(self, changes: Sequence[ObjectChange], term: Term) -> None:
+        """Make the changes that plugins proposed. Those that fail are proposed again by the next round."""
+        try:
+            for begin in range(0, len(changes), _CHANGES_AT_ONCE):
+                if self.leading.is_over(term):
+                    return
+                for outcome in await self.writer.change(changes[begin : begin + _CHANGES_AT_ONCE]):
+                    if outcome.result is ChangeResult.REFUSED:
+                        self.logger.warning("change_refused", reason=outcome.message)
+        except NotWritten as error:
+            self.logger.warning("changes_not_made", changes=len(changes), reason=str(error))
+
     async def _create(self, requests: Sequence[JobRequest], now: float, term: Term) -> frozenset[str]:
         """Create the jobs that a round asks for. Return the uids of the pods whose job was not created."""
         refused: set[str] = set()
-        for begin in range(0, len(requests), _JOBS_AT_ONCE):
-            part = requests[begin : begin + _JOBS_AT_ONCE]
+        for begin in range(0, len(requests), _CHANGES_AT_ONCE):
+            part = requests[begin : begin + _CHANGES_AT_ONCE]
             try:
                 if self.leading.is_over(term):
                     raise NotWritten("this instance does not lead any more")

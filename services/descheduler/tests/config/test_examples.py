@@ -9,7 +9,6 @@ from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.policies import converted
 from koord_descheduler.domain.config.profiles import build_profiles
-from koord_descheduler.domain.effects import unsupported
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.values import codec
@@ -34,14 +33,12 @@ def configured(configuration: DeschedulerConfiguration) -> set[str]:
 def test_policy_becomes_a_configuration_that_can_run(file: Path) -> None:
     configuration = policy(file)
     assert build_profiles(configuration, BUILT_IN, SharedState())
-    assert list(unsupported(configuration, BUILT_IN)) == []
 
 
 @pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda file: file.stem)
 def test_configuration_can_run(file: Path) -> None:
     configuration = load(file.read_bytes(), BUILT_IN)
     assert build_profiles(configuration, BUILT_IN, SharedState())
-    assert list(unsupported(configuration, BUILT_IN)) == []
 
 
 def test_every_plugin_has_an_example() -> None:

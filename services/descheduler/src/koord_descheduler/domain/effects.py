@@ -1,23 +1,22 @@
-"""What a round asks for, as facts: evictions of pods. And what this version cannot carry out, refused at start.
+"""What a round asks for: evictions of pods as facts, and changes of nodes and pods.
 
 Source:
     descheduler spec, 5.1, 6.3
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.values.invalid import InvalidInput
+from koordcore.protocol import keys
+from koordcore.requests.objects import ChangeNode, ObjectChange, PatchObject
 
-from koord_descheduler.domain.arguments.migration_controller import EVICT_DIRECTLY
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
-from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.eviction import Attempt, Result
-from koord_descheduler.domain.framework.plugin import Point
-from koord_descheduler.domain.framework.registry import Registry
+from koord_descheduler.domain.framework.proposals import Proposal, SetSchedulable
 from koord_descheduler.domain.plugins.evictors import migration_controller
+from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
 INITIATOR: Final = "descheduler"
@@ -65,24 +64,27 @@ def migrating_profiles(configuration: DeschedulerConfiguration) -> frozenset[str
     )
 
 
-def unsupported(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
-    """Yield what a valid configuration asks for and this version cannot carry out yet.
+def proposed_changes(
+    proposals: Iterable[Proposal], leaving: Container[str], cluster: ClusterView
+) -> list[ObjectChange]:
+    """Return the changes of nodes and pods that plugins proposed in a round.
 
-    A configuration without deschedule and balance plugins asks for nothing.
+    A node that is closed and opened again in the round stays as it is. A node that no pod leaves is not closed.
+
+    Args:
+        proposals: The proposals of the round, in order.
+        leaving: Nodes that at least one pod of the round leaves.
+        cluster: The view of the round.
     """
-    for index, profile in enumerate(configuration.profiles):
-        path = f"profiles[{index}].pluginConfig"
-        working = [each.name for point in _WORKING for each in profile.plugins.at(point).enabled]
-        if not working:
+    opened: dict[str, list[bool]] = {}
+    found: list[ObjectChange] = []
+    for each in proposals:
+        if isinstance(each, SetSchedulable):
+            opened.setdefault(each.node, []).append(each.schedulable)
             continue
-        if "ScaleDownBinPack" in working:
-            args = profile_args(profile, "ScaleDownBinPack", registry)
-            if args.strategy != EVICT_DIRECTLY:
-                rule = f"{EVICT_DIRECTLY}: the service cannot annotate pods yet"
-                yield InvalidInput(rule, str(args.strategy), f"{path}[ScaleDownBinPack].args.strategy")
-        if "CustomPriority" in working and profile_args(profile, "CustomPriority", registry).auto_cordon:
-            rule = "false: the service cannot close nodes yet"
-            yield InvalidInput(rule, True, f"{path}[CustomPriority].args.autoCordon")
-
-
-_WORKING: Final = (Point.DESCHEDULE, Point.BALANCE)
+        pod = cluster.pod_by_uid[each.pod]
+        annotations = {keys.POD_DELETION_COST: str(each.cost)}
+        patch = {"metadata": {"annotations": annotations}}
+        found.append(PatchObject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid, patch=patch))
+    closed = [node for node, steps in opened.items() if not any(steps) and node in leaving]
+    return [*(ChangeNode(name=node, unschedulable=True) for node in closed), *found]
