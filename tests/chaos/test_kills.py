@@ -1,7 +1,7 @@
 """kill -9 under load: no pod lost, none placed twice, no node over its allocatable, and every fold equal at the end.
 
 Some pods own cores of one NUMA zone, share a GPU, or hold a GPU with a virtual function of an RDMA adapter. No core,
-share, function or zone may be given twice.
+share, function or zone may be given twice. Some pods use a Reservation, or become the owners of one while they run.
 
 Real processes of the embedded stack; the supervisor brings back what dies. The audit recomputes every rule from the
 log alone (`koordctl.demo.invariants`).
@@ -78,6 +78,8 @@ def pod_manifest(number: int) -> dict[str, Any]:
             requests |= {"koordinator.sh/gpu": "100", "koordinator.sh/rdma": "1"}
             annotations[keys.DEVICE_JOINT_ALLOCATE] = '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'
             annotations[keys.DEVICE_ALLOCATE_HINT] = '{"rdma":{"vfSelector":{}}}'
+        case 13:
+            metadata["labels"] = {"reserved": str(number // PER_REQUEST)}
         case _:
             pass
     container = {"name": "main", "image": "pause", "resources": {"requests": requests, "limits": requests}}
@@ -86,6 +88,24 @@ def pod_manifest(number: int) -> dict[str, Any]:
         "kind": "Pod",
         "metadata": {**metadata, "annotations": annotations},
         "spec": {"priorityClassName": "koord-prod", "containers": [container]},
+    }
+
+
+def reservation_manifest(number: int) -> dict[str, Any]:
+    """A Reservation for the pods of one request with a label. Every other one takes the place of a running pod."""
+    takes_place = bool(number % 2)
+    container = {"name": "main", "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": f"reserved-{number}"},
+        "spec": {
+            "owners": [{"labelSelector": {"matchLabels": {"reserved": str(number)}}}],
+            "template": {"spec": {"schedulerName": "koord-scheduler", "containers": [container]}},
+            "allocateOnce": not takes_place,
+            "allocatePolicy": "Restricted",
+            "preAllocation": takes_place,
+        },
     }
 
 
@@ -101,7 +121,8 @@ class Load(Sender):
         """One request of new pods."""
         numbers = range(self.next_pod, self.next_pod + PER_REQUEST)
         self.next_pod += PER_REQUEST
-        await self.send("/v1/apply", [pod_manifest(number) for number in numbers])
+        reserved = reservation_manifest(numbers[0] // PER_REQUEST)
+        await self.send("/v1/apply", [reserved, *(pod_manifest(number) for number in numbers)])
         self.live.update(f"pod-{number}" for number in numbers)
 
     async def delete(self, rng: random.Random) -> None:
@@ -175,6 +196,7 @@ async def require_everything_right(var: Path, processes: list[ProcessSpec], load
         assert any(each.cpuset and each.zones for each in held)
         assert any(each.amounts.get("koordinator.sh/gpu-core") == 30 for one in held for each in one.devices)
         assert any(each.virtual_functions for one in held for each in one.devices)
+        assert any(each.reservation is not None for each in held)
 
     async with open_log(var) as log:
         verdict = await verify_now(log.bus, manager=url_of(processes, "manager"), seconds=60)
