@@ -71,6 +71,13 @@ COMMANDS = (
         "descheduling.drain",
         "drain",
     ),
+    Entry(
+        "audit",
+        ASK,
+        "Show what the descheduler changed or refused to change: jobs, Reservations, evictions, drains.",
+        "descheduling.audit",
+        "audit",
+    ),
     Entry("explain", ASK, "Explain a pod, a node, a Reservation or a migration from the log.", "explain"),
     Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(

@@ -103,9 +103,9 @@ def assemble(
     runner = view_runner(builder, bus, shell.metrics.bus)
     leading = Leading(leadership, runner, bus.events, shell.log)
     actor = f"descheduler/{shell.settings.instance}"
-    facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor)
-    shared = SharedState(interval=configuration.descheduling_interval)
     metrics = DeschedulerMetrics(shell.metrics.registry)
+    facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor, metrics)
+    shared = SharedState(interval=configuration.descheduling_interval)
     shell.metrics.registry.register(FoldMetrics(builder))
     rounds = Rounds(
         builder=builder,

@@ -10,6 +10,7 @@ from koordcore.events.descheduling.migration import (
 )
 from koordcore.events.objects.gateway import PodEvictionFailed
 from koordcore.stories.migrations import migration_story
+from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
 from support.descheduler.jobs import configuration, is_told, job, leave, progress, reached
 from support.descheduler.world import AT, World
@@ -61,6 +62,31 @@ async def test_pod_moves_onto_its_reservation_though_the_service_is_restarted_at
     ]  # fmt: skip
     assert "RemovePodsViolatingNodeTaints asked for it" in story.steps[0].sentence
     assert story.unavailable_seconds is not None
+
+
+async def test_audit_has_each_decision_and_its_outcome(world: World) -> None:
+    await world.pod("p", "a")
+    async with world.service(configuration("EvictDirectly")):
+        await reached(world, "Running", "Eviction")
+        await leave(world, "p")
+        await reached(world, "Succeeded", "Eviction")
+    reader = AuditReader()
+    records = [record for stored in await world.stored(*KINDS) for record in reader.read(stored)]
+    assert [(record.action, record.decision) for record in records] == [
+        ("job_create", "done"),
+        ("job_arbitrate", "allowed"),
+        ("evict_request", "allowed"),
+        ("job_update", "done"),
+        ("evict", "done"),
+        ("job_update", "done"),
+    ]
+    assert {(record.plugin, record.pod, record.uid) for record in records} == {
+        ("RemovePodsViolatingNodeTaints", "p", "u-p")
+    }
+    assert {record.job for record in records} == {records[0].job}
+    assert len({record.id for record in records}) == len(records)
+    assert all(record.epoch and record.cause and record.based_on for record in records if record.action == "job_update")
+    assert records[2].reasons == [f"pod does not tolerate the taints of node a (migration job {records[0].job})"]
 
 
 async def test_reservation_on_the_same_node_ends_the_job_without_an_eviction(world: World) -> None:

@@ -8,10 +8,12 @@ from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, Conflict, EventLog
 from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
+from koordcore.stories.modifications import act_of
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
+from koord_descheduler.shell.metrics import DeschedulerMetrics
 
 
 class FactWriter:
@@ -24,11 +26,20 @@ class FactWriter:
         clock: Clock of the run.
         logger: Logger of the service.
         actor: Name of this instance in the facts that it writes.
+        metrics: Metrics of the service.
     """
 
     def __init__(
-        self, builder: ViewBuilder, leading: Leading, log: EventLog, clock: Clock, logger: Logger, actor: str
+        self,
+        builder: ViewBuilder,
+        leading: Leading,
+        log: EventLog,
+        clock: Clock,
+        logger: Logger,
+        actor: str,
+        metrics: DeschedulerMetrics,
     ) -> None:
+        self._metrics = metrics
         self._builder = builder
         self._leading = leading
         self._log = log
@@ -65,6 +76,8 @@ class FactWriter:
         )
         outcome = await self._log.append(CATALOGUE.seal([*drafts], origin))
         if isinstance(outcome, Appended):
+            for draft in drafts:
+                self._metrics.audited(act_of(draft.event))
             return outcome
         if isinstance(outcome, Conflict):
             self._learn(outcome)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from koordcore.events.descheduling.rounds import ClassifiedNodes
 from koordcore.state.drains import DrainState
 from koordcore.state.migrations import MigrationState
+from koordcore.stories.modifications import Act
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -57,6 +58,12 @@ class DeschedulerMetrics:
             registry=registry,
             buckets=_ROUND_SECONDS,
         )
+        self._audited = Counter(
+            "descheduler_audit_records",
+            "Facts of rounds and migration jobs by what they change, and by their decision.",
+            ["action", "decision"],
+            registry=registry,
+        )
         self._limited = Counter(
             "descheduler_object_limited",
             "Looks at jobs that wait because pods of the same object were evicted a short time ago.",
@@ -97,6 +104,11 @@ class DeschedulerMetrics:
     def plugin(self, name: str) -> "AbstractContextManager[object]":
         """Return a context that measures one plugin of a round."""
         return self._plugin_seconds.labels(name).time()
+
+    def audited(self, act: Act | None) -> None:
+        """Count a fact by what it means in the audit; no-op if it changes nothing."""
+        if act is not None:
+            self._audited.labels(act.action, act.decision).inc()
 
     def limited(self, kind: str) -> None:
         """Count a look at a job that the object limiter holds back, by its type: workload or namespace."""

@@ -1,0 +1,231 @@
+"""The audit of the descheduler: each change that it decided on, or refused, read from the facts of the log.
+
+No record is written apart from the facts: a fact has actor, term, cause, and the position that it was based on.
+
+Source:
+    descheduler spec, 12
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from koordcore.events.descheduling.drain import (
+    DrainAborted,
+    DrainCompleted,
+    DrainConfirmed,
+    DrainGroupChanged,
+    DrainPodsChanged,
+    DrainStarted,
+    DrainWaiting,
+)
+from koordcore.events.descheduling.migration import (
+    MigrationAdvanced,
+    MigrationArbitrated,
+    MigrationEnded,
+    MigrationHeld,
+)
+from koordcore.events.envelope import HEADER_EPOCH, Event, StoredEvent, name_from_token
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.protocol import keys
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import EvictionState
+from koordcore.state.migrations import MigrationState
+
+Json: TypeAlias = dict[str, Any]
+
+KINDS: Final = ("migration", "eviction", "drain", "draingroup", "customspec")
+"""Aggregate kinds whose facts the audit reads."""
+DESCHEDULER: Final = "descheduler"
+_FORBIDDEN: Final = "ForbiddenMigratePod"
+_JOBS: Final = "podmigrationjobs"
+_RESERVATIONS: Final = "reservations"
+_CREATED_BY: Final = "app.kubernetes.io/created-by"
+
+
+class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One decision to change something, or its outcome.
+
+    Attributes:
+        id: Id of the event.
+        at: RFC 3339 time of the decision.
+        position: Position in the log.
+        actor: Instance that decided.
+        epoch: Leadership term of the actor.
+        based_on: Position of the log on which the decision was based.
+        cause: Id of the event or request that led to it.
+        action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
+            `reservation_delete`, `evict_request`, `evict`, `drain_transition` or `gc_delete`.
+        decision: `allowed`, `waiting`, `refused`, `done` or `failed`.
+        plugin: Plugin or controller that decided; "" if it is unknown.
+        namespace: Namespace of the pod; "" if there is no pod.
+        pod: Name of the pod; "" if there is no pod.
+        uid: Uid of the pod; "" if it is unknown.
+        node: Node of the pod or of the drain; "" if it is unknown.
+        job: Name of the PodMigrationJob; "" if there is none.
+        reasons: Codes of limits, reasons of conditions, or the text of the plugin.
+        after: Changed fields with their new values.
+    """
+
+    id: str
+    at: str
+    position: int
+    actor: str
+    epoch: int = 0
+    based_on: int = 0
+    cause: str = ""
+    action: str
+    decision: str
+    plugin: str = ""
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+    node: str = ""
+    job: str = ""
+    reasons: list[str] = []
+    after: dict[str, str] = {}
+
+
+class Act(NamedTuple):
+    """What a fact means in the audit: action and decision."""
+
+    action: str
+    decision: str
+
+
+def act_of(event: Event) -> Act | None:
+    """Return what a fact means in the audit; None if it changes nothing."""
+    match event:
+        case MigrationHeld():
+            return Act("job_arbitrate", "waiting")
+        case MigrationArbitrated():
+            return Act("job_arbitrate", "allowed")
+        case MigrationAdvanced():
+            return Act("job_update", "done")
+        case MigrationEnded():
+            if event.progress.reason == _FORBIDDEN and not event.progress.conditions:
+                return Act("job_arbitrate", "refused")
+            return Act("job_update", "done" if event.progress.phase == "Succeeded" else "failed")
+        case PodEvictionRequested() if event.initiator == DESCHEDULER:
+            return Act("evict_request", "allowed")
+        case PodEvicted():
+            return Act("evict", "done")
+        case PodEvictionFailed():
+            return Act("evict", "failed")
+        case DrainWaiting():
+            return Act("drain_transition", "waiting")
+        case DrainStarted() | DrainPodsChanged() | DrainConfirmed() | DrainCompleted() | DrainGroupChanged():
+            return Act("drain_transition", "done")
+        case DrainAborted():
+            return Act("drain_transition", "failed")
+        case _:
+            return None
+
+
+class AuditReader:
+    """Reads the facts of the log in order, and yields the modifications by the descheduler."""
+
+    def __init__(self) -> None:
+        self._state = ClusterState()
+        self._objects: set[str] = set()
+
+    def read(self, stored: StoredEvent) -> Iterator[Modification]:
+        """Yield the modifications that an event records.
+
+        Args:
+            stored: The next event of an aggregate of `KINDS`.
+        """
+        before = self._state.of_kind(EvictionState).get(stored.ref.id)
+        event = self._state.apply(stored)
+        if event is None:
+            return
+        if isinstance(event, CustomObjectObserved | CustomObjectDeleted):
+            yield from self._object(stored, event)
+            return
+        act = act_of(event)
+        request = event if isinstance(event, PodEvictionRequested) else None if before is None else before.request
+        is_answer = isinstance(event, PodEvicted | PodEvictionFailed)
+        if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
+            return
+        yield msgspec.structs.replace(_record(stored, act), **self._subject(stored, event, request))
+
+    def _subject(self, stored: StoredEvent, event: Event, request: PodEvictionRequested | None) -> dict[str, Any]:
+        """Return the fields of a record that tell what it is about."""
+        if stored.ref.kind == "eviction" and request is not None:
+            reason = f"{event.reason}: {event.message}" if isinstance(event, PodEvictionFailed) else request.message
+            return {
+                "plugin": request.trigger,
+                "namespace": request.namespace,
+                "pod": request.name,
+                "uid": stored.ref.id,
+                "node": request.node,
+                "job": request.job,
+                "reasons": [reason],
+            }
+        known = self._state.of_kind(MigrationState).get(stored.ref.id)
+        if stored.ref.kind == "migration" and known is not None:
+            done = known.progress
+            pod = known.pod
+            reasons = known.limits or ([known.reason] if isinstance(event, MigrationArbitrated) else [done.reason])
+            return {
+                "plugin": known.trigger or "MigrationController",
+                "namespace": "" if pod is None else pod.namespace,
+                "pod": "" if pod is None else pod.name,
+                "uid": "" if pod is None else pod.uid,
+                "node": known.origin,
+                "job": known.job,
+                "reasons": [each for each in reasons if each],
+                "after": {name: text for name, text in (("phase", done.phase), ("status", done.status)) if text},
+            }
+        node = getattr(event, "node", "")
+        message = getattr(event, "message", "") or getattr(event, "reason", "")
+        after = {"drain": name_from_token(stored.ref.id), "event": stored.type}
+        return {"plugin": "Drain", "node": node, "reasons": [message] if message else [], "after": after}
+
+    def _object(self, stored: StoredEvent, event: CustomObjectObserved | CustomObjectDeleted) -> Iterator[Modification]:
+        """Yield the creation or deletion of a job, or of a Reservation that the descheduler made."""
+        plural, id_ = plural_of(stored.ref.id), stored.ref.id
+        if plural not in (_JOBS, _RESERVATIONS):
+            return
+        if isinstance(event, CustomObjectDeleted):
+            if id_ in self._objects:
+                self._objects.discard(id_)
+                act = Act("gc_delete" if plural == _JOBS else "reservation_delete", "done")
+                yield msgspec.structs.replace(_record(stored, act), plugin="GC", after={"name": event.name})
+            return
+        meta: Json = event.object["metadata"]
+        labels: Json = meta.get("labels") or {}
+        if id_ in self._objects or (plural == _RESERVATIONS and labels.get(_CREATED_BY) != "koord-descheduler"):
+            return
+        self._objects.add(id_)
+        if plural == _RESERVATIONS:
+            record = _record(stored, Act("reservation_create", "done"))
+            yield msgspec.structs.replace(record, plugin="MigrationController", after={"name": meta["name"]})
+            return
+        annotations: Json = meta.get("annotations") or {}
+        pod: Json = event.object.get("spec", {}).get("podRef") or {}
+        yield msgspec.structs.replace(
+            _record(stored, Act("job_create", "done")),
+            plugin=annotations.get(keys.EVICT_TRIGGER, ""),
+            namespace=pod.get("namespace", ""),
+            pod=pod.get("name", ""),
+            uid=pod.get("uid", ""),
+            job=meta["name"],
+            reasons=[text for text in (annotations.get(keys.EVICT_REASON, ""),) if text],
+        )
+
+
+def _record(stored: StoredEvent, act: Act) -> Modification:
+    return Modification(
+        id=stored.event_id,
+        at=stored.occurred_at,
+        position=stored.seq,
+        actor=stored.actor,
+        epoch=int(stored.headers.get(HEADER_EPOCH) or 0),
+        based_on=stored.based_on,
+        cause=stored.causation_id,
+        action=act.action,
+        decision=act.decision,
+    )

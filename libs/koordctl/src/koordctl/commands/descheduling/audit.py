@@ -1,0 +1,71 @@
+"""`koord audit`: what the descheduler changed, or refused to change, with its reasons."""
+
+from typing import Annotated
+
+import typer
+from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from koordcore.values import codec
+
+from koordctl.access.log import open_log, wait_for
+from koordctl.render.output import Format, show_document, show_table
+from koordctl.render.units import time_text
+
+_COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "REASONS")
+
+
+def audit(
+    pod: Annotated[str | None, typer.Option("--pod", help="Only this pod: its name, namespace/name, or uid.")] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Only pods and drains of this node.")] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only this PodMigrationJob.")] = None,
+    plugin: Annotated[str | None, typer.Option("--plugin", help="Only this plugin or controller, or Drain.")] = None,
+    since: Annotated[int, typer.Option("--since", help="Only records after this position of the log.")] = 0,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+) -> None:
+    """Show what the descheduler changed or refused to change: jobs, Reservations, evictions, drains.
+
+    Examples:
+
+      koord audit --pod default/web-0
+
+      koord audit --node node-1 --plugin LowNodeLoad -o json
+    """
+
+    def is_wanted(record: Modification) -> bool:
+        return (
+            record.position > since
+            and pod in (None, record.pod, record.uid, f"{record.namespace}/{record.pod}")
+            and node in (None, record.node)
+            and job in (None, record.job)
+            and plugin in (None, record.plugin)
+        )
+
+    records = [record for record in wait_for(_records()) if is_wanted(record)]
+    if output in (Format.JSON, Format.YAML):
+        show_document(codec.to_builtins(records), output)
+        return
+    rows = [
+        (
+            time_text(each.at),
+            each.action,
+            each.decision,
+            f"{each.namespace}/{each.pod}" if each.pod else each.after.get("name", each.after.get("drain", "-")),
+            each.node or "-",
+            each.plugin or "a user",
+            "; ".join(each.reasons) or each.after.get("status", each.after.get("event", "-")),
+        )
+        for each in records
+    ]
+    show_table(_COLUMNS, rows, empty="the descheduler has changed nothing")
+
+
+async def _records() -> list[Modification]:
+    """Return all records. All facts of these kinds are read, because a later fact does not repeat what it is about."""
+    reader = AuditReader()
+    async with open_log() as log:
+        head = await log.bus.events.head()
+        return [
+            record
+            async for batch in log.bus.events.history(max(head.first_seq - 1, 0), head.last_seq, kinds=KINDS)
+            for stored in batch
+            for record in reader.read(stored)
+        ]
