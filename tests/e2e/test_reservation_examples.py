@@ -113,7 +113,9 @@ def test_the_timeline_of_a_running_pod_names_the_reservation_that_took_its_place
 
     steps = [moment["step"] for moment in stack.ask("explain", "pod", "session-0")["moments"]]
     assert steps.index("placed") < steps.index("reallocated")
-    assert "pre-allocated by Reservation pre-allocation" in stack.run("explain", "pod", "session-0")
+    text = stack.run("explain", "pod", "session-0")
+    assert "pre-allocated by Reservation pre-allocation" in text
+    assert "cpu 1 from Reservation pre-allocation" in text
 
 
 def test_one_pod_consumes_the_reservation_that_allows_one_owner(stack: Stack) -> None:

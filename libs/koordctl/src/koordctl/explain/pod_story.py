@@ -17,7 +17,7 @@ from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpe
 from koordcore.events.scheduling.diagnosis import Diagnosis
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Victim
+from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReallocated, PodReleased, Victim
 from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.stories.disruptions import Disruption, disruption_of
@@ -192,6 +192,9 @@ def _entry(
         trace=stored.trace_id,
     )
     match event:
+        case PodReallocated():
+            line = use_line(event.allocation, event.requests)
+            return msgspec.structs.replace(entry, chosen=[line] if line else [])
         case PodPlaced():
             written = binding_annotations(event.allocation, event.gang, event.annotations, annotations)
             of_node = hardware.get(stored.seq)
