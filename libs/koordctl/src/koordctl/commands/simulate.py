@@ -13,10 +13,11 @@ from koordctl.commands.trace_folder import TRACE_FOLDER, find_trace
 from koordctl.demo.trace import InvalidTrace
 from koordctl.render.output import console, errors, fail, show_table
 from koordctl.simulate.gpu_published import Compared, compared, read_published
+from koordctl.simulate.gpu_repack import repack as repacked
 from koordctl.simulate.gpu_report import write_report
 from koordctl.simulate.gpu_run import Load
 from koordctl.simulate.gpu_sweep import Sweep, summaries, sweep
-from koordctl.simulate.gpu_trace import WORKLOADS
+from koordctl.simulate.gpu_trace import WORKLOADS, read_trace
 
 app = typer.Typer(help="Run placement policies on recorded workloads. No cluster is needed.", no_args_is_help=True)
 
@@ -83,6 +84,42 @@ def gpu(
     write_report(out, outcomes, found, beside)
     _show(beside, asked)
     console.print(f"{len(outcomes):,} runs; CSV files and pictures in {out}", highlight=False)
+
+
+@app.command("repack")
+def repack(
+    workload: Annotated[str, typer.Option("--workload", "-w", help="A workload.")] = "default",
+    policy: Annotated[
+        PolicyName, typer.Option("--policy", "-p", help="The policy that has placed the pods.")
+    ] = PolicyName.FGD,
+    seeds: Annotated[str, typer.Option("--seeds", help="One seed, or the first and last one: 42-51.")] = "42",
+    ratio: Annotated[float, typer.Option("--ratio", min=0.01, help="Arrivals, as a part of the capacity.")] = 1.3,
+    moves: Annotated[int, typer.Option("--moves", min=0, help="Largest number of pods that move.")] = 100,
+    data: Annotated[Path | None, typer.Option("--data", help=f"Folder of the traces; default: {TRACE_FOLDER}.")] = None,
+) -> None:
+    """Show how many GPUs a plan of few moves frees for waiting pods on a full recorded cluster.
+
+    The workload arrives as in `koord simulate gpu`. Then pods move so that waiting pods with whole GPUs get a node. FGD
+    chooses the new nodes.
+
+    Examples:
+
+      koord simulate repack
+
+      koord simulate repack -w default -p BestFit --seeds 42 --moves 100
+    """
+    if workload not in WORKLOADS:
+        fail(f"--workload: must be one of {', '.join(WORKLOADS)}, got {workload!r}", status=2)
+    try:
+        trace = read_trace(data or find_trace("--data"), workload)
+    except InvalidTrace as error:
+        fail(str(error), status=2)
+    rows: list[list[str]] = []
+    for seed in _seeds(seeds):
+        found = repacked(trace, policy, seed, Load(ratio=ratio), moves)
+        shares = [f"{gpus:,.1f} ({100 * gpus / found.capacity:.2f}%)" for gpus in (found.before, found.after)]
+        rows.append([str(seed), *shares, str(found.moves), f"{found.placed} of {found.waiting:,}"])
+    show_table(["seed", "allocated GPUs before", "after", "moves", "waiting pods placed"], rows)
 
 
 def _progress() -> Progress:
