@@ -169,7 +169,9 @@ class AuditReader:
             done = known.progress
             pod = known.pod
             reasons = known.limits or ([known.reason] if isinstance(event, MigrationArbitrated) else [done.reason])
+            waits_to_evict = isinstance(event, MigrationHeld) and known.passed_at
             return {
+                **({"action": "evict_request"} if waits_to_evict else {}),
                 "plugin": known.trigger or "MigrationController",
                 "namespace": "" if pod is None else pod.namespace,
                 "pod": "" if pod is None else pod.name,
