@@ -112,7 +112,7 @@ class Workload:
 @settings(max_examples=60, deadline=None)
 @given(
     limit=st.integers(1, 4),
-    operations=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, REPLICAS - 1)), max_size=40),
+    operations=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, REPLICAS - 1)), min_size=20, max_size=60),
 )
 def test_evictions_stay_within_the_limit_and_are_not_refused_below_it(
     limit: int, operations: list[tuple[str, int]]
