@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.merge_patch import merged
+from koord_manager.domain.gateway.pending_writes import STATUS, PendingWrites
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.domain.gateway.requests import Request
 from koord_manager.domain.gateway.status_writes import pending_objects
@@ -95,3 +96,14 @@ def test_job_that_was_created_again_under_the_name_is_left_alone() -> None:
     view = view_of(other, ARBITRATED, ADVANCED)
     assert pending_objects(view, REF) == []
     assert with_published_status(view, JOBS, other) == other
+
+
+def test_steps_become_kubernetes_events_about_the_job() -> None:
+    end = MigrationEnded(job="j", pod=POD, progress=MigrationProgress(phase="Failed", reason="Timeout", message="late"))
+    pending = PendingWrites()
+    pending.note(view_of(JOB, ARBITRATED, ADVANCED), [(REF, ARBITRATED), (REF, ADVANCED), (REF, end)])
+    assert [(each.involved.name, each.type, each.reason, each.message) for each in pending.events] == [
+        ("j", "Normal", "ReservationScheduled", "ReservationScheduled"),
+        ("j", "Warning", "Timeout", "late"),
+    ]
+    assert pending.queue.take(STATUS) == [f"migration/{REF.id}"]

@@ -6,10 +6,11 @@ a new leader adds the keys of all objects.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
+from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.management.adjustment import MassAbnormalityChanged
 from koordcore.events.management.quota_profile import QuotaProfileRendered
@@ -26,6 +27,7 @@ from koordcore.events.scheduling.pod import (
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
+from koordcore.state.migrations import MigrationState
 from koordcore.values.allocation import Allocation
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
@@ -59,6 +61,7 @@ MAX_EVENTS: Final = 10_000
 """Maximum number of Kubernetes events that wait; the oldest are dropped, because the facts are in the log."""
 FIRST_DELAY_SECONDS: Final = 0.2
 LONGEST_DELAY_SECONDS: Final = 30.0
+_MIGRATION_WARNINGS: Final = frozenset({"Unschedulable", "FailedCreateReservation"})
 
 
 class PendingWrites:
@@ -141,6 +144,9 @@ class PendingWrites:
                 self.nominated[ref.id] = node
             case PodNominationCleared():
                 self.nominated[ref.id] = ""
+            case MigrationAdvanced() | MigrationEnded():
+                self.events.extend(_migration_events(view, ref, event))
+                self._add_status(ref)
             case MassAbnormalityChanged(active=True):
                 self.events.append(_mass_abnormal(view, event))
             case ConfigRejected():
@@ -196,6 +202,20 @@ def _eviction_event(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
     return KubernetesEvent(
         about_pod(uid, event.namespace, event.name), event.reason, message, "Warning", f"koord-{event.initiator}"
     )
+
+
+def _migration_events(
+    view: ManagerView, ref: AggregateRef, event: MigrationAdvanced | MigrationEnded
+) -> Iterator[KubernetesEvent]:
+    """Yield the Kubernetes event about the newest condition or the end of a migration job; none for its beginning."""
+    done, state = event.progress, view.state.get(ref)
+    job = event.job if isinstance(event, MigrationEnded) else state.job if isinstance(state, MigrationState) else ""
+    reason = done.reason or done.status
+    if job and reason:
+        # events about objects without a namespace are in the namespace "default"
+        about = Involved("PodMigrationJob", "scheduling.koordinator.sh/v1alpha1", "default", job, ref.id)
+        kind = "Warning" if done.phase == "Failed" or reason in _MIGRATION_WARNINGS else "Normal"
+        yield KubernetesEvent(about, reason, (done.message or reason)[:1024], kind, "koord-descheduler")
 
 
 def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> KubernetesEvent:
