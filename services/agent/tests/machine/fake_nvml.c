@@ -45,6 +45,36 @@ int nvmlDeviceGetMinorNumber(void *gpu, unsigned *minor) { *minor = ((Gpu *)gpu)
 int nvmlDeviceGetName(void *gpu, char *text, unsigned size) { strncpy(text, ((Gpu *)gpu)->name, size); return SUCCESS; }
 int nvmlDeviceGetPciInfo_v3(void *gpu, Pci *pci) { strncpy(pci->text, ((Gpu *)gpu)->bus, 32); return SUCCESS; }
 int nvmlDeviceGetMemoryInfo(void *gpu, Memory *memory) { memory->total = ((Gpu *)gpu)->bytes; return SUCCESS; }
+/* A file $FAKE_NVML.pids holds lines "<uuid> <pid> <percent of the cores> <bytes> <time in microseconds>". */
+typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } Running;
+typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } Sample;
+static int processes(void *gpu, Running *running, Sample *samples, unsigned *room, unsigned long long since) {
+    char path[512], uuid[96];
+    unsigned pid, sm, found = 0;
+    unsigned long long bytes, at;
+    snprintf(path, sizeof path, "%s.pids", getenv("FAKE_NVML"));
+    FILE *file = fopen(path, "r");
+    while (file && fscanf(file, "%95s %u %u %llu %llu", uuid, &pid, &sm, &bytes, &at) == 5) {
+        if (strcmp(uuid, ((Gpu *)gpu)->uuid) || (samples && at <= since)) continue;
+        if (running && found < *room) running[found] = (Running){pid, bytes, 0, 0};
+        if (samples && found < *room) samples[found] = (Sample){pid, at, sm, 0, 0, 0};
+        found++;
+    }
+    if (file) fclose(file);
+    int fits = (running || samples) && found <= *room;
+    *room = found;
+    return fits || !found ? SUCCESS : 7; /* insufficient size */
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *gpu, unsigned *count, Running *found) {
+    return processes(gpu, found, NULL, count, 0);
+}
+int nvmlDeviceGetProcessUtilization(void *gpu, Sample *found, unsigned *count, unsigned long long since) {
+    unsigned room = found ? *count : 0;
+    Sample none;
+    int code = processes(gpu, NULL, found ? found : &none, &room, since);
+    *count = room;
+    return !room ? 6 /* not found */ : code;
+}
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "550.54.15", size); return SUCCESS; }
 int nvmlEventSetCreate(void **set) { *set = gpus; return SUCCESS; }
 int nvmlEventSetFree(void *set) { return SUCCESS; }

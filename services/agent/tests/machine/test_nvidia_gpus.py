@@ -30,6 +30,22 @@ while True:
         print(json.dumps({"devices": devices, "labels": report.labels}), flush=True)
     time.sleep(0.01)
 """
+USAGE_PROGRAM = """
+import json, sys, time
+from pathlib import Path
+from koord_agent.shell.collect.nvidia_gpus import NvidiaGpus
+from koord_agent.shell.collect.pci import PciBus
+
+gpus = NvidiaGpus(PciBus(Path(sys.argv[1])), every_ms=20)
+gpus.start()
+said = None
+while True:
+    usage = [[gpu.minor, gpu.uuid, gpu.memory_bytes, gpu.processes] for gpu in gpus.usage()]
+    if usage != said:
+        print(json.dumps({"devices": usage}), flush=True)
+    said = usage
+    time.sleep(0.01)
+"""
 OK = "GPU-a 0 00000000:3B:00.0 85899345920 ok NVIDIA A100-SXM4-80GB\n"
 OTHER = "GPU-b 1 00000000:AF:00.0 85899345920 {state} NVIDIA A100-SXM4-80GB\n"
 
@@ -39,7 +55,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 class Machine:
     """A process that reports the GPUs of the library, and the folder that decides what the library answers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: str = PROGRAM) -> None:
         self.gpus = folder / "gpus"
         self.gpus.write_text(OK + OTHER.format(state="ok"))
         for bus_id, numa in (("0000:3b:00.0", 0), ("0000:af:00.0", 1)):
@@ -57,7 +73,7 @@ class Machine:
         environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML": str(self.gpus)}
         with self.reports.open("w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(folder / "sys")], env=environment, stdout=output
+                [sys.executable, "-c", program, str(folder / "sys")], env=environment, stdout=output
             )
 
     def answer(self, text: str) -> None:
@@ -70,6 +86,12 @@ class Machine:
         fresh = self.gpus.with_suffix(".event")
         fresh.write_text(f"{uuid} {xid}")
         fresh.replace(Path(f"{self.gpus}.xid"))
+
+    def run(self, *lines: str) -> None:
+        """Let processes use GPUs. Each line: UUID, process, percent of the cores, bytes, time in microseconds."""
+        fresh = self.gpus.with_suffix(".processes")
+        fresh.write_text("\n".join(lines))
+        fresh.replace(Path(f"{self.gpus}.pids"))
 
     def last(self) -> dict[str, Any]:
         text = self.reports.read_text()
@@ -142,3 +164,18 @@ def test_gpu_without_events_is_not_trusted(machine: Machine) -> None:
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "DeviceVanished")})
     machine.answer(OK + OTHER.format(state="mute"))
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "DeviceHealthCheckNotSupported")})
+
+
+def test_newest_sample_of_each_process_counts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, USAGE_PROGRAM)
+    size = 85899345920
+    try:
+        machine.run("GPU-a 10 30 1000 1", "GPU-a 11 20 500 1", "GPU-b 10 5 7 1")
+        busy = [[0, "GPU-a", size, [[10, 30.0, 1000], [11, 20.0, 500]]], [1, "GPU-b", size, [[10, 5.0, 7]]]]
+        until_blocking(lambda: machine.last()["devices"] == busy)
+        machine.run("GPU-a 10 90 2000 2")
+        later: list[Any] = [[0, "GPU-a", size, [[10, 90.0, 2000]]], [1, "GPU-b", size, []]]
+        until_blocking(lambda: machine.last()["devices"] == later)
+    finally:
+        machine.process.kill()
+        machine.process.wait()

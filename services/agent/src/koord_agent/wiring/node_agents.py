@@ -22,7 +22,7 @@ from koord_agent.domain.qos.intervals import QosOptions
 from koord_agent.domain.reporting.topology_report import DEVICES_OF
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import CollectOptions
-from koord_agent.shell.collect.devices import DeviceReporter, MachineDevices, ReadDevices, XpuFolder
+from koord_agent.shell.collect.devices import DeviceReporter, MachineDevices, XpuFolder
 from koord_agent.shell.collect.pci import PciBus
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
@@ -39,6 +39,7 @@ from koord_agent.shell.store.series_archive import SeriesArchive
 from koord_agent.wiring.roots import host_roots
 
 if TYPE_CHECKING:
+    from koord_agent.shell.collect.nvidia_gpus import NvidiaGpus
     from koord_agent.shell.host.simulated import SimulatedFleet
 
 LONGEST_WINDOW_MS = 1_800_000
@@ -146,6 +147,7 @@ def linux_agent(
     store = SeriesStore(
         retention_ms=round(settings.tsdb_retention_duration * 1000), object_retention_ms=OBJECT_WINDOW_MS
     )
+    gpus = _watched_gpus(shell)
     agent = NodeAgent(
         node,
         host,
@@ -167,7 +169,8 @@ def linux_agent(
                 sync_ms=round(settings.node_topology_sync_interval * 1000),
                 cpu_info_ms=round(settings.collect_node_cpu_info_interval * 1000),
             ),
-            devices=_devices(shell, said.get(DEVICES_OF + node, "")),
+            devices=_devices(shell, said.get(DEVICES_OF + node, ""), gpus),
+            gpus=None if gpus is None else gpus.usage,
         ),
         interval_ms=interval_ms,
         extensions=extensions,
@@ -193,7 +196,7 @@ def linux_agent(
     return agent
 
 
-def _devices(shell: Shell[AgentSettings], said: str) -> DeviceReporter | None:
+def _devices(shell: Shell[AgentSettings], said: str, gpus: "NvidiaGpus | None") -> DeviceReporter | None:
     """Return what reports the devices of this machine; None without the gate Accelerators."""
     settings, gates = shell.settings, shell.settings.feature_gates
     if not gates.enabled("Accelerators"):
@@ -202,17 +205,21 @@ def _devices(shell: Shell[AgentSettings], said: str) -> DeviceReporter | None:
     pci = PciBus(host_roots(settings).sys)
     machine = MachineDevices(
         XpuFolder(settings.xpu_device_infos_dir),
-        gpus=None if settings.xpu_enforce_collect_from_device_infos else _watched_gpus(shell, pci, sync_ms),
+        gpus=None if gpus is None else gpus.report,
         rdma=pci.rdma_devices if gates.enabled("RDMADevices") else None,
     )
     return DeviceReporter(machine.read, said=said, sync_ms=sync_ms)
 
 
-def _watched_gpus(shell: Shell[AgentSettings], pci: PciBus, every_ms: int) -> ReadDevices:
-    """Begin to watch the NVIDIA GPUs, and return what reads the last look. The bindings are loaded only here."""
+def _watched_gpus(shell: Shell[AgentSettings]) -> "NvidiaGpus | None":
+    """Begin to watch the NVIDIA GPUs. Return None if they are not watched. The bindings are loaded only here."""
+    settings = shell.settings
+    if not settings.feature_gates.enabled("Accelerators") or settings.xpu_enforce_collect_from_device_infos:
+        return None
     from koord_agent.shell.collect.nvidia_gpus import NvidiaGpus
 
-    gpus = NvidiaGpus(pci, every_ms=every_ms)
+    every_ms = round(settings.node_topology_sync_interval * 1000)
+    gpus = NvidiaGpus(PciBus(host_roots(settings).sys), every_ms=every_ms)
 
     async def start() -> None:
         await asyncio.to_thread(gpus.start)
@@ -221,7 +228,7 @@ def _watched_gpus(shell: Shell[AgentSettings], pci: PciBus, every_ms: int) -> Re
         await asyncio.to_thread(gpus.stop)
 
     shell.service.add(Component(name="nvidia-gpus", start=start, close=stop))
-    return gpus.report
+    return gpus
 
 
 def _checkpoints(settings: AgentSettings) -> CheckpointFolder | None:

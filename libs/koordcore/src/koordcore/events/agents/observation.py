@@ -19,6 +19,24 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     memory_bytes: int = 0
 
 
+class GpuUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Usage of one GPU by the node or by a pod, averaged over the report interval.
+
+    Attributes:
+        minor: Minor number of the GPU.
+        uuid: Its UUID.
+        core_percent: Used share of its cores in percent.
+        memory_bytes: Used memory in bytes.
+        memory_percent: Used share of its memory in percent.
+    """
+
+    minor: int
+    uuid: str
+    core_percent: int = 0
+    memory_bytes: int = 0
+    memory_percent: int = 0
+
+
 class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Usage of one container, averaged over the report interval.
 
@@ -39,6 +57,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         qos: Koordinator QoS class, for example "LS".
         containers: Usage by container if a Recommendation selects the pod (manager spec, 15.4); else empty.
         extensions: Name of an extension of the agent -> JSON value that the extension measured for the pod.
+        gpus: The GPUs that its processes use, ascending by minor number.
     """
 
     uid: str
@@ -49,6 +68,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     usage: Usage
     containers: list[ContainerUsage] = []
     extensions: dict[str, Any] = {}
+    gpus: list[GpuUsage] = []
 
 
 class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -102,6 +122,7 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
         prod_peak: Predicted peak usage of prod pods (agent spec, 8.4); None if there is no prediction yet.
         signals: Health signals in percent (manager spec, 16.1): "cpuPressure", "memoryPressure", "cpuThrottled",
             "lsSlowdown". Signals that are not measured are absent.
+        gpus: The GPUs of the node whose usage is measured, ascending by minor number.
     """
 
     updated_at: str
@@ -117,4 +138,5 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     prod_reclaimable: Usage | None = None
     prod_peak: Usage | None = None
     signals: dict[str, float] = {}
+    gpus: list[GpuUsage] = []
     numa: list[NumaUsage] = []

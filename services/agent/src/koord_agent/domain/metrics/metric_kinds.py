@@ -60,6 +60,12 @@ class Kind(StrEnum):
     """Milliseconds per request to the disks of the pod (18)."""
     POD_TCP_RETRANSMIT = "pod_tcp_retransmit"
     """Share of the pod's TCP segments that were retransmitted (18)."""
+    NODE_GPU_CORE = "node_gpu_core_usage"
+    NODE_GPU_MEMORY = "node_gpu_memory_usage"
+    POD_GPU_CORE = "pod_gpu_core_usage"
+    POD_GPU_MEMORY = "pod_gpu_memory_usage"
+    CONTAINER_GPU_CORE = "container_gpu_core_usage"
+    CONTAINER_GPU_MEMORY = "container_gpu_memory_usage"
     EXTENSION = "extension"
     """Values of collectors of installed packages (22)."""
 
@@ -68,6 +74,7 @@ _POD: Final = ("pod_uid",)
 _CONTAINER: Final = ("container_id",)
 _HOST_APP: Final = ("host_app_name",)
 _NUMA: Final = ("numa_node_id",)
+_GPU: Final = ("gpu_minor", "gpu_device_uuid")
 _PSI: Final = ("psi_resource", "psi_precision", "psi_degree")
 
 LABELS: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -113,6 +120,12 @@ LABELS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.POD_MEMORY_ALLOC_STALL: _POD,
     Kind.POD_DISK_AWAIT: _POD,
     Kind.POD_TCP_RETRANSMIT: _POD,
+    Kind.NODE_GPU_CORE: _GPU,
+    Kind.NODE_GPU_MEMORY: _GPU,
+    Kind.POD_GPU_CORE: (*_POD, *_GPU),
+    Kind.POD_GPU_MEMORY: (*_POD, *_GPU),
+    Kind.CONTAINER_GPU_CORE: (*_CONTAINER, *_GPU),
+    Kind.CONTAINER_GPU_MEMORY: (*_CONTAINER, *_GPU),
     Kind.EXTENSION: ("collector", "metric", "of"),
 }
 """Kind -> names of its labels, in the order of the values of `of`."""

@@ -56,6 +56,7 @@ def usage_reported(
                     observation.ContainerUsage(name=name, usage=_sample(used)) for name, used in metric.containers
                 ],
                 extensions=(pod_extensions or {}).get(metric.pod.uid, {}),
+                gpus=list(metric.gpus),
             )
             for metric in report.pods
         ],
@@ -77,6 +78,7 @@ def usage_reported(
         be_quota_us=be_quota_us,
         prod_reclaimable=None if prediction is None else _peak(prediction.reclaimable),
         signals=dict(signals or {}),
+        gpus=list(report.gpus),
         prod_peak=None if prediction is None else _peak(prediction.peak),
     )
 

@@ -3,11 +3,13 @@
 Source: agent spec, 7 (items 1 to 7). Vectors: node_metric_report.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from koordcore.events.agents.observation import GpuUsage
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 
+from koord_agent.domain.metrics.gpu_usage import GpuReading, gpu_usages
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import Points, SeriesStore, aggregate, is_cold
 from koord_agent.domain.state.collect_policy import CollectPolicy
@@ -44,6 +46,7 @@ class PodMetric:
     pod: ReportedPod
     usage: Usage
     containers: tuple[tuple[str, Usage], ...] = ()
+    gpus: tuple[GpuUsage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,7 @@ class NodeReport:
     numa_usages: tuple[NumaUsage, ...]
     pods: tuple[PodMetric, ...]
     host_applications: tuple[HostApplicationMetric, ...]
+    gpus: tuple[GpuUsage, ...] = ()
 
 
 _NODE_MEMORY = {
@@ -116,6 +120,7 @@ def node_report(
     policy: CollectPolicy,
     pods: Iterable[ReportedPod] = (),
     host_applications: Iterable[ReportedHostApplication] = (),
+    gpus: Sequence[GpuReading] = (),
     cold_memory_running: bool = False,
     with_aggregates: bool = True,
 ) -> NodeReport:
@@ -127,6 +132,7 @@ def node_report(
         policy: Collect policy in force.
         pods: The pods of the node.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
+        gpus: The GPUs of the machine; empty if their usage is not measured.
         cold_memory_running: Whether cold pages are measured. If not, the hot-page policy counts as the default
             policy.
         with_aggregates: Whether percentiles are computed.
@@ -157,6 +163,7 @@ def node_report(
                 for name, container_id in pod.containers
                 if (used := average(Kind.CONTAINER_CPU, _CONTAINER_MEMORY[memory], container_id)) is not None
             ),
+            gpus=gpu_usages(store, gpus, start_ms, now_ms, pod.uid),
         )
         for pod in sorted(pods, key=lambda p: (p.namespace, p.name))
         if (usage := average(Kind.POD_CPU, _POD_MEMORY[memory], pod.uid)) is not None
@@ -185,6 +192,7 @@ def node_report(
         numa_usages=tuple(numa),
         pods=tuple(pod_metrics),
         host_applications=tuple(application_metrics),
+        gpus=gpu_usages(store, gpus, start_ms, now_ms),
     )
 
 

@@ -13,6 +13,7 @@ from koordcore.service.telemetry.logging import logger
 
 from koord_agent.domain.devices.device import DeviceReport
 from koord_agent.domain.devices.gpu import Gpu, GpuFault, gpu_device, gpu_labels, xid_fault
+from koord_agent.domain.metrics.gpu_usage import GpuProcess, GpuReading
 from koord_agent.shell.collect.pci import PciBus
 
 _log: Final = logger("agent.gpus")
@@ -43,6 +44,9 @@ class NvidiaGpus:
         self._unwatched: set[str] = set()
         self._watched: set[str] = set()
         self._report = DeviceReport()
+        self._usage: tuple[GpuReading, ...] = ()
+        self._sampled_us: dict[str, int] = {}
+        """UUID of a GPU -> time of its newest sample of processes in microseconds, as the driver counts."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -61,6 +65,10 @@ class NvidiaGpus:
     def report(self) -> DeviceReport:
         """Return the GPUs that the thread found at its last reading, with their health. It never waits."""
         return self._report
+
+    def usage(self) -> tuple[GpuReading, ...]:
+        """Return the GPUs with their processes that the thread found at its last reading. It never waits."""
+        return self._usage
 
     def stop(self) -> None:
         """End the thread after the call in progress. A call that a broken GPU blocks is not waited for."""
@@ -116,6 +124,7 @@ class NvidiaGpus:
             return
         found: dict[int, Gpu] = {}
         lost: dict[str, GpuFault] = {}
+        usage: list[GpuReading] = []
         for index in range(count):
             try:
                 handle = _nvml.nvmlDeviceGetHandleByIndex(index)
@@ -128,12 +137,30 @@ class NvidiaGpus:
                 _log.warning("gpu_not_read", index=index, reason=str(error))
                 continue
             self._register(handle, gpu, events)
+            processes = self._processes(handle, gpu)
+            usage.append(GpuReading(minor=gpu.minor, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes, processes=processes))
         present = {gpu.bus_id for gpu in found.values()}
         self._faults = {bus_id: fault for bus_id, fault in self._faults.items() if bus_id in present}
         self._watched &= present
         self._unwatched &= present
         self._known = found
         self._report = self._made(found, lost)
+        self._usage = tuple(usage)
+
+    def _processes(self, handle: Any, gpu: Gpu) -> tuple[GpuProcess, ...]:
+        """Return the processes of a GPU. The newest sample of a process counts; without one its cores are unused."""
+        memory: dict[int, int] = {}
+        cores: dict[int, tuple[int, int]] = {}
+        with contextlib.suppress(_nvml.NVMLError):
+            for running in _nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                memory[int(running.pid)] = int(running.usedGpuMemory or 0)
+        with contextlib.suppress(_nvml.NVMLError):  # no sample since the last reading is an error, too
+            since = self._sampled_us.get(gpu.uuid, 0)
+            for sample in _nvml.nvmlDeviceGetProcessUtilization(handle, since):
+                newest = cores.get(int(sample.pid), (-1, 0))
+                cores[int(sample.pid)] = max(newest, (int(sample.timeStamp), int(sample.smUtil)))
+            self._sampled_us[gpu.uuid] = max((at for at, _ in cores.values()), default=since)
+        return tuple(GpuProcess(pid, float(cores.get(pid, (0, 0))[1]), used) for pid, used in sorted(memory.items()))
 
     def _register(self, handle: Any, gpu: Gpu, events: Any) -> None:
         if events is None or gpu.bus_id in self._watched or gpu.bus_id in self._unwatched:

@@ -1,6 +1,6 @@
 """Measure one node: collectors, time series, prediction, topology, and the look: the node's snapshot for a cycle."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from koordcore.events.agents.observation import NodeUsageReported
@@ -12,8 +12,9 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.extending.extension_points import Surroundings
 from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.kernel.features import Features
+from koord_agent.domain.metrics.gpu_usage import gpu_samples
 from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Sample, SeriesStore
 from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.qos.contention.interference import interference_settings
 from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners
@@ -23,6 +24,7 @@ from koord_agent.domain.state.desired import DesiredView
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.collect.collectors import Collectors
+from koord_agent.shell.collect.process_owners import owners_of
 from koord_agent.shell.collect.sensing import cpu_owners, read_best_effort, suppress_view
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.host.host import Host
@@ -67,6 +69,7 @@ class NodeMeasuring:
         """
         self.topology: TopologyReporter | None = measurement.topology
         self._devices = measurement.devices
+        self._read_gpus = measurement.gpus
         self.last_report: NodeUsageReported | None = None
         self._node = node
         self._host = host
@@ -169,6 +172,7 @@ class NodeMeasuring:
             for_interference=_looks_for_interference(desired.slo),
         )
         self._monitor.add(self._extensions.collect(self._surroundings(desired, known, now_ms)))
+        self._monitor.add(self._gpu_samples(known, now_ms))
         view = suppress_view(
             self._host,
             now_ms=now_ms,
@@ -217,9 +221,19 @@ class NodeMeasuring:
             prediction=prediction,
             be_quota_us=be_quota_us,
             cold_memory_running=self._collectors.cold_memory_running,
+            gpus=() if self._read_gpus is None else self._read_gpus(),
             rfc3339_of=rfc3339_of,
         )
         return self.last_report
+
+    def _gpu_samples(self, pods: Sequence[AgentPod], now_ms: int) -> Iterable[Sample]:
+        """Return the samples of the GPUs; empty if their usage is not measured."""
+        roots = self._host.roots
+        if self._read_gpus is None or roots is None:
+            return ()
+        gpus = self._read_gpus()
+        pids = {process.pid for gpu in gpus for process in gpu.processes}
+        return gpu_samples(gpus, owners_of(pids, pods, roots.proc), now_ms)
 
     def forget(self, uids: Iterable[str]) -> None:
         """Drop what is remembered of pods that have ended; the argument is their UIDs."""

@@ -11,6 +11,7 @@ from typing import Final
 from koordcore.service.configuration.gates import FeatureGates
 
 from koord_agent.config.gates import DEFAULT_GATES
+from koord_agent.domain.metrics.gpu_usage import ReadGpus
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS, QosOptions
 from koord_agent.shell.collect.collectors import NOTHING_SLOW, CollectOptions
@@ -36,6 +37,7 @@ class Measurement:
         archive: Archive that keeps the time series over a restart. None means that they are lost.
         topology: Reports the CPUs of each kind of pods. None means they are not reported.
         devices: Reports the devices of the node. None means they are not reported.
+        gpus: Returns the GPUs with their processes. None means that their usage is not measured.
     """
 
     monitor: NodeMonitor
@@ -44,6 +46,7 @@ class Measurement:
     archive: SeriesArchive | None = None
     topology: TopologyReporter | None = None
     devices: DeviceReporter | None = None
+    gpus: ReadGpus | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,12 @@
 Source: agent spec, 7.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from koordcore.events.agents.observation import NodeUsageReported
 
 from koord_agent.domain.extending.node_extensions import NodeExtensions
+from koord_agent.domain.metrics.gpu_usage import GpuReading
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.prediction.reclaimable import Prediction
 from koord_agent.domain.reporting.facts import usage_reported
@@ -28,6 +29,7 @@ def report_of(
     prediction: Prediction | None,
     be_quota_us: int,
     cold_memory_running: bool,
+    gpus: Sequence[GpuReading],
     rfc3339_of: Callable[[int], str],
 ) -> NodeUsageReported:
     """Make the usage report of a node for the time of these metrics.
@@ -41,6 +43,7 @@ def report_of(
         prediction: Prediction of the models; None if there is none.
         be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 = unlimited.
         cold_memory_running: Whether cold pages are measured on this machine.
+        gpus: The GPUs of the machine; empty if their usage is not measured.
         rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
     """
     report = node_report(
@@ -53,6 +56,7 @@ def report_of(
             for app in desired.host_applications
         ],
         cold_memory_running=cold_memory_running,
+        gpus=gpus,
     )
     window_ms = report.policy.report_interval_seconds * 1000
     return usage_reported(

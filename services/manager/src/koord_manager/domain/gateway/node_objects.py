@@ -8,14 +8,14 @@ Source:
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.agents.observation import GpuUsage, NodeUsageReported, Usage
 from koordcore.events.envelope import name_from_token
 from koordcore.events.objects.custom import custom_ref
 from koordcore.protocol.crd.admit import Accepted, admit
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordcore.state.aggregates import CustomObjectState
 from koordcore.values.duration import format_duration
 from koordcore.values.invalid import InvalidInput
@@ -124,7 +124,7 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
             {
                 "namespace": pod.namespace,
                 "name": pod.name,
-                "podUsage": {"resources": _amounts(pod.usage)},
+                "podUsage": _used(pod.usage, pod.gpus),
                 "priority": pod.priority_class,
                 "qos": pod.qos,
                 **({"extensions": pod.extensions} if pod.extensions else {}),
@@ -152,7 +152,7 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
             for numa in report.numa
         ]
     if report.node_usage is not None:
-        node["nodeUsage"] = {"resources": _amounts(report.node_usage)}
+        node["nodeUsage"] = _used(report.node_usage, report.gpus)
     if report.system_usage is not None:
         node["systemUsage"] = {"resources": _amounts(report.system_usage)}
     windows = {
@@ -175,6 +175,28 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
             status[field] = {"resource": {"resources": _amounts(usage)}}
     operations = [{"op": "add", "path": "/status", "value": status}]
     return Request("nodemetric-status", "PATCH", f"{NODE_METRIC}/{name}/status", operations, JSON_PATCH)
+
+
+def _used(usage: Usage, gpus: Sequence[GpuUsage]) -> Json:
+    """Return a usage with the GPUs in use, as a NodeMetric has it.
+
+    Source:
+        agent spec, 7
+    """
+    devices = [
+        {
+            "id": gpu.uuid,
+            "minor": gpu.minor,
+            "type": "gpu",
+            "resources": {
+                GPU_CORE: str(gpu.core_percent),
+                GPU_MEMORY: str(gpu.memory_bytes),
+                GPU_MEMORY_RATIO: str(gpu.memory_percent),
+            },
+        }
+        for gpu in gpus
+    ]
+    return {"resources": _amounts(usage), **({"devices": devices} if devices else {})}
 
 
 def _amounts(usage: Usage) -> Json:
