@@ -24,6 +24,7 @@ from koordcore.events.scheduling.pod import (
     PodPlaced,
     PodReallocated,
 )
+from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
@@ -124,8 +125,12 @@ class PendingWrites:
                 self._add_status(ref)
                 self._note_use(view, event.allocation)
             case PodSpecAdded() | PodSpecChanged():
-                if ref.id in view.state.of_kind(PodState):
+                placed = view.state.of_kind(PodState).get(ref.id)
+                if placed is not None:
                     self.queue.add(BINDING, ref.id)
+                    # A Reservation can take over a pod before its binding was observed.
+                    if placed.allocation.reservation or keys.RESERVATION_ALLOCATED in event.object.metadata.annotations:
+                        self._add_status(AggregateRef("pod", ref.id))
             case PodBound(node=node, observed=False):
                 pod = _pod(view, ref.id)
                 if pod is not None:
