@@ -86,7 +86,7 @@ def global_bandwidths(node_slo: Mapping[str, Any]) -> str:
 
 
 def terway_pods(pods: Iterable[NetworkPod]) -> dict[str, dict[str, Any]]:
-    """Return the content of `pod.json`: UID -> priority and bandwidths of a pod.
+    """Return the content of `pod.json`: UID -> priority and bandwidths of a pod in bytes per second.
 
     A pod whose annotation is malformed is left out.
     """

@@ -31,7 +31,7 @@ def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: O
     Args:
         view: The folded state of the cluster.
         change: The change.
-        new_uid: Uid of the request.
+        new_uid: Uid of the admission request for the changed object. The object keeps its own uid.
         options: Feature gates and flags of admission.
 
     Raises:

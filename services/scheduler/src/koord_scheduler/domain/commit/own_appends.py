@@ -11,7 +11,11 @@ from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 
 
 class OwnAppends:
-    """Events that this scheduler has sent to the log without an answer so far, at most one per aggregate."""
+    """Events that this scheduler has sent to the log without an answer so far, at most one per aggregate.
+
+    The follower of the log can deliver such an event before the answer. It is then an early event: it is kept here, and
+    not folded until the answer says whether the append succeeded.
+    """
 
     def __init__(self) -> None:
         self._sent: dict[AggregateRef, str] = {}
@@ -50,7 +54,7 @@ class OwnAppends:
             self._early.pop(event.ref, None)
 
     def refused(self, events: Iterable[NewEvent]) -> list[StoredEvent]:
-        """Forget events of a refused append, and return the kept events with their ids, in the order of the log.
+        """Forget events of a refused append, and return the early events with the same ids, in the order of the log.
 
         The caller must fold the returned events: another scheduler has stored them. Two schedulers that decide about
         the same pod because of the same event give their events the same ids.

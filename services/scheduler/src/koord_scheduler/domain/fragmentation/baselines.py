@@ -55,7 +55,10 @@ def packing_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
 
 
 def affinity_tag(pod: GpuPod) -> str:
-    """Return the tag of the pod for GpuClustering: pods with equal tags share a GPU each, or use equally many GPUs."""
+    """Return the tag by which GpuClustering groups pods.
+
+    All pods that use only a part of one GPU have one tag. Other pods have the tag of their number of whole GPUs.
+    """
     return SHARE_TAG if pod.is_share else f"{pod.num_gpu}-gpu"
 
 

@@ -118,7 +118,10 @@ class VictimRules(Protocol):
 
 
 class JobRules(Protocol):
-    """What a plugin knows and decides in a preemption for a whole job (a gang group)."""
+    """The part of a plugin in preemption for a whole gang group: its members, and the result that they share.
+
+    Preemption asks which pending pods belong to the group of a pod, so that victims make room for all of them at once.
+    """
 
     @property
     def name(self) -> str:

@@ -57,8 +57,18 @@ class ElasticQuotaArgs(WireModel):
     Attributes:
         delay_evict_time: How long a quota may use more than its runtime before its pods are evicted.
         revoke_pod_interval: Interval between two checks of whether quotas use more than their runtime.
-        monitor_all_quotas: Whether such pods are evicted; also needs `enable_runtime_quota`.
+        default_quota_group_max: Max of the default quota, which pods without a quota use.
+        system_quota_group_max: Max of the system quota.
+        quota_group_namespace: Namespace of the objects of the root, default and system quotas.
+        monitor_all_quotas: Whether pods of quotas that use more than their runtime are evicted. Also needs
+            `enable_runtime_quota`.
+        enable_check_parent_quota: Whether a pod must fit all ancestors of its quota, and not its quota alone.
+        enable_runtime_quota: Whether a quota is limited by its runtime, which lends what others leave. If not, by max.
+        enable_min_quota_scale: Whether mins of sibling quotas shrink together if the cluster has less than their sum.
+        disable_default_quota_preemption: Whether a pod of the default quota evicts no pod of its quota to get a place.
+        enable_queue_hint: Whether a refused pod is attempted again only if its quota admits it.
         quota_snapshot_update_interval: Accepted without effect.
+        hook_plugins: Hooks of the quota manager.
     """
 
     delay_evict_time: Duration = 120.0
