@@ -9,6 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from koord_agent.domain.hook_stages.call import HookOptions, HookRules
 from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins
 from koord_agent.domain.hook_stages.stages import Stage
@@ -26,6 +28,7 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.protocol import keys
+from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS
 from support.agent.cri import message
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
@@ -238,3 +241,18 @@ def test_resctrl_group_of_a_pod_is_created_with_its_schemata_and_removed(tmp_pat
     groups.remove("koordlet-u1")
     groups.remove("koordlet-u1")
     assert groups.names() == frozenset()
+
+
+def test_client_that_knows_no_message_learns_them_from_the_server(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, FailurePolicy.IGNORE)
+    agent.server.start()
+    try:
+        with grpc.insecure_channel(f"unix://{agent.socket}") as channel:
+            database: Any = ProtoReflectionDescriptorDatabase(channel)
+            pool = descriptor_pool.DescriptorPool(database)
+            service: Any = pool.FindServiceByName("runtime.v1alpha1.RuntimeHookService")
+    finally:
+        agent.server.stop()
+    assert {method.name for method in service.methods} == {*POD_CALLS, *CONTAINER_CALLS}
+    request = service.FindMethodByName("PreCreateContainerHook").input_type
+    assert request.fields_by_name["container_envs"].number == 9

@@ -87,6 +87,21 @@ def hook_messages() -> Mapping[str, Any]:
     return message_classes(PACKAGE, _MESSAGES)
 
 
+def service_descriptors() -> Any:
+    """Return a pool with the descriptors of the RuntimeHookService, for a server that describes itself to clients."""
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    file = descriptor_pb2.FileDescriptorProto()
+    messages_of_call(POD_CALLS[0])[0].DESCRIPTOR.file.CopyToProto(file)
+    service = file.service.add(name=SERVICE.rpartition(".")[2])
+    for call in (*POD_CALLS, *CONTAINER_CALLS):
+        request, response = (each.DESCRIPTOR.full_name for each in messages_of_call(call))
+        service.method.add(name=call, input_type=f".{request}", output_type=f".{response}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
+
+
 def messages_of_call(call: str) -> tuple[Any, Any]:
     """Return the protobuf classes of request and response of a hook call, such as `PreRunPodSandboxHook`."""
     kind = "PodSandbox" if call in POD_CALLS else "ContainerResource"

@@ -1,6 +1,7 @@
 """A gRPC server on a unix socket of this machine, with threads of its own."""
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -25,12 +26,21 @@ class UnixServer:
         socket: Path of the socket.
         handler: Finds the handler of a call.
         name: Beginning of the names of its threads.
+        extend: Adds further services to the gRPC server before it starts; None for none.
     """
 
-    def __init__(self, socket: Path, handler: grpc.GenericRpcHandler, *, name: str) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        handler: grpc.GenericRpcHandler,
+        *,
+        name: str,
+        extend: Callable[[Any], None] | None = None,
+    ) -> None:
         self._socket = socket
         self._handler = handler
         self._name = name
+        self._extend = extend
         self._server: Any = None
 
     @property
@@ -50,6 +60,8 @@ class UnixServer:
         make: Any = grpc.server
         server = make(ThreadPoolExecutor(THREADS, thread_name_prefix=self._name), options=_OPTIONS)
         server.add_generic_rpc_handlers((self._handler,))
+        if self._extend is not None:
+            self._extend(server)
         before = os.umask(0o777 & ~SOCKET_MODE)
         try:
             server.add_insecure_port(f"unix://{self._socket}")

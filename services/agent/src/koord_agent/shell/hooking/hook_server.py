@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS, SERVICE, messages_of_call
+from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS, SERVICE, messages_of_call, service_descriptors
 
 from koord_agent.shell.grpc.unix_server import UnixServer
 from koord_agent.shell.hooking.answering import HookAnswers
@@ -28,7 +28,7 @@ class HookServer(UnixServer):
         self._runtime = runtime
         handlers = {rpc: self._handler_of(rpc) for rpc in (*POD_CALLS, *CONTAINER_CALLS)}
         generic: Any = grpc.method_handlers_generic_handler
-        super().__init__(socket, generic(SERVICE, handlers), name="hooks")
+        super().__init__(socket, generic(SERVICE, handlers), name="hooks", extend=_describe)
 
     def _handler_of(self, rpc: str) -> Any:
         request_class, response_class = messages_of_call(rpc)
@@ -43,3 +43,11 @@ class HookServer(UnixServer):
         return make(
             answer, request_deserializer=request_class.FromString, response_serializer=response_class.SerializeToString
         )
+
+
+def _describe(server: Any) -> None:
+    """Let clients such as grpcurl ask the server for its methods and messages (runtime spec, 2.10)."""
+    from grpc_reflection.v1alpha import reflection
+
+    known: Any = reflection
+    known.enable_server_reflection((SERVICE, known.SERVICE_NAME), server, service_descriptors())
