@@ -223,13 +223,16 @@ async def test_thirty_kills_at_random_lose_nothing() -> None:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await loading
             audit = await require_everything_right(var, processes, load)
-            restarts = sum(process.restarts for process in supervisor.status().processes)
+            # What was killed last may still wait for its restart: the audit does not need every process.
+            await until(
+                lambda: sum(process.restarts for process in supervisor.status().processes) >= KILLS,
+                "every killed process is started again",
+            )
 
     # Nothing ended by itself; a start that failed because of another's death was tried again.
     ends = [sentence for sentence in sentences if " ended with exit code" in sentence.partition(":")[0]]
     assert len(ends) == KILLS, "\n".join(sentences)
     assert all(sentence.endswith("exit code -9") for sentence in ends), sentences
-    assert restarts >= KILLS
     assert audit.by_type["PodPlaced"] >= 100
 
 

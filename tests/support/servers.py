@@ -134,8 +134,22 @@ def fresh_database(server_dsn: str) -> Generator[str]:
     try:
         yield with_database(server_dsn, name)
     finally:
-        with psycopg.connect(server_dsn, autocommit=True) as admin:
-            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        drop_database(server_dsn, name)
+
+
+def drop_database(server_dsn: str, name: str) -> None:
+    """Drops a database, open sessions included; nothing if it does not exist.
+
+    `DROP DATABASE ... WITH (FORCE)` fails if an autovacuum worker is at work in the database: the worker belongs to the
+    superuser, and our role may not end it. A plain drop does end the worker, and waits for sessions that are ending.
+    """
+    database = sql.Identifier(name)
+    sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user"
+    gone = contextlib.suppress(psycopg.errors.InvalidCatalogName)
+    with gone, psycopg.connect(server_dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(database))
+        admin.execute(sessions, [name])
+        admin.execute(sql.SQL("DROP DATABASE {}").format(database))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import msgspec
-import psycopg
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +30,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from support.projector.service import served_in_a_thread, serving
 from support.projector.synthetic_cluster import SyntheticCluster, small
-from support.servers import fresh_database
+from support.servers import drop_database, fresh_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("read-api")]
 
@@ -392,9 +391,7 @@ async def test_the_live_tail_sends_what_is_committed_and_ends_with_the_service(p
 async def test_postgres_away_is_an_answer_not_a_crash(postgres_server_dsn: str) -> None:
     with fresh_database(postgres_server_dsn) as dsn:
         async with serving(dsn, memory_bus()) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
-            name = dsn.rpartition("/")[2]
-            with psycopg.connect(postgres_server_dsn, autocommit=True) as admin:
-                admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+            drop_database(postgres_server_dsn, dsn.rpartition("/")[2])
             response = await client.get("/api/cluster")
             assert response.status_code == 503
             assert "Postgres" in response.json()["error"]
