@@ -31,10 +31,13 @@ from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpec
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.protocol import keys
 from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
+from koordcore.state.allocation_rules import broken_rules
+from koordcore.state.reservations import reservation_of_log
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation
 from support.histories import NODES as NODE_NAMES
@@ -44,6 +47,9 @@ QUOTAS = next(
     item
     for item in mirrored_resources(slo_config=("a", "b"), take_node_metrics=False)
     if item.plural == "elasticquotas"
+)
+RESERVATIONS = next(
+    item for item in mirrored_resources(slo_config=("a", "b"), take_node_metrics=False) if item.plural == "reservations"
 )
 
 
@@ -349,3 +355,45 @@ def test_a_log_begun_from_the_objects_decides_as_the_one_that_led_to_them(
         begun.write(draft.ref.kind, draft.ref.id, draft.event)
 
     assert decisive(begun) == decisive(log)
+
+
+def _reservation(name: str, **status: object) -> Seen:
+    container = {"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    document: dict[str, Any] = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"template": {"spec": {"containers": [container]}}, "owners": [{}], "allocateOnce": False},
+        "status": status,
+    }
+    return Seen(RESERVATIONS, document)
+
+
+def _owner(number: int, reservation: str) -> Seen:
+    found = pod(number)
+    found.spec.node_name, found.status.phase = "node-0", "Running"
+    used = codec.encode({"name": reservation, "uid": f"uid-{reservation}"}).decode()
+    found.metadata.annotations = {keys.RESERVATION_ALLOCATED: used}
+    return Seen(PODS, found)
+
+
+def test_a_log_begins_with_the_reservations_and_counts_their_amounts_once() -> None:
+    available = _reservation("a", phase="Available", nodeName="node-0", allocatable={"cpu": "3", "memory": "1Gi"})
+    ended = _reservation("b", phase="Succeeded", nodeName="node-0", currentOwners=[{"uid": "uid-2"}])
+    waiting = _reservation("c", phase="Pending")
+    begun = Recorder()
+    seen = [_owner(1, "a"), _owner(2, "b"), available, ended, waiting]
+    for draft in genesis_drafts(seen, cluster_epoch=1, now="2026-01-01T00:00:00Z"):
+        begun.write(draft.ref.kind, draft.ref.id, draft.event)
+    found = {name: reservation_of_log(begun.state, f"uid-{name}") for name in "abc"}
+    assert {name: status.phase for name, status in found.items()} == {
+        "a": "Available",
+        "b": "Succeeded",
+        "c": "Pending",
+    }
+    requests = pod_requests(pod(1))
+    assert found["a"].allocatable == {"cpu": 3000, "memory": 1 << 30}
+    assert found["a"].taken == {name: requests[name] for name in ("cpu", "memory")}
+    ledger = begun.state.of_kind(NodeLedger)["node-0"]
+    assert ledger.requested["cpu"] == 3000 + requests["cpu"], "one pod uses a part of a, the other needs its own"
+    assert not broken_rules(begun.state)

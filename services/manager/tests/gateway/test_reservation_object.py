@@ -243,3 +243,12 @@ def test_a_pod_that_acts_as_a_reservation_names_its_owner() -> None:
     [written] = pending_objects(found.view, AggregateRef("pod", "holder"))
     owner = json.loads(annotations_of(written)[keys.RESERVATION_CURRENT_OWNER])
     assert owner == {"namespace": "default", "name": "new", "uid": "new"}
+
+
+def test_the_status_that_another_scheduler_wrote_stays() -> None:
+    found = World()
+    status = {"phase": "Available", "nodeName": "node-1", "allocatable": {"cpu": "1"}}
+    found.fold(custom_ref("reservations", "", "web"), CustomObjectObserved(object={**OBJECT, "status": status}))
+    assert pending_reservation(found.view, "web") == []
+    found.place()
+    assert pending_reservation(found.view, "web"), "what our log says about it is written"

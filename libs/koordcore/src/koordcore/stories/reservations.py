@@ -15,8 +15,10 @@ from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.reservations.document import (
     Reservation,
     ReservationOwnerRule,
+    phase_by_others,
     reservation_from_json,
     reserve_pod,
+    status_by_others,
 )
 from koordcore.protocol.reservations.status import (
     AVAILABLE,
@@ -80,11 +82,14 @@ def reservation_view(document: Mapping[str, object], status: ReservationStatus) 
 
     Args:
         document: The object.
-        status: Its status, see `koordcore.state.reservations.reservation_status`.
+        status: Its status, see `koordcore.state.reservations.reservation_status`. If our log says nothing about the
+            Reservation, the status in the object replaces it: another scheduler wrote that.
     """
     try:
         reservation = reservation_from_json(document)
         asked = pod_requests(reserve_pod(reservation))
+        if status == ReservationStatus() and phase_by_others(reservation):
+            status = status_by_others(reservation)
         problem = ""
     except (codec.DecodeError, InvalidInput) as error:
         reservation, asked, problem = Reservation(metadata=_metadata(document)), {}, str(error)

@@ -28,6 +28,7 @@ from koordcore.protocol.objects import (
 )
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.pod_status import PodStatus
+from koordcore.protocol.reservations.status import AVAILABLE, FINAL_PHASES, PENDING, ReservationOwner, ReservationStatus
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources, parse_amounts, quantity_of
@@ -37,6 +38,7 @@ NEVER_A_VICTIM: Final = 2_147_483_647
 """Priority of a reserve pod whose template and label state none."""
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _FAKE_CONTAINER: Final = "__internal_fake_container__"
+_OWNER_KEYS: Final = ("namespace", "name", "uid")
 
 T = TypeVar("T", bound=KubeStruct)
 
@@ -246,17 +248,61 @@ def _decoded(text: str, kind: type[T], key: str) -> T:
         raise error.at(f"metadata.annotations[{key}]") from error
 
 
+def readable_reservation(raw: object) -> Reservation | None:
+    """Convert a decoded JSON object to a Reservation; None if a field has a wrong type."""
+    try:
+        return reservation_from_json(raw)
+    except codec.DecodeError:
+        return None
+
+
+def phase_by_others(reservation: Reservation | None) -> str:
+    """Return the phase that the object's status states: Available, Succeeded or Failed.
+
+    Empty if the status states none of these, if it states Available without a node, or for None. The caller must know
+    that our log has neither placed nor ended the Reservation. Then another scheduler wrote the status.
+    """
+    if reservation is None:
+        return ""
+    status = reservation.status
+    if status.phase == AVAILABLE:
+        return AVAILABLE if status.node_name else ""
+    return status.phase if status.phase in FINAL_PHASES else ""
+
+
+def status_by_others(reservation: Reservation) -> ReservationStatus:
+    """Return the status that the object itself states, without conditions. See `phase_by_others`.
+
+    What owners take from the Reservation is not known. It counts as what they request, at most what it holds.
+
+    Raises:
+        InvalidInput: A quantity of the status is invalid.
+    """
+    status = reservation.status
+    allocatable, allocated = parse_amounts(status.allocatable), parse_amounts(status.allocated)
+    owners = [ReservationOwner(*(owner.get(key, "") for key in _OWNER_KEYS)) for owner in status.current_owners]
+    return ReservationStatus(
+        phase=status.phase or PENDING,
+        node=status.node_name,
+        allocatable=allocatable,
+        allocated=allocated,
+        taken={name: min(amount, allocatable[name]) for name, amount in allocated.items() if name in allocatable},
+        owners=sorted(owners, key=lambda owner: owner.uid),
+    )
+
+
 def is_reserve_pod(pod: Pod) -> bool:
     """Return whether a pod only stands for a Reservation in the scheduler (it is made by `reserve_pod`)."""
     return pod.metadata.annotations.get(keys.RESERVE_POD) == "true"
 
 
-def reserve_pod(reservation: Reservation, phase: str = "") -> Pod:
+def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = False) -> Pod:
     """Return the pod that stands for a Reservation in the scheduler. It exists nowhere else.
 
     Args:
         reservation: The Reservation; its uid becomes the pod's.
         phase: "Succeeded" or "Failed" if the Reservation has ended.
+        is_bound: Whether node and amounts are those of the object's status, because another scheduler wrote them.
 
     Raises:
         InvalidInput: A quantity of the template is invalid.
@@ -278,7 +324,7 @@ def reserve_pod(reservation: Reservation, phase: str = "") -> Pod:
         annotations[keys.RESERVATION_NODE] = spec.node_name
     own = msgspec.structs.replace(
         spec,
-        node_name="",
+        node_name=reservation.status.node_name if is_bound else "",
         priority=spec.priority if spec.priority is not None else _priority(meta.labels),
         scheduler_name=spec.scheduler_name or _DEFAULT_SCHEDULER,
     )
@@ -296,7 +342,7 @@ def reserve_pod(reservation: Reservation, phase: str = "") -> Pod:
         spec=own,
         status=PodStatus(phase=phase),
     )
-    resized = resized_amounts(meta.annotations)
+    resized = parse_amounts(reservation.status.allocatable) if is_bound else resized_amounts(meta.annotations)
     return _with_amounts(pod, {**pod_requests(pod), **resized}) if resized else pod
 
 

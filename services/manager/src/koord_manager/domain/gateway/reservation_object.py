@@ -16,7 +16,7 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_annotations
-from koordcore.protocol.reservations.document import PLURAL
+from koordcore.protocol.reservations.document import PLURAL, phase_by_others, readable_reservation
 from koordcore.protocol.reservations.operating_pod import is_operating
 from koordcore.protocol.reservations.status import ReservationStatus
 from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState, ReservationState
@@ -67,6 +67,8 @@ def pending_reservation(view: ManagerView, name: str) -> list[Request]:
     if ended is not None and ended.is_collected:
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         return [Request("delete-reservation", "DELETE", f"{_PATH}/{name}", options, JSON)]
+    if ended is None and uid not in view.state.of_kind(PodState) and phase_by_others(readable_reservation(found)):
+        return []  # another scheduler placed or ended it, and writes its status
     status = reservation_of_log(view.state, uid)
     requests = _allocation_requests(view, name, uid, status.node, found["metadata"].get("annotations") or {})
     wanted = status_document(status)

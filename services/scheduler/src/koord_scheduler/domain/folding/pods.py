@@ -5,7 +5,8 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.gateway import PodBindFailed
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.objects import Pod
-from koordcore.values.allocation import NOTHING
+from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.values.allocation import NOTHING, ReservationUse
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
@@ -170,11 +171,15 @@ def hold_bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
     """Count a pod on the node where the API says that it runs, with the allocation in its annotations.
 
     If our log placed the pod there, the log's allocation takes precedence. If another scheduler bound it, our
-    placements that wait for the node and conflict with this allocation are withdrawn.
+    placements that wait for the node and conflict with this allocation are withdrawn. A reserve pod holds a
+    Reservation that another scheduler made available.
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     allocation = allocation_of(pod.pod.metadata.annotations)
-    info = pod.pod_info()
+    if is_reserve_pod(pod.pod):
+        own = ReservationUse(name=pod.name, uid=pod.uid)
+        allocation = msgspec.structs.replace(allocation, reservation=own)
+    info = msgspec.structs.replace(pod.pod_info(), is_bound_by_others=pod.node != node)
     if allocation is NOTHING:
         state.assumed.ledgers.hold(node, info, Source.BOUND)
         return

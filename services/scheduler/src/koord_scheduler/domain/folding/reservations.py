@@ -20,7 +20,7 @@ from koordcore.protocol.reservations.document import (
     reserve_pod,
 )
 from koordcore.protocol.reservations.operating_pod import is_operating, reservation_of_pod
-from koordcore.protocol.reservations.status import FAILED, SUCCEEDED
+from koordcore.protocol.reservations.status import AVAILABLE, FAILED, SUCCEEDED
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
@@ -80,8 +80,10 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
     reservation = entry.document
     if reservation is None or reservation.spec.template is None:
         return
+    by_others = entry.phase_by_others()
+    is_bound = by_others == AVAILABLE
     try:
-        pod = reserve_pod(reservation, entry.phase)
+        pod = reserve_pod(reservation, entry.phase or ("" if is_bound else by_others), is_bound=is_bound)
     except InvalidInput as error:
         state.cluster.warnings.append(f"Reservation {entry.name} cannot be read and is passed over: {error}")
         return
@@ -89,7 +91,7 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy="Never"))
     meta = pod.metadata
     # Without what differs, equal Reservations are read once. The policy is what filters read of the object.
-    read = {key: text for key, text in meta.annotations.items() if key not in _OWN_ANNOTATIONS}
+    read = {key: text for key, text in meta.annotations.items() if is_bound or key not in _OWN_ANNOTATIONS}
     if reservation.spec.pre_allocation:
         read[keys.RESERVATION_NAME] = entry.name
     if reservation.spec.allocate_policy:

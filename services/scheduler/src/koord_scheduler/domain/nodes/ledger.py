@@ -141,8 +141,13 @@ class Ledgers:
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
         if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
-            allocation = holding.pod_info.allocation
-            described = msgspec.structs.replace(pod_info, demand=holding.demand, allocation=allocation)
+            known = holding.pod_info
+            described = msgspec.structs.replace(
+                pod_info,
+                demand=known.demand,
+                allocation=known.allocation,
+                is_bound_by_others=known.is_bound_by_others,
+            )
             self._replace(self._nodes.row(node), holding, described)
 
     def _replace(self, row: int | None, holding: Holding, pod_info: PodInfo) -> None:

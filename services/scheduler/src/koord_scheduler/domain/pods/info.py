@@ -22,6 +22,7 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
         priority: Its priority; 0 if it is unknown.
         since: Unix seconds from which it counts as assigned there.
         allocation: What it was allocated there besides its demand.
+        is_bound_by_others: Whether another scheduler bound it, so that its allocation is that of its annotations.
         is_guest: Whether it counts there for a trial only; plugins then compute what they would allocate to it.
     """
 
@@ -33,6 +34,7 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
     priority: int = 0
     since: float = 0.0
     allocation: Allocation = NOTHING
+    is_bound_by_others: bool = False
     is_guest: bool = False
 
     @property

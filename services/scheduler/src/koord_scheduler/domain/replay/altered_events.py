@@ -3,16 +3,36 @@
 import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.events.objects.custom import CustomObjectObserved, plural_of
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
+from koordcore.protocol.reservations.document import PLURAL
+
+
+def subject_of(stored: StoredEvent) -> str:
+    """Return the uid of the pod or Reservation whose object an event contains; empty for all other events."""
+    if stored.ref.kind == "podspec":
+        return stored.ref.id
+    if plural_of(stored.ref.id) != PLURAL:
+        return ""
+    event = CATALOGUE.read(stored)
+    return str(event.object["metadata"].get("uid", "")) if isinstance(event, CustomObjectObserved) else ""
 
 
 def without_node(stored: StoredEvent) -> StoredEvent:
-    """Return a copy of a pod's event in which the pod has no node, so that a re-run decides the node itself."""
-    event = CATALOGUE.read(stored)
-    if not isinstance(event, PodSpecAdded | PodSpecChanged) or not event.object.spec.node_name:
+    """Return a copy of an event in which a pod or Reservation has no node, so that a re-run decides the node itself.
+
+    Args:
+        stored: The event with the pod or the Reservation; other events are returned as they are.
+    """
+    event, changed = CATALOGUE.read(stored), None
+    if isinstance(event, PodSpecAdded | PodSpecChanged) and event.object.spec.node_name:
+        spec = msgspec.structs.replace(event.object.spec, node_name="")
+        changed = msgspec.structs.replace(event, object=msgspec.structs.replace(event.object, spec=spec))
+    elif isinstance(event, CustomObjectObserved) and "status" in event.object:
+        document = {key: part for key, part in event.object.items() if key != "status"}
+        changed = msgspec.structs.replace(event, object=document)
+    if changed is None:
         return stored
-    spec = msgspec.structs.replace(event.object.spec, node_name="")
-    changed = msgspec.structs.replace(event, object=msgspec.structs.replace(event.object, spec=spec))
     return msgspec.structs.replace(stored, body=stored_as(stored.seq, stored.ref, changed).body)
 
 

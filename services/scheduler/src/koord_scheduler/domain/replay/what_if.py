@@ -35,7 +35,7 @@ from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.queue.queued_pod import Came, QueueState
-from koord_scheduler.domain.replay.altered_events import stored_as, without_node
+from koord_scheduler.domain.replay.altered_events import stored_as, subject_of, without_node
 from koord_scheduler.domain.replay.recording import (
     PREEMPTED,
     Appended,
@@ -180,7 +180,7 @@ class WhatIf:
         if stored.ref.kind == "eviction":
             self._take_eviction(stored)
             return
-        if stored.ref.kind == "podspec" and uid in self._recording.names:
+        if subject_of(stored) in self._recording.names:
             stored = without_node(stored)
         if stored.type == PodBindFailed.__name__:
             stored = self._bind_failed(stored)

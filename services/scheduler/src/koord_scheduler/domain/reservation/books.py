@@ -261,7 +261,10 @@ class ReservationBooks:
             return
         if used is not None:
             entry = self._entry(used.uid, used.name)
-            entry.owners[pod_info.uid] = OwnerUse(row, pod_info.demand.requests, used.amounts)
+            requests = pod_info.demand.requests
+            # Annotations do not say what of the requests comes from the Reservation: as much as it holds.
+            amounts = requests if pod_info.is_bound_by_others else used.amounts
+            entry.owners[pod_info.uid] = OwnerUse(row, requests, amounts)
             self._refresh(entry)
         if pod_info.uid in self.operating:
             self._hold(row, self.entries[pod_info.uid], pod_info)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-from koordcore.protocol.reservations.document import Reservation
+from koordcore.protocol.reservations.document import Reservation, phase_by_others
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.state.reserved_amounts import covered
 
@@ -86,6 +86,13 @@ class Entry:
         if self.row == NOWHERE or self.phase or terms is None or terms.owners is None:
             return False
         return not (terms.is_once and (self.owners or self.is_consumed))
+
+    def phase_by_others(self) -> str:
+        """Return the phase that another scheduler gave the Reservation: Available, Succeeded or Failed; "" for none.
+
+        The log has neither placed nor ended it, but its object has a status.
+        """
+        return "" if self.node or self.phase or self.document is None else phase_by_others(self.document)
 
     def held(self) -> Held:
         """Return what the Reservation holds and what its owners use now. Its object must be known."""

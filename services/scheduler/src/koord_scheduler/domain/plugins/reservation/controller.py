@@ -101,6 +101,8 @@ class ReservationController:
     def _next_event(self, entry: Entry, now: float) -> Event | None:
         if entry.terms is None:
             return self._of_deleted(entry)
+        if entry.phase_by_others():
+            return None  # its life is the business of the scheduler that placed it
         if entry.phase:
             is_over = self._is_garbage(entry, now)
             return ReservationCollected(name=entry.name) if is_over else None
