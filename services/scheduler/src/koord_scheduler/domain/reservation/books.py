@@ -23,7 +23,7 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, OwnerUse, change_of
+from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, change_of, owner_use
 from koord_scheduler.domain.reservation.lending import Lender
 from koord_scheduler.domain.reservation.life_cycle import limits_of
 from koord_scheduler.domain.reservation.matching import terms_of
@@ -261,10 +261,7 @@ class ReservationBooks:
             return
         if used is not None:
             entry = self._entry(used.uid, used.name)
-            requests = pod_info.demand.requests
-            # Annotations do not say what of the requests comes from the Reservation: as much as it holds.
-            amounts = requests if pod_info.is_bound_by_others else used.amounts
-            entry.owners[pod_info.uid] = OwnerUse(row, requests, amounts)
+            entry.owners[pod_info.uid] = owner_use(row, pod_info, used)
             self._refresh(entry)
         if pod_info.uid in self.operating:
             self._hold(row, self.entries[pod_info.uid], pod_info)

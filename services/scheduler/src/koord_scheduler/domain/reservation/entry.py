@@ -8,8 +8,10 @@ import numpy as np
 from koordcore.protocol.reservations.document import Reservation, phase_by_others
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.state.reserved_amounts import covered
+from koordcore.values.allocation import ReservationUse
 
 from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
+from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.reservation.fit import Held
 from koord_scheduler.domain.reservation.life_cycle import Limits
 from koord_scheduler.domain.reservation.matching import Terms
@@ -31,6 +33,21 @@ class OwnerUse(NamedTuple):
     row: int
     requests: Mapping[str, int]
     amounts: Mapping[str, int]
+
+
+def owner_use(row: int, pod_info: PodInfo, used: ReservationUse) -> OwnerUse:
+    """Return what a pod uses of a Reservation.
+
+    The annotations of a pod that another scheduler bound do not say what comes from the Reservation. Then all that the
+    pod requests does, at most what the Reservation holds (see `Entry.changed`).
+
+    Args:
+        row: Position of the pod's node in the node columns.
+        pod_info: The pod as it counts on its node.
+        used: The Reservation in its allocation.
+    """
+    requests = pod_info.demand.requests
+    return OwnerUse(row, requests, requests if pod_info.is_bound_by_others else used.amounts)
 
 
 @dataclass(slots=True, eq=False)
