@@ -96,7 +96,14 @@ class BusNames:
         return f"OBJ_{self.snapshot_bucket}"
 
     def stream_of(self, class_: str) -> str:
-        """Return the name of the stream of a subject class ("ev", "obs", "explanations")."""
+        """Return the name of the stream that holds a class of subjects.
+
+        Args:
+            class_: "ev" (facts), "obs" (observations) or "explanations".
+
+        Raises:
+            KeyError: Another class.
+        """
         return {"ev": self.ev, "obs": self.obs, "explanations": self.explanations}[class_]
 
     @property

@@ -19,7 +19,7 @@ _given_out: set[int] = set()
 
 
 def is_port_free(port: int) -> bool:
-    """Return whether a server could listen on this loopback port now. Connections in TIME_WAIT are ignored."""
+    """Return whether a server could listen on this loopback port now. Connections in TIME_WAIT do not count as use."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -85,7 +85,7 @@ def locate(data_dir: Path, installation: Path) -> Location:
 
 
 def pointer_file(data_dir: Path) -> Path:
-    """Return the path of the file that names the data directory, if the data is not in the requested place."""
+    """Return the path of the pointer file: if the data is not in `data_dir`, this file names its folder."""
     return data_dir.with_name(data_dir.name + ".location")
 
 

@@ -23,29 +23,42 @@ STATE_VERSION = 1
 
 
 class Phase(StrEnum):
-    """Phases in the life of a stack: the processes that one supervisor runs."""
+    """Phases in the life of a stack: the processes that one supervisor runs.
+
+    Attributes:
+        STARTING: Not all processes are ready yet.
+        READY: All processes are ready.
+        DEGRADED: The stack was ready. Now at least one process is being restarted or was given up.
+        STOPPING: The supervisor is stopping the processes.
+        STOPPED: All processes were stopped.
+        FAILED: The start failed. The field `error` of `Stack` has the reason.
+    """
 
     STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
-    """The stack was ready. Now at least one process is being restarted or was given up."""
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
-    """The start failed. The field `error` has the reason."""
 
 
 class ProcessState(StrEnum):
-    """States in the life of one process of a stack."""
+    """States in the life of one process of a stack.
+
+    Attributes:
+        WAITING: Waits for processes that must be ready first.
+        STARTING: Runs and is not ready yet.
+        READY: Runs, and its readiness check has succeeded.
+        BACKING_OFF: Ended by itself, and will be restarted after a delay.
+        GIVEN_UP: Ended by itself, and will not be restarted.
+        STOPPED: The supervisor has stopped it.
+    """
 
     WAITING = "waiting"
-    """Waits for processes that must be ready first."""
     STARTING = "starting"
     READY = "ready"
     BACKING_OFF = "backing-off"
-    """Ended by itself, and will be restarted after a delay."""
     GIVEN_UP = "given-up"
-    """Ended by itself, and will not be restarted."""
     STOPPED = "stopped"
 
 

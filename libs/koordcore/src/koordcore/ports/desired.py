@@ -14,7 +14,7 @@ from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode
 
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the log wants on one node. The manager folds and writes it; the node's agent reads and applies it.
+    """Desired state of one node: its pods and settings. The manager writes it; the node's agent reads and applies it.
 
     Attributes:
         node: Name of the node.
@@ -71,7 +71,7 @@ class DesiredStore(Protocol):
         ...
 
     async def delete(self, node: str) -> None:
-        """Delete the desired state of a node. Used after the node was deleted."""
+        """Delete the desired state of a node after the node was deleted. No-op if there is none."""
         ...
 
 

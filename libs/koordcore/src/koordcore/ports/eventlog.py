@@ -106,7 +106,7 @@ class LogHead(NamedTuple):
 class HistoryGone(Exception):
     """Events after the requested position were deleted from the log.
 
-    Load a snapshot or rebuild (event-bus spec, 9.3).
+    The reader must load a snapshot, or rebuild its state (event-bus spec, 9.3).
     """
 
     def __init__(self, after: int, first_seq: int) -> None:

@@ -70,7 +70,7 @@ class Leadership(Protocol):
         ...
 
     def withdraw(self, reason: str) -> None:
-        """End the term and leave the lease to other candidates until `stand`. The campaign goes on.
+        """End the term and leave the lease to other candidates until `stand` is called. The campaign continues.
 
         Args:
             reason: Text that `lost` returns.

@@ -63,7 +63,12 @@ def amplify_resources(
 
 
 def format_ratios(ratios: Mapping[str, float]) -> str:
-    """Return the text of the annotation with amplification ratios: JSON, names sorted, two decimals, half to even.
+    """Return the text of the node annotation `node.koordinator.sh/resource-amplification-ratio`.
+
+    It is a JSON object with sorted names and ratios of two decimals, rounded half to even.
+
+    Args:
+        ratios: Resource -> ratio.
 
     Source:
         protocol spec, 8 (2)
@@ -73,7 +78,10 @@ def format_ratios(ratios: Mapping[str, float]) -> str:
 
 
 def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
-    """Return resource -> amplification ratio from a node's annotation; empty if the annotation is absent or empty.
+    """Return resource -> amplification ratio of a node; empty if the annotation is absent or empty.
+
+    Args:
+        annotations: Annotations of the node. `node.koordinator.sh/resource-amplification-ratio` counts.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a ratio is not a number.
@@ -95,6 +103,9 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
 def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None:
     """Return the node's allocatable as the kubelet wrote it, before amplification; None if no annotation records it.
 
+    Args:
+        annotations: Annotations of the node. `node.koordinator.sh/raw-allocatable` counts.
+
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity is invalid.
 
@@ -115,7 +126,8 @@ class NodeUpdate(NamedTuple):
 
     Attributes:
         allocatable: Allocatable to store, with amplification.
-        raw_allocatable: Text of the annotation with the kubelet's own allocatable; None removes the annotation.
+        raw_allocatable: Text for the annotation `node.koordinator.sh/raw-allocatable`, the kubelet's own values; None
+            removes the annotation.
     """
 
     allocatable: ResourceList
@@ -218,7 +230,8 @@ def cpu_normalization_ratio(
     Args:
         info: Processor of the node; None if the agent has not reported it yet.
         strategy: Strategy of the node.
-        enabled: Switch of the node's label; None without the label. It takes precedence over the strategy.
+        enabled: Value of the node's label `node.koordinator.sh/cpu-normalization-enabled`; None without the label. It
+            takes precedence over the strategy.
 
     Returns:
         1.0 if normalization is not enabled. Otherwise the model's ratio for its hyper-threading and turbo settings, or
@@ -254,7 +267,7 @@ def cpu_normalization_ratio(
 
 
 def format_normalization_ratio(ratio: float) -> str:
-    """Format the ratio with two decimals for the annotation."""
+    """Format a CPU normalization ratio with two decimals for the annotation `cpu-normalization-ratio` of a node."""
     return f"{ratio:.2f}"
 
 

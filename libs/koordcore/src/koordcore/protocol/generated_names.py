@@ -14,12 +14,15 @@ _LETTERS: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 def generated_base(name: str) -> str:
     """Return the prefix (`generateName`) of a name that an API server generated; "" if the name cannot be generated.
 
-    Such a name ends with five random characters.
+    A generated name ends with five random characters of a certain alphabet.
     """
     base, suffix = name[:-_SUFFIX], name[-_SUFFIX:]
     return base if _LETTERS.issuperset(suffix) else ""
 
 
 def base_of_names(generate_name: str) -> str:
-    """Return the prefix of the names that an API server makes from a `generateName`, which it may shorten."""
+    """Return the prefix of the names that an API server makes from a `generateName`.
+
+    It is `generate_name` itself, cut to 58 characters, because the whole name has at most 63.
+    """
     return generate_name[:_MOST]

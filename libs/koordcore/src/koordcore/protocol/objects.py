@@ -124,7 +124,7 @@ class PreferredSchedulingTerm(KubeStruct):
 class NodeAffinity(KubeStruct):
     """Required and preferred conditions of a pod on nodes (object `spec.affinity.nodeAffinity`).
 
-    `required` None: none.
+    `required` is None if the pod requires nothing.
     """
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -134,7 +134,10 @@ class NodeAffinity(KubeStruct):
 
 
 class PodAffinityTerm(KubeStruct):
-    """Which pods a pod wants near or far, by selectors of pods and namespaces. The topology key defines "near"."""
+    """Pods that a pod wants near or far, by selectors of pods and namespaces.
+
+    Two nodes are near each other if their values of the label `topology_key` are equal.
+    """
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -171,7 +174,10 @@ class Affinity(KubeStruct):
 
 
 class TopologySpreadConstraint(KubeStruct):
-    """A rule for spreading the selected pods evenly over topology domains, with at most `max_skew` difference."""
+    """A rule for spreading the selected pods evenly over topology domains (object `spec.topologySpreadConstraints[]`).
+
+    The numbers of pods in two domains may differ by at most `max_skew`.
+    """
 
     max_skew: int = 1
     topology_key: str = ""
@@ -190,7 +196,7 @@ class VolumeClaimSource(KubeStruct):
 
 
 class VolumeSource(KubeStruct):
-    """A source of a volume of which only its presence is kept."""
+    """A source of a volume. Its fields are dropped; only the fact that the volume has this source is kept."""
 
 
 class Volume(KubeStruct):

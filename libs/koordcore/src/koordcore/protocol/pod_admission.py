@@ -20,7 +20,18 @@ from koordcore.values.quantity import NANO_PER_UNIT, Quantity
 
 
 class Rule(StrEnum):
-    """Names of the rules that `validate_pod` checks."""
+    """Names of the rules that `validate_pod` checks: three for updates, then five for pods.
+
+    Attributes:
+        IMMUTABLE_QOS: An update must not change the QoS class.
+        IMMUTABLE_PRIORITY_CLASS: An update must not change the priority class.
+        IMMUTABLE_SUB_PRIORITY: An update must not change the priority inside the class.
+        BATCH_REQUIRES_BE: A pod with batch resources has QoS class BE.
+        FORBIDDEN_COMBINATION: The QoS class and the priority class of the pod may not be combined.
+        CPU_REQUIRED: A pod of class LSE or LSR requests cpu.
+        CPU_NOT_INTEGER: A pod of class LSE or LSR requests whole CPUs.
+        RESERVE_POD_ANNOTATION: A pod must not claim to stand for a Reservation.
+    """
 
     IMMUTABLE_QOS = "immutable-qos"
     IMMUTABLE_PRIORITY_CLASS = "immutable-priority-class"

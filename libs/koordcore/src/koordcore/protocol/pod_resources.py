@@ -57,7 +57,9 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
 
 
 def pod_limits(pod: Pod) -> Amounts:
-    """Return the total limit of a pod by resource. Overhead is added only to resources that have a limit.
+    """Return the total limit of a pod by resource. Units are those of `pod_requests`.
+
+    A resource without a limit is absent. Overhead is added only to resources that have a limit.
 
     Source:
         scheduler-core spec, 5.1

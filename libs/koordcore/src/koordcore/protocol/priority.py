@@ -19,7 +19,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class PriorityBand(StrEnum):
-    """The four priority classes of Koordinator: prod, mid, batch, free."""
+    """The four priority classes of Koordinator, highest first: koord-prod, koord-mid, koord-batch, koord-free."""
 
     PROD = "koord-prod"
     MID = "koord-mid"
@@ -61,7 +61,7 @@ PREEMPTION_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 
 
 def installed_priority_classes() -> tuple[PriorityClass, ...]:
-    """Return the PriorityClass objects that an installation creates. Their value is the lowest of their class.
+    """Return the PriorityClass objects that an installation creates. The value of each is the lowest one of its class.
 
     Source:
         protocol spec, 2.1
@@ -94,7 +94,8 @@ def band_of_value(value: int) -> PriorityBand | None:
 def priority_class_raw(pod: Pod) -> PriorityBand | None:
     """Return the priority class as the user wrote it; None if there is none.
 
-    If the label is present, only the label counts, and an unknown text means none. Otherwise the range of
+    If the label `koordinator.sh/priority-class` is present, only the label counts, and an unknown text means none.
+    Otherwise the range of
     `spec.priority` decides.
 
     Source:
@@ -109,7 +110,8 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
 def priority_class(pod: Pod) -> PriorityBand:
     """Return the Koordinator priority class of a pod.
 
-    If neither label nor `spec.priority` gives one, BE pods are koord-batch and all other pods are koord-prod.
+    If neither the label `koordinator.sh/priority-class` nor `spec.priority` gives one, BE pods are koord-batch and all
+    other pods are koord-prod.
 
     Source:
         protocol spec, 2.2 (5)
@@ -133,7 +135,8 @@ def priority_value(pod: Pod | None) -> int:
 def sub_priority(pod: Pod) -> int:
     """Return the priority of a pod inside its class, higher first.
 
-    The label is an int32 literal (`0x10`, `010` octal, `1_000`). An absent or empty label is 0.
+    The label `koordinator.sh/priority` is an int32 literal (`0x10`, `010` octal, `1_000`). An absent or empty label is
+    0.
 
     Raises:
         InvalidInput: The label is not an int32 literal.

@@ -16,7 +16,7 @@ from koordcore.values.quantity import parse_quantity, quantity_from_json
 
 
 class QosClass(StrEnum):
-    """Koordinator QoS classes, strictest first."""
+    """Koordinator QoS classes of pods: LSE, LSR, LS and BE from strict to best effort, and SYSTEM for system pods."""
 
     LSE = "LSE"
     LSR = "LSR"
@@ -43,7 +43,7 @@ _NATIVE: Final = ("cpu", "memory")
 
 
 def qos_raw(pod: Pod) -> QosClass | None:
-    """Return the Koordinator QoS class in the pod's label; None if the label is missing or has another text.
+    """Return the QoS class in the pod's label `koordinator.sh/qosClass`; None if it is missing or has another text.
 
     Source:
         protocol spec, 2.2 (1)
@@ -100,7 +100,8 @@ def _positive_nano(value: str | int | float | None) -> int:
 def qos(pod: Pod) -> QosClass:
     """Return the Koordinator QoS class of a pod.
 
-    Without a valid label, the Kubernetes class decides: Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
+    Without a valid label `koordinator.sh/qosClass`, the Kubernetes QoS class decides: Guaranteed -> LSR, Burstable ->
+    LS, BestEffort -> BE.
 
     Source:
         protocol spec, 2.2 (3)

@@ -92,7 +92,14 @@ def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -
 
 
 def shared_weight(written: Mapping[str, int], maximum: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the shared weight of a quota: `written` with negative values as 0, or `maximum` if all values are zero."""
+    """Return the shared weight of a quota: `written` with negative values as 0, or `maximum` if all values are 0.
+
+    Quotas share what is left of their parent in proportion to it.
+
+    Args:
+        written: Resource -> amount in the annotation `shared-weight`.
+        maximum: Resource -> `max` of the quota.
+    """
     weight = {name: amount for name, amount in written.items() if amount > 0}
     return weight or maximum
 

@@ -1,4 +1,4 @@
-"""Recommendation objects: the pods that they select, and how far they are applied.
+"""Recommendation objects, which ask for recommended requests of pods: selected pods, and how results are applied.
 
 Source:
     manager spec, 15.1; protocol spec, 9
@@ -29,9 +29,13 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 class UpdateMode(StrEnum):
-    """Whether and how a recommendation is applied to pods: never, to new pods, or by evicting pods too.
+    """Whether and how a recommendation is applied to pods.
 
-    Auto equals Recreate, because pods cannot be resized in place yet.
+    Attributes:
+        OFF: Never; the status of the Recommendation only shows it.
+        INITIAL: To new pods, at admission.
+        RECREATE: To new pods, and running pods are evicted so that new ones replace them.
+        AUTO: Equal to RECREATE, because pods cannot be resized in place yet.
     """
 
     OFF = "Off"
@@ -172,7 +176,10 @@ def target_of(recommendation: Recommendation) -> Target:
 
 
 def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
-    """Return how a Recommendation is applied, from its annotation; Off without the annotation.
+    """Return how a Recommendation is applied to pods; Off without the annotation.
+
+    Args:
+        annotations: Annotations of the Recommendation. `analysis.koordinator.sh/update-mode` counts.
 
     Raises:
         InvalidInput: The text is not a known mode.

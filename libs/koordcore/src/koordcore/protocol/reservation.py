@@ -1,4 +1,4 @@
-"""Node reservation: resources and CPUs of a node that are not available to pods.
+"""Node reservation: resources and CPUs that the annotation `node.koordinator.sh/reservation` of a node keeps from pods.
 
 The scheduler reduces allocatable by it. The manager and the agent deduct it. The agent chooses CPUs for a reserved
 quantity.
@@ -31,7 +31,7 @@ _NEVER_TRIMMED: Final = frozenset({BATCH_CPU, BATCH_MEMORY})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReservation:
-    """Resources and CPUs of a node that pods do not get, from the annotation of the node.
+    """Resources and CPUs of a node that pods do not get, from the annotation `node.koordinator.sh/reservation`.
 
     Attributes:
         resources: Reserved quantities; negative ones count as zero.
@@ -54,7 +54,7 @@ class _Annotation(msgspec.Struct, rename={"reserved_cpus": "reservedCPUs", "appl
 
 
 def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
-    """Return what a node's annotation reserves; an empty reservation if it is absent or empty.
+    """Return the node reservation in a node's annotations; an empty reservation if it is absent or empty.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity is invalid. Callers then ignore the whole
@@ -79,7 +79,7 @@ def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 
 
 def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
-    """Return what a node's annotation reserves; an empty reservation if it is absent or invalid."""
+    """Return the node reservation in a node's annotations; an empty reservation if it is absent or invalid."""
     try:
         return parse_node_reservation(annotations)
     except InvalidInput:
@@ -118,7 +118,7 @@ def reserved_resources(reservation: NodeReservation) -> ResourceList:
 
 
 def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]) -> ResourceList:
-    """Return max(0, capacity - allocatable) of cpu and memory, which the kubelet reserves.
+    """Return the cpu and memory that the kubelet of a node reserves: max(0, capacity - allocatable).
 
     Source:
         protocol spec, 7.2 (3)
@@ -131,7 +131,8 @@ def agent_reserved(
 ) -> ResourceList:
     """Return the amounts that overcommit and CPU suppression deduct from a node.
 
-    Per resource, it is the larger of the kubelet's reservation and the annotation. The apply policy is ignored.
+    For each resource, it is the larger of what the kubelet reserves and what the node reservation contains. The apply
+    policy is ignored.
 
     Source:
         protocol spec, 7.2 (4)
@@ -177,7 +178,7 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
 
 
 def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) -> str:
-    """Return the CPU list of a node's reservation that the agent reports.
+    """Return the CPUs that a node reservation keeps from pods, as the CPU list that the agent reports.
 
     If CPU ids are listed, they are returned in canonical form. Otherwise CPUs for the reserved quantity are chosen
     from all CPUs with `take_packed`.

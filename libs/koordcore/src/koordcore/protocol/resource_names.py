@@ -1,4 +1,4 @@
-"""Resource names, their renaming, and the translation of cpu and memory into the resources of a priority class.
+"""Rename resources, and translate cpu and memory of batch and mid pods into `kubernetes.io/batch-cpu` and the like.
 
 There are three operations: `rename_resources` (deprecated or mapped names), `translate_pod` (native to batch or mid),
 and `refresh_extended_resource_spec` (the annotation that the agent reads). All return new values.
@@ -65,14 +65,21 @@ NATIVE_TO_EXTENDED: Final[Mapping[PriorityBand, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReplaceResources:
-    """What a pod's annotation says about its resource names: names to remove, then names to rename, in order."""
+    """Changes of resource names that a pod asks for in its annotation `pod.koordinator.sh/replace-resources`.
+
+    Attributes:
+        erase: Names to remove; they are removed first.
+        replace: Old name -> new name, in the order of the annotation.
+    """
 
     erase: tuple[str, ...] = ()
     replace: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def parse_replace_resources(text: str) -> ReplaceResources:
-    """Parse the annotation `a:b,c:d,e:` of a pod: rename `a` to `b` and `c` to `d`, remove `e`.
+    """Parse the text of a pod's annotation `replace-resources`.
+
+    The text `a:b,c:d,e:` means: rename `a` to `b` and `c` to `d`, remove `e`.
 
     Entries without exactly one `:` are ignored.
 
@@ -117,7 +124,7 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
 
 
 def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantities:
-    """Return a resource list after the removals and then the renamings that a pod's annotation requests.
+    """Return a resource list after the removals and then the renamings of a pod's annotation `replace-resources`.
 
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
@@ -157,7 +164,7 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
 
 
 def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
-    """Return a pod in which the removals and renamings of its annotation are applied.
+    """Return a pod in which the removals and renamings of its annotation `replace-resources` are applied.
 
     They apply to requests, limits and overhead of containers and init containers.
 

@@ -24,7 +24,7 @@ _VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)
 
 
 class Operator(StrEnum):
-    """Operators of label selectors."""
+    """Operators of label selectors: In, NotIn, Exists, DoesNotExist."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -99,7 +99,7 @@ def is_matching(selector: LabelSelector | None, labels: Mapping[str, str], *, mi
     Args:
         selector: The selector; None if there is none.
         labels: Labels of an object.
-        missing: Result if there is no selector.
+        missing: Result if `selector` is None.
 
     Source:
         protocol spec, 1.3 (an unparseable selector makes its entry be skipped)

@@ -111,7 +111,7 @@ class MemoryLog:
         return self.last_seq
 
     async def wait_beyond(self, seq: int) -> None:
-        """Wait until an event with a sequence above `seq` is stored."""
+        """Wait until an event with a sequence above `seq` is stored. Return at once if there is one already."""
         while self.last_seq <= seq:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._changed.append(future)

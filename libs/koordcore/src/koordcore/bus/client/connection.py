@@ -66,7 +66,10 @@ class ConnectionSettings:
         name: Name of the connection in the server's monitoring.
         user: Name of the NATS user. Its inbox prefix is `_INBOX_<user>`.
         nkey_seed_file: File with the seed `SU...` of the user. None: connect without authentication.
+        tls: PEM files for TLS. None: connect without TLS.
         connect_seconds: Time after which `connect` gives up.
+        reconnect_wait_seconds: Delay before a reconnect; it varies by 20 percent at random.
+        ping_seconds: Interval of the pings that detect a broken connection.
     """
 
     urls: tuple[str, ...]
@@ -185,7 +188,7 @@ class BusConnection:
             ask: Sends a request once. It must be safe to repeat.
             what: Name of the request in errors.
             deadline: Real seconds after which no further attempt is made.
-            retry_if: Whether another attempt follows after an error. Other errors are raised at once.
+            retry_if: Called with an error. If it returns True, another attempt follows; else the error is raised.
 
         Raises:
             NoAnswer: The deadline passed, or the connection was closed permanently.

@@ -194,7 +194,11 @@ class FoldRunner(Generic[F]):
                     await self._keeper.close()
 
     async def save_at_end(self) -> None:
-        """Save a snapshot when the process stops, if that makes the next start faster."""
+        """Save a snapshot when the process stops, so that the next start reads fewer events.
+
+        No-op if the fold has no store of snapshots, has not caught up, or has applied fewer than 5,000 events since its
+        last snapshot.
+        """
         if self._keeper is not None and self.is_caught_up:
             await self._keeper.save_at_end(self.state, self.position)
 

@@ -83,7 +83,10 @@ class SnapshotKeeper(Generic[F]):
         return _restored(self._source.restore, b"".join(found.state)), found.seq
 
     async def save(self, state: F, position: int) -> Snapshot:
-        """Save the state at this position, and return the snapshot. The fold may continue meanwhile."""
+        """Save the state at this position now, and return the snapshot.
+
+        The state is captured before the first wait, so the fold may continue during the call.
+        """
         return await self._save(self._taken(state, position))
 
     def save_if_due(self, state: F, position: int) -> None:
@@ -95,12 +98,15 @@ class SnapshotKeeper(Generic[F]):
             self._saving = asyncio.create_task(self._try_to_save(self._taken(state, position)))
 
     async def save_at_end(self, state: F, position: int) -> None:
-        """Save the state when the process stops, if enough events were applied that the next start becomes faster."""
+        """Save the state when the process stops. No-op below 5,000 events since the last snapshot."""
         if position - self._position >= WORTH_A_SNAPSHOT_EVENTS:
             await self._try_to_save(self._taken(state, position))
 
     async def close(self) -> None:
-        """Wait a short time until a snapshot that is being saved is complete. A partial one would stay in the store."""
+        """Wait at most 5 s until a snapshot that is being saved is complete, then cancel the saving.
+
+        A partial snapshot would stay in the store.
+        """
         if self._saving is not None:
             await asyncio.wait({self._saving}, timeout=LAST_SNAPSHOT_SECONDS)
             self._saving.cancel()

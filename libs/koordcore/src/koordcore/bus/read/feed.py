@@ -32,7 +32,7 @@ class Feed:
 
     Attributes:
         trouble: Reason why the consumer must be created again; "" while it works.
-        drained: Whether all messages of the consumer were delivered.
+        drained: Whether `next_batch` has returned every message that the server had for the consumer.
     """
 
     def __init__(

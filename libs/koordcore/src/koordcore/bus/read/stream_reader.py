@@ -206,7 +206,7 @@ class StreamReader:
         return found
 
     async def between(self, subject: str, begin: datetime, end: datetime) -> list[StoredEvent]:
-        """Return all messages of a subject that the server stored from `begin` to `end`, in order.
+        """Return all messages of a subject that the server stored from `begin` to `end` (both included), in order.
 
         The subject may contain wildcards.
         """

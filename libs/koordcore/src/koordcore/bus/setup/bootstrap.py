@@ -45,7 +45,7 @@ class ServerTooOld(Exception):
 
 
 class Change(StrEnum):
-    """What the bootstrap did to one stream: created, changed, or left as it was."""
+    """What the bootstrap did to one stream or consumer: CREATED, UPDATED, or UNCHANGED (left as it was)."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -125,7 +125,16 @@ async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return field -> (value in `found`, value in `wanted`) for each field of `wanted` whose values differ."""
+    """Return the fields of a stream's configuration that differ from the wanted ones.
+
+    Args:
+        found: Configuration on the server, as JSON of the JetStream API.
+        wanted: Configuration that the stream must have. Fields of `found` that it lacks are ignored, except
+            `republish`.
+
+    Returns:
+        Field -> (value in `found`, value in `wanted`); empty if nothing differs.
+    """
     differences: dict[str, tuple[Any, Any]] = {}
     for field in sorted({*wanted, *(("republish",) if "republish" in found else ())}):
         want = wanted.get(field)

@@ -43,7 +43,13 @@ class ConsumerSpec:
     backoff_seconds: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
 
     def delay_seconds(self, deliveries: int) -> float:
-        """Return the delay in seconds before the next delivery, after `deliveries` failed ones (from 1)."""
+        """Return the delay in seconds before a failed message is delivered again.
+
+        Args:
+            deliveries: Number of failed deliveries so far, from 1. Beyond the length of `backoff_seconds`, the last
+                delay
+                applies.
+        """
         return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
 
     def config(self) -> dict[str, Any]:

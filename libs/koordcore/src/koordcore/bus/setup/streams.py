@@ -43,9 +43,16 @@ class Republish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """Configuration that one stream on the server must have: subjects, limits, retention, replicas ...
+    """Configuration that one stream on the NATS server must have. Fields are named like those of the JetStream API.
 
     Sizes are in bytes, ages and windows in seconds. Age 0 keeps messages forever; -1 means no limit.
+
+    Attributes:
+        subjects: Subjects whose messages the stream stores; may contain wildcards.
+        retention: "limits" (keep messages up to the limits) or "workqueue" (delete a message that was handled).
+        discard: If the stream is full, drop the "old" messages, or refuse the "new" one.
+        duplicate_window_seconds: Time in which a second message with the same id is not stored.
+        republish: Rule for republishing stored messages; None: no republishing.
     """
 
     name: str

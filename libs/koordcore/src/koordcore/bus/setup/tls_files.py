@@ -39,9 +39,10 @@ class TlsFiles:
 
 
 def ensure_tls_files(directory: Path, *, now: datetime.datetime, hosts: Sequence[str] = LOOPBACK_HOSTS) -> TlsFiles:
-    """Return the TLS files in a folder; make those that are missing, end soon, or do not cover all hosts.
+    """Return the TLS files in a folder. Make those that are missing, end within 30 days, or do not cover all hosts.
 
-    An authority that lives as long as a new certificate is kept, so its clients need no new file.
+    New certificates are valid for a year. An authority that is valid for at least another year is kept, so that clients
+    need no new `ca.crt`.
 
     Args:
         directory: Folder of the files. It is created if it does not exist.

@@ -10,24 +10,29 @@ import msgspec
 
 
 class Action(StrEnum):
-    """What the appender does next after an answer of the server."""
+    """What the appender does next after an answer of the NATS server.
+
+    Attributes:
+        STORED: The events are stored. Return `Appended`.
+        STORED_BEFORE: An earlier attempt with the same id was stored. Return `Appended`.
+        READ_BACK: Conflict, or the acknowledgement of our own append was lost. Read the subjects at the leader.
+        WAIT_AND_READ_BACK: Another append to a subject is being stored. Wait 5 to 50 ms, then read the subjects.
+        READ_BACK_ALL: The batch has an id that is already stored. Read the subject of every event.
+        REPEAT: The outcome is unknown or the server is not ready. Send the same bytes again after a delay.
+        BACK_OFF: The server is overloaded. Send the same bytes again after a delay, with fewer concurrent appends.
+        FULL: The stream or the storage is full. Return `Full`.
+        STOP: The server refused the append for good. Raise `Misconfigured`.
+    """
 
     STORED = "stored"
     STORED_BEFORE = "stored-before"
-    """An earlier attempt with the same id was stored."""
     READ_BACK = "read-back"
-    """Conflict, or the acknowledgement of our own append was lost. Read the subjects at the leader."""
     WAIT_AND_READ_BACK = "wait-and-read-back"
-    """Another append to a subject is being stored. Wait 5 to 50 ms, then read the subjects."""
     READ_BACK_ALL = "read-back-all"
-    """The batch has an id that is already stored. Read the subject of every event."""
     REPEAT = "repeat"
-    """The outcome is unknown or the server is not ready. Send the same bytes again after a delay."""
     BACK_OFF = "back-off"
-    """The server is overloaded. Send the same bytes again after a delay, with fewer concurrent appends."""
     FULL = "full"
     STOP = "stop"
-    """A bug or a wrong configuration."""
 
 
 class AppendReply(msgspec.Struct, frozen=True):

@@ -60,16 +60,16 @@ class _LastOnlyReader(StreamReader):
         return StoredEvent(seq, AggregateRef(kind, id_), headers, reply.data)
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """Return the newest message unless it is before `seq`.
+        """Return the newest message of a subject if its sequence is at least `seq`; else None.
 
-        With one append at a time, it is the only one.
+        The process appends one event at a time to a subject. So the newest message is the only one that can be new.
         """
         last = await self.last_of(subject)
         return last if last is not None and last.seq >= seq else None
 
 
 class OwnFactLog:
-    """The log as a process on a node may use it. Implements `OwnFacts`."""
+    """Access to the log for a process on a node: it appends to its own aggregates. Implements `OwnFacts`."""
 
     def __init__(self, connection: BusConnection, names: BusNames, *, metrics: BusMetrics = NO_METRICS) -> None:
         self._names = names
@@ -81,5 +81,5 @@ class OwnFactLog:
         return await self._appender.append(events, deadline)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`. Possibly stale."""
+        """See `EventLog.last_of`. The answer may be older than the stream, because any replica may give it."""
         return await self._reader.last_of(self._names.subject("ev", ref))

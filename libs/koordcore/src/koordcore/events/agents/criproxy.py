@@ -1,6 +1,6 @@
 """Facts of the CRI proxy of a node. Aggregate: `criproxy.<name>` of the node.
 
-Writer: the proxy. It also tells what the agent cannot: that the agent's hook server did not answer.
+Writer: the proxy. Only the proxy knows that the agent's hook server did not answer.
 
 Source: runtime spec, 10.
 """
@@ -12,13 +12,13 @@ from koordcore.events.registry import CATALOGUE
 
 
 class RegisteredHookServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A hook server that the proxy asks.
+    """A hook server that the CRI proxy asks what to change in pods and containers.
 
     Attributes:
-        file: Name of the file that registers it.
-        endpoint: Path of its socket.
-        policy: `Fail`: a failed hook makes the call fail. `Ignore`: the call passes unchanged.
-        hooks: Hooks that it serves, in the order of the file.
+        file: Name of the file that registers the hook server with the proxy.
+        endpoint: Path of the server's unix socket.
+        policy: `Fail`: a failed hook makes the kubelet's call fail. `Ignore`: the call passes unchanged.
+        hooks: Hooks that the server serves, such as `PreCreateContainer`, in the order of the file.
     """
 
     file: str
@@ -29,7 +29,7 @@ class RegisteredHookServer(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
 @CATALOGUE.register(kind="criproxy")
 class HookServersChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The hook servers that the proxy asks are others than before, or the proxy has started.
+    """The set of hook servers that the proxy asks changed, or the proxy has started.
 
     Attributes:
         servers: The hook servers, in the order in which the proxy looks for a hook.

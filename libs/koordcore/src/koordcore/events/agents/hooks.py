@@ -13,7 +13,8 @@ class HookedValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """One value that a hook changed.
 
     Attributes:
-        name: Name of the value, such as `cpuset` or `env NVIDIA_VISIBLE_DEVICES`.
+        name: What was changed: a resource such as `cpuset`, or an environment variable such as `env
+            NVIDIA_VISIBLE_DEVICES`.
         plugin: Plug-in whose value took effect.
         new: Text of the new value.
         old: Text of the value before; empty if there was none, or if it is unknown.

@@ -200,7 +200,7 @@ class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
     Attributes:
         strategy: Name of the strategy.
-        value: Text that it proposed.
+        value: Text that the strategy proposed.
         loss: Why the value was not written: "overridden" (a strategy of a higher priority band proposed another value),
             "conflict" (another proposal of its band won) or "expired".
     """

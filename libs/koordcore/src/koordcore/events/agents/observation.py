@@ -41,7 +41,7 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Usage of one container, averaged over the report interval.
 
     Attributes:
-        oom_killed_at: Time at which the kernel last killed it for memory (RFC 3339); "" for never.
+        oom_killed_at: RFC 3339 time at which the kernel last killed the container for lack of memory; "" for never.
     """
 
     name: str
@@ -57,7 +57,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         qos: Koordinator QoS class, for example "LS".
         containers: Usage by container if a Recommendation selects the pod (manager spec, 15.4); else empty.
         extensions: Name of an extension of the agent -> JSON value that the extension measured for the pod.
-        gpus: The GPUs that its processes use, ascending by minor number.
+        gpus: Usage of the GPUs that the pod's processes use, ascending by minor number.
     """
 
     uid: str

@@ -1,11 +1,14 @@
-"""How the drain of a node, or of a group of nodes, goes on. Writer: the leading descheduler.
+"""How the drain of a node, or of a group of nodes, proceeds: the node is closed, and its pods move to other nodes.
+
+Writer: the leading descheduler.
 
 Aggregates: `drain.<name of the DrainNode>`, `draingroup.<name of the DrainNodeGroup>`.
 
     DrainWaiting ─► DrainStarted ─► DrainPodsChanged ... ─► DrainConfirmed ─► DrainPodsChanged ... ─► DrainCompleted
                                                   └────────────────────────────────────────────────► DrainAborted
 
-Places for pods are Reservations, and pods leave by migration jobs. Both are objects with facts of their own.
+Each pod gets a Reservation on another node, and a migration job evicts the pod. Both are objects with facts of their
+own.
 
 Source:
     descheduler spec, 11, 14
@@ -18,18 +21,19 @@ from koordcore.events.registry import CATALOGUE
 
 
 class DrainedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One pod of a node that is drained.
+    """Progress of one pod of a node that is drained.
 
     Attributes:
         uid: Uid of the pod.
-        namespace: Its namespace.
-        name: Its name.
-        phase: Waiting, Unmigratable, Ready, Available, Unavailable, Migrating, Succeed or Failed.
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        phase: Waiting, Unmigratable, Ready, Available (its Reservation has a node), Unavailable (no node was found),
+            Migrating, Succeed or Failed.
         since: RFC 3339 time at which the drain saw the pod for the first time.
         phase_since: RFC 3339 time at which the phase began.
-        after_confirmed: Whether it arrived after the drain was confirmed.
-        target: Node of its Reservation; "" if there is none yet.
-        message: Why it is in this phase, such as the reason for which it must not be migrated; "" if there is none.
+        after_confirmed: Whether the pod came to the node after a user had confirmed the drain.
+        target: Node of the pod's Reservation; "" if there is none yet.
+        message: Why the pod is in this phase, such as the reason why it must not be migrated; "" if there is none.
     """
 
     uid: str
@@ -45,12 +49,12 @@ class DrainedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drain")
 class DrainWaiting(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A drain waits because of another drain of its node.
+    """A DrainNode was accepted, but another drain works on the same node. This drain waits for the end of the other.
 
     Attributes:
         object_uid: Uid of the DrainNode.
-        node: Node that it is to empty.
-        message: Why it waits.
+        node: Node that the drain is to empty.
+        message: Why the drain waits, one sentence.
     """
 
     object_uid: str
@@ -64,11 +68,11 @@ class DrainStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         object_uid: Uid of the DrainNode.
-        node: Node that is emptied.
-        mode: How it was closed: "Taint" or "Label".
-        labels: Labels that the mode Label has set on it.
-        pods: The pods to migrate.
-        conditions: Types of the conditions that are true.
+        node: Node that the drain empties.
+        mode: How the node was closed: "Taint" or "Label".
+        labels: Labels that mode "Label" set on the node; empty with mode "Taint".
+        pods: The pods on the node that have to be migrated.
+        conditions: Types of the DrainNode's conditions that are true.
     """
 
     object_uid: str
@@ -81,11 +85,11 @@ class DrainStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drain")
 class DrainPodsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods of a drain went on, a pod arrived, or a condition changed.
+    """During a drain, pods changed their phase, a pod arrived on the node, or a condition of the DrainNode changed.
 
     Attributes:
-        pods: The pods that changed. The others stay as they are.
-        conditions: Types of the conditions that are true.
+        pods: The pods that changed, with their new progress. Pods that are not listed are unchanged.
+        conditions: Types of all conditions of the DrainNode that are true now.
     """
 
     pods: list[DrainedPod] = []
@@ -94,16 +98,16 @@ class DrainPodsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drain")
 class DrainConfirmed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A user agreed to the plan of a drain, so its pods may be evicted."""
+    """A user set `confirmState` of the DrainNode to Confirmed. From now on, pods of the node may be evicted."""
 
 
 @CATALOGUE.register(kind="drain")
 class DrainCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A drain has nothing more to wait for.
+    """A drain ended: no pod of the node remains to be migrated.
 
     Attributes:
-        pods: The pods that changed with it. The others stay as they are.
-        conditions: Types of the conditions that are true.
+        pods: The pods that changed with this event, with their new progress. Pods that are not listed are unchanged.
+        conditions: Types of all conditions of the DrainNode that are true now.
     """
 
     pods: list[DrainedPod] = []
@@ -112,12 +116,12 @@ class DrainCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drain")
 class DrainAborted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A drain ended without success. Its jobs and Reservations were deleted, and its node was opened again.
+    """A drain ended without success. Its migration jobs and Reservations were deleted, and its node was opened again.
 
     Attributes:
         object_uid: Uid of the DrainNode.
         node: Node of the drain.
-        reason: Why it ended.
+        reason: Why the drain ended, one sentence.
     """
 
     object_uid: str = ""
@@ -127,16 +131,18 @@ class DrainAborted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drain")
 class DrainForgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The DrainNode of an ended drain was deleted."""
+    """The object DrainNode of an ended drain was deleted, so the state of the drain is dropped."""
 
 
 @CATALOGUE.register(kind="draingroup")
 class DrainGroupStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The nodes of a group got its label, and their planning begins.
+    """The drain of a group of nodes began: the nodes got the label `drain.descheduler.koordinator.sh/node-group`.
+
+    From now on, the nodes are planned one after the other.
 
     Attributes:
         object_uid: Uid of the DrainNodeGroup.
-        nodes: The nodes that match its selector.
+        nodes: Names of the nodes that match the selector of the group.
     """
 
     object_uid: str
@@ -145,10 +151,10 @@ class DrainGroupStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="draingroup")
 class DrainGroupNodePlanned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The next node of a group was chosen. Its DrainNode exists.
+    """The drain of a group chose the next node to plan, and created a DrainNode for it.
 
     Attributes:
-        node: The node.
+        node: Name of the node.
     """
 
     node: str
@@ -156,12 +162,12 @@ class DrainGroupNodePlanned(Event, frozen=True, kw_only=True, omit_defaults=True
 
 @CATALOGUE.register(kind="draingroup")
 class DrainGroupNodeJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """It is known whether all pods of a planned node have a place elsewhere.
+    """The plan for one node of a group ended: it is known whether all pods of the node have a place on other nodes.
 
     Attributes:
-        node: The node.
-        available: Whether they have.
-        reason: Why not; "" if they have.
+        node: Name of the planned node.
+        available: Whether all its pods have a place elsewhere. If not, the DrainNode of the node is rejected.
+        reason: Why a pod has no place; "" if `available`.
     """
 
     node: str
@@ -171,14 +177,14 @@ class DrainGroupNodeJudged(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="draingroup")
 class DrainGroupChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The phase of a group changed, or drains of it were confirmed or ended.
+    """The phase of a DrainNodeGroup changed, or drains of its nodes were confirmed or ended.
 
     Attributes:
         object_uid: Uid of the DrainNodeGroup.
         phase: Pending, Planning, Waiting, Running, Succeeded, Failed or Aborted.
-        message: Why, for example the reason for which no further node is planned.
-        confirmed: Nodes whose drains are confirmed.
-        running: Number of confirmed drains that run.
+        message: Why the group is in this phase, for example why no further node is planned; "" for no reason.
+        confirmed: Nodes of the group whose drains are confirmed.
+        running: Number of confirmed drains that have not ended.
         succeeded: Number of drains that ended without a failed pod.
         failed: Number of drains that ended with a failed pod.
     """
@@ -194,4 +200,4 @@ class DrainGroupChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="draingroup")
 class DrainGroupForgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The DrainNodeGroup of an ended group was deleted."""
+    """The object DrainNodeGroup of an ended group was deleted, so the state of the group is dropped."""

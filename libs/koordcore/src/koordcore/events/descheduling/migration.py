@@ -1,11 +1,11 @@
-"""How the migration of a pod goes on. Writer: the leading descheduler.
+"""How the migration of a pod proceeds: a PodMigrationJob reserves resources elsewhere, then evicts the pod.
 
-Aggregate: `migration.<uid of the PodMigrationJob>`.
+Writer: the leading descheduler. Aggregate: `migration.<uid of the PodMigrationJob>`.
 
     MigrationHeld ─► MigrationArbitrated ─► MigrationAdvanced ... ─► MigrationEnded ─► MigrationForgotten
 
-The job itself is an object, which a plugin, a drain or a user asked for. The Reservation of a job, and the eviction of
-its pod, have facts of their own.
+A plugin, a drain or a user creates the job as an object. The job's Reservation, and the eviction of its pod, have facts
+of their own.
 
 Source:
     descheduler spec, 7.4, 7.5, 14
@@ -18,7 +18,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class MigratedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod that a migration job names. `uid` is "" while it is not known."""
+    """Namespace, name and uid of a pod that a PodMigrationJob names. `uid` is "" while it is unknown."""
 
     namespace: str
     name: str
@@ -26,13 +26,13 @@ class MigratedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class MigrationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of one step of a job.
+    """A condition in the status of a PodMigrationJob: the state of one step of the migration.
 
     Attributes:
-        type: Type of the condition, such as "ReservationScheduled".
+        type: Type of the condition, such as "ReservationScheduled" or "Eviction".
         is_true: Whether the step is done.
-        reason: Why not, or how, in one word.
-        message: The same in words.
+        reason: Why the step is done or not done, in one word.
+        message: The same reason as a sentence.
     """
 
     type: str
@@ -42,17 +42,17 @@ class MigrationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class MigrationProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a job is.
+    """The status of a PodMigrationJob: how far its migration has come.
 
     Attributes:
-        phase: "", Pending, Running, Succeeded, Failed or Aborted.
+        phase: "" (not started), Pending, Running, Succeeded, Failed or Aborted.
         status: Type of the condition that changed last, or "Complete".
-        reason: Reason of that condition, or of the failure.
-        message: The same in words.
-        conditions: The conditions, in the order in which they came.
-        reservation: Name of its Reservation; "" while there is none.
-        node: Node of its Reservation; "" while there is none.
-        bound_pod: The pod that took its Reservation; None while there is none.
+        reason: Reason of that condition, or of the failure, in one word.
+        message: The same reason as a sentence.
+        conditions: Conditions of the job, in the order in which they were added.
+        reservation: Name of the job's Reservation; "" while there is none.
+        node: Node of that Reservation; "" while it has none.
+        bound_pod: The new pod that took the Reservation; None while there is none.
     """
 
     phase: str = ""
@@ -67,12 +67,12 @@ class MigrationProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 @CATALOGUE.register(kind="migration")
 class MigrationHeld(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A job waits because of limits: for arbitration, or later for the eviction of its pod.
+    """A PodMigrationJob must wait because of limits, before its arbitration or before the eviction of its pod.
 
     Attributes:
         job: Name of the PodMigrationJob.
-        pod: The pod.
-        limits: Codes of the limits for which it waits.
+        pod: The pod to migrate.
+        limits: Codes of the limits that are reached, for example "max_migrating_per_node".
     """
 
     job: str
@@ -82,15 +82,15 @@ class MigrationHeld(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="migration")
 class MigrationArbitrated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A job passed arbitration and may begin.
+    """A PodMigrationJob passed arbitration: no limit is reached, so the migration may begin.
 
     Attributes:
         job: Name of the PodMigrationJob.
-        pod: The pod.
+        pod: The pod to migrate.
         node: Node of the pod; "" if it has none.
-        controller: Uid of its controller; "" if it has none.
-        trigger: Plugin, drain or user that asked for the job.
-        reason: Why it was asked for.
+        controller: Uid of the pod's controller, such as its ReplicaSet; "" if it has none.
+        trigger: Plugin, drain or user that created the job.
+        reason: Why the job was created.
     """
 
     job: str
@@ -103,11 +103,11 @@ class MigrationArbitrated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="migration")
 class MigrationAdvanced(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A job took a step, or a condition changed.
+    """A running migration took a step, or a condition of its PodMigrationJob changed.
 
     Attributes:
-        pod: The pod, with its uid.
-        progress: How far the job is now.
+        pod: The pod to migrate, with its uid.
+        progress: Status of the job after the step.
     """
 
     pod: MigratedPod
@@ -116,12 +116,12 @@ class MigrationAdvanced(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="migration")
 class MigrationEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A job succeeded, failed, or was aborted.
+    """A PodMigrationJob ended: it succeeded, failed, or was aborted.
 
     Attributes:
         job: Name of the PodMigrationJob.
-        pod: The pod; None if the job names none.
-        progress: How far the job came.
+        pod: The pod to migrate; None if the job names none.
+        progress: Final status of the job.
     """
 
     job: str
@@ -131,4 +131,4 @@ class MigrationEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="migration")
 class MigrationForgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The PodMigrationJob of a migration was deleted."""
+    """The object PodMigrationJob of an ended migration was deleted, so the state of the migration is dropped."""

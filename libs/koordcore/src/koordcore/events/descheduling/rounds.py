@@ -1,7 +1,7 @@
-"""What a round of the descheduler saw and decided. Writer: the leading descheduler.
+"""What a round of the descheduler saw and decided, as an explanation. Writer: the leading descheduler.
 
-The subject is `explanations.round.descheduler`. An explanation is not a fact. What a round changes has facts of its
-own.
+The subject is `explanations.round.descheduler`. An explanation is not a fact. The evictions and jobs that a round
+causes have facts of their own.
 
 Source:
     descheduler spec, 4, 12
@@ -14,19 +14,19 @@ from koordcore.events.registry import CATALOGUE
 
 
 class ClassifiedNodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a plugin classified the nodes of one pool.
+    """How a balance plugin such as LowNodeLoad classified the nodes of one node pool in a round of the descheduler.
 
     Attributes:
         plugin: Name of the plugin.
         pool: Name of the node pool; "" if the plugin has no pools.
-        nodes: Number of nodes that it compared.
-        low: Resource -> low threshold in percent.
-        high: Resource -> high threshold in percent.
-        is_deviation: Whether thresholds are distances from the mean usage of the pool.
-        by_requests: Whether usage is the sum of requests. False: it is measured.
-        under: Nodes that can take pods.
-        over: Nodes that use too much.
-        acted_on: Nodes of `over` from which pods may leave in this round.
+        nodes: Number of nodes that the plugin compared.
+        low: Resource -> low threshold in percent. A node below all of them is underused.
+        high: Resource -> high threshold in percent. A node above any of them is overused.
+        is_deviation: Whether thresholds are distances from the mean usage of the pool. False: they are absolute.
+        by_requests: True: usage is the sum of the pods' requests. False: usage is measured.
+        under: Names of underused nodes, which can take pods.
+        over: Names of overused nodes.
+        acted_on: Nodes of `over` from which pods may be evicted in this round.
     """
 
     plugin: str
@@ -42,15 +42,15 @@ class ClassifiedNodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class RoundAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that a plugin chose.
+    """A pod that a plugin of the descheduler chose for eviction in a round, and the result.
 
     Attributes:
         pod: The pod as "namespace/name".
-        uid: Its uid.
-        node: Its node; "" if it has none.
+        uid: Uid of the pod.
+        node: Node of the pod; "" if it has none.
         plugin: Name of the plugin.
-        reason: Why it was chosen.
-        result: "success", or why it was refused.
+        reason: Why the plugin chose the pod.
+        result: "success", or the reason why the eviction was refused.
     """
 
     pod: str
@@ -62,11 +62,11 @@ class RoundAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A limit of the configuration that was reached.
+    """A limit for evictions in the descheduler's configuration that a round reached.
 
     Attributes:
-        name: Name of the limit.
-        reached_by: Nodes, namespaces or workloads that are at the limit; empty if it holds for the whole cluster.
+        name: Name of the limit, for example "maxNoOfPodsToEvictTotal".
+        reached_by: Nodes, namespaces or workloads that are at the limit; empty for a limit of the whole cluster.
     """
 
     name: str
@@ -75,19 +75,19 @@ class RoundLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="round", stream="explanations")
 class RoundEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A round of the descheduler ended.
+    """A round of the descheduler ended: its plugins have looked at all nodes and chosen pods to evict.
 
-    Rounds that saw and decided the same as the round before are published once per minute.
+    If a round saw and decided the same as the round before, the event is published at most once per minute.
 
     Attributes:
-        seconds: Duration of the decisions, in seconds of the host.
+        seconds: Duration of the decisions, in real seconds.
         nodes: Number of nodes in the cluster.
-        is_dry_run: Whether pods are only counted.
-        classified: How plugins classified nodes.
+        is_dry_run: Whether the round only counted the pods that it would evict.
+        classified: How plugins classified the nodes, by plugin and pool.
         attempts: Pods that plugins chose, at most 200.
         results: Result -> number of attempts.
-        refused: Code of a filter -> number of pods that it refused.
-        limits: Limits that are reached.
+        refused: Code of a filter's reason -> number of pods that the filter refused.
+        limits: Limits of the configuration that the round reached.
         faults: Errors of plugins, one sentence each.
     """
 

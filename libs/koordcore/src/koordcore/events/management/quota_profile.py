@@ -24,8 +24,8 @@ class QuotaProfileRendered(Event, frozen=True, kw_only=True, omit_defaults=True)
         total: Resources of all selected nodes, multiplied by the ratio of the profile.
         unschedulable: Part of `total` on unschedulable nodes.
         nodes: Number of nodes that the profile selects.
-        fault: Reason why the quota could not be computed; "" for none. With a reason, the other fields keep their
-            values.
+        fault: Reason why the quota could not be computed; "" for none. With a fault, the other fields have the values
+            of the last computation without a fault.
         profile_version: Sequence of the event with the profile object.
     """
 

@@ -94,9 +94,9 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="recommendation")
 class RecommendationDropped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The Recommendation object was deleted, so that it has no status any more.
+    """The Recommendation object was deleted, so its computed status is dropped.
 
-    Its histograms are kept for some time.
+    The recommender keeps the usage histograms for some time, in case the object returns.
     """
 
     namespace: str

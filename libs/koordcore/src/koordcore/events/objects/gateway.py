@@ -133,7 +133,7 @@ class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="genesis")
 class GenesisRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A new log was started with the objects of the API server.
+    """A new, empty log was filled with the objects that exist in the API server (the genesis).
 
     Attributes:
         cluster_epoch: Number that grows with each such start. A ConfigMap in the cluster has it too, so that services

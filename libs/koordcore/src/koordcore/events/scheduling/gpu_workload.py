@@ -1,4 +1,4 @@
-"""Requests that pods often have, learned from the pods of the cluster. Writer: schedulers.
+"""Typical pods: CPU and GPU requests that many pods of the cluster have. Writer: schedulers.
 
 Aggregate: `gpuworkload.default`.
 

@@ -45,8 +45,8 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         priority_class: Koordinator priority class with defaults, for example "koord-prod".
         usage_profile: Annotation `simulation.koordstream.io/usage`; "" if absent. Only simulated hosts read it.
         priority: spec.priority; None if not set.
-        labels: The pod's labels that an agent reads (AGENT_LABELS).
-        annotations: The pod's annotations that an agent reads (AGENT_ANNOTATIONS).
+        labels: Labels of the pod whose keys are in `AGENT_LABELS`, which an agent reads.
+        annotations: Annotations of the pod whose keys are in `AGENT_ANNOTATIONS`.
         allocation: What the pod got besides its requests: CPUs, NUMA zones, devices ... The agent applies its cpuset.
     """
 
@@ -69,8 +69,8 @@ class PodDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Labels and annotations of a pod that an agent reads and that may change while the pod runs.
 
     Attributes:
-        labels: The pod's labels that an agent reads (AGENT_LABELS).
-        annotations: The pod's annotations that an agent reads (AGENT_ANNOTATIONS).
+        labels: Labels of the pod whose keys are in `AGENT_LABELS`, which an agent reads.
+        annotations: Annotations of the pod whose keys are in `AGENT_ANNOTATIONS`.
         usage_profile: Annotation `simulation.koordstream.io/usage`; "" if absent.
     """
 

@@ -133,8 +133,9 @@ class PodReallocated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         node: Name of the node.
-        requests: Resource -> amount that it holds from now on: milli-cores for cpu, whole units for everything else.
-        allocation: What it holds besides `requests` from now on.
+        requests: Resource -> amount that the pod or Reservation holds from now on: milli-cores for cpu, whole units for
+            everything else.
+        allocation: What the pod or Reservation holds besides `requests` from now on: CPUs, NUMA zones, devices ...
         reason: "pre-allocated" (a Reservation took over the pod's resources, and the pod became its owner), "resized"
             (the Reservation holds other amounts), or "reservation-deleted" (the pod no longer uses it).
     """

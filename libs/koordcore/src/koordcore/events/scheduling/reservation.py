@@ -1,4 +1,6 @@
-"""What became of a Reservation. Writer: schedulers. Aggregate: `reservation.<uid>`.
+"""How a Reservation (resources of a node for certain pods only) fails or ends. Writer: schedulers.
+
+Aggregate: `reservation.<uid>`.
 
     customspec.reservations=<name>   the object (`CustomObjectObserved`)
     pod.<uid of the Reservation>     `PodPlaced`: it has a node and is Available; `PodReleased`: it holds nothing
@@ -20,7 +22,7 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="reservation")
 class ReservationUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """No node was found for a Reservation. The scheduler will try again. Published again only if the message changes.
+    """The scheduler found no node for a Reservation, and will try again. The event repeats only if the message changes.
 
     Attributes:
         name: Name of the Reservation.
@@ -33,14 +35,16 @@ class ReservationUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=T
 
 @CATALOGUE.register(kind="reservation")
 class ReservationSucceeded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod took a Reservation with `allocateOnce`. Its phase is final; its resources are released afterwards.
+    """A Reservation with `allocateOnce` got its one owner, so it ends in phase Succeeded.
+
+    Its remaining resources are released afterwards.
 
     Attributes:
         name: Name of the Reservation.
-        node: Its node.
-        owner: Uid of the pod.
-        available_since: RFC 3339 time of its placement; empty if it never had one.
-        allocatable: Resource -> amount that it held: milli-cores for cpu, whole units for everything else.
+        node: Node of the Reservation.
+        owner: Uid of the pod that uses the Reservation.
+        available_since: RFC 3339 time at which the Reservation got its node; empty if it never had one.
+        allocatable: Resource -> amount that the Reservation held: milli-cores for cpu, whole units for everything else.
     """
 
     name: str
@@ -52,17 +56,19 @@ class ReservationSucceeded(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="reservation")
 class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A Reservation expired, or its node was deleted. Its phase is final; its resources are released afterwards.
+    """A Reservation expired, or its node was deleted, so it ends in phase Failed.
 
-    Pods that took resources from it keep them. These amounts are then taken from the node.
+    Its resources are released afterwards. Pods that took resources from it keep them; from then on these amounts count
+    on
+    the node.
 
     Attributes:
         name: Name of the Reservation.
-        node: Its node; empty if it never had one.
+        node: Node of the Reservation; empty if it never had one.
         reason: "Expired".
         message: One sentence for people.
-        available_since: RFC 3339 time of its placement; empty if it never had one.
-        allocatable: Resource -> amount that it held: milli-cores for cpu, whole units for everything else.
+        available_since: RFC 3339 time at which the Reservation got its node; empty if it never had one.
+        allocatable: Resource -> amount that the Reservation held: milli-cores for cpu, whole units for everything else.
     """
 
     name: str
@@ -75,13 +81,13 @@ class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="reservation")
 class ReservationCollected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A Reservation ended long ago, so that its object is no longer useful. The manager deletes the object."""
+    """A Reservation ended long ago. The scheduler asks the manager with this event to delete the object."""
 
     name: str
 
 
 @CATALOGUE.register(kind="reservation")
 class ReservationDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The object of a Reservation was deleted. Its aggregate is dropped."""
+    """The object of a Reservation was deleted, so folds drop the state of the Reservation."""
 
     name: str

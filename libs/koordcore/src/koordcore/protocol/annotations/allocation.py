@@ -1,7 +1,7 @@
 """The Kubernetes form of an allocation: annotations of a pod or of a Reservation.
 
-The gateway renders them when it binds a pod; whoever meets a pod that somebody else bound parses them. Nothing else
-reads or writes these annotations.
+The gateway renders them when it binds a pod. If another scheduler bound a pod, they are parsed. No other module reads
+or writes these annotations.
 
     resource-status       CPUs and amounts per NUMA zone
     resource-spec         the bind policy that was applied, unless the user's own annotation says the same
@@ -64,13 +64,13 @@ class _ResourceSpec(_Wire, frozen=True):
 
     @property
     def bind_policy(self) -> str:
-        """CPU bind policy that the annotation requires or prefers; empty: the scheduler chooses."""
+        """CPU bind policy that the annotation `resource-spec` requires or prefers; empty: the scheduler chooses."""
         policy = self.required or self.preferred
         return "" if policy == _DEFAULT_POLICY else policy
 
     @property
     def exclusive_policy(self) -> str:
-        """CPU exclusive policy that the pod's annotation requests; empty if it requests none."""
+        """CPU exclusive policy that the annotation `resource-spec` requests; empty if it requests none."""
         return "" if self.exclusive == _NOT_EXCLUSIVE else self.exclusive
 
 

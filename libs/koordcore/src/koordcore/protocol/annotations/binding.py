@@ -26,12 +26,12 @@ def binding_annotations(
 
 
 class Bound(NamedTuple):
-    """Content of the annotations of a bound pod.
+    """Annotations of a bound pod, split into typed values and the rest.
 
     Attributes:
         allocation: What the pod got: CPUs, NUMA zones, devices, reservation.
         gang: Gang group that was bound together with the pod; None if the pod was bound alone.
-        others: The remaining annotations.
+        others: Annotations that belong neither to the allocation nor to the gang: key -> text.
     """
 
     allocation: Allocation

@@ -16,7 +16,13 @@ from koordcore.values.invalid import InvalidInput
 
 
 class NodeCpuBindPolicy(StrEnum):
-    """How the CPUs of pods on a node must be chosen: no rule, whole cores only, or one CPU of each core."""
+    """How CPUs for pods must be chosen on a node.
+
+    Attributes:
+        NONE: No rule.
+        FULL_PCPUS_ONLY: All CPUs of each used core.
+        SPREAD_BY_PCPUS: One CPU of each core.
+    """
 
     NONE = "None"
     FULL_PCPUS_ONLY = "FullPCPUsOnly"
@@ -24,9 +30,9 @@ class NodeCpuBindPolicy(StrEnum):
 
 
 class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
-    """CPU manager of the kubelet: policy, options and reserved CPUs, from annotation `cpu-manager-policy`.
+    """CPU manager of the kubelet: policy, options and reserved CPUs, from the annotation `cpu-manager-policy`.
 
-    The annotation belongs to the NodeResourceTopology. Fields are empty if not reported.
+    The annotation belongs to the NodeResourceTopology. Fields are empty if the agent did not report them.
     """
 
     policy: str = ""
@@ -52,8 +58,8 @@ def node_cpu_bind_policy(
 ) -> NodeCpuBindPolicy:
     """Return the CPU bind policy of a node.
 
-    FullPCPUsOnly if the label has this value, or if the kubelet's static policy has `full-pcpus-only=true`.
-    SpreadByPCPUs if the label has this value.
+    FullPCPUsOnly if the label `node.koordinator.sh/cpu-bind-policy` has this value, or if the kubelet's static policy
+    has `full-pcpus-only=true`. SpreadByPCPUs if the label has this value. Otherwise None.
 
     Source:
         protocol spec, 4.3
@@ -68,7 +74,9 @@ def node_cpu_bind_policy(
 
 
 class CpuQos(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """CPU QoS settings that a pod has of its own. None: not set, so the node's strategy applies.
+    """CPU QoS settings of one pod, from its annotation `koordinator.sh/cpuQOS`.
+
+    A field that is None is not set, so the node's strategy applies.
 
     Attributes:
         enable: Whether the settings apply.
@@ -88,7 +96,7 @@ HIGHEST_GROUP_IDENTITY: Final = 2
 
 
 def parse_pod_cpu_qos(annotations: Mapping[str, str]) -> CpuQos | None:
-    """Return the CPU QoS settings in a pod's annotation; None without the annotation.
+    """Return the CPU QoS settings in a pod's annotation `koordinator.sh/cpuQOS`; None without the annotation.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or groupIdentity is outside -1..2. Callers ignore the
@@ -109,7 +117,7 @@ def _parse_cpu_qos(text: str) -> CpuQos:
 
 
 class CoreSchedPolicy(StrEnum):
-    """Value of the label for core scheduling.
+    """Value of the pod label `koordinator.sh/core-sched-policy`.
 
     Attributes:
         DEFAULT: The pod shares physical cores with pods of its core-scheduling group only.
@@ -151,10 +159,10 @@ class SystemQosResource(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def parse_system_qos_resource(annotations: Mapping[str, str]) -> SystemQosResource | None:
-    """Return the CPUs that the node reserves for SYSTEM pods; None without the annotation.
+    """Return the CPUs that a node reserves for SYSTEM pods; None without its annotation `system-qos-resource`.
 
     Raises:
-        InvalidInput: The annotation is not valid JSON. The agent then stops to report the topology.
+        InvalidInput: The annotation is not valid JSON. The agent then stops reporting the topology.
 
     Source:
         protocol spec, 4.4

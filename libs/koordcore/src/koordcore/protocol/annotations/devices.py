@@ -1,4 +1,4 @@
-"""Annotations of a pod that control the choice of its devices: allocate hints and the joint rule.
+"""Annotations of a pod that control the choice of its devices: `device-allocate-hint` and `device-joint-allocate`.
 
 Source: scheduler-fine-grained spec, 2.4; protocol spec, 5.
 """
@@ -36,8 +36,10 @@ class DeviceHint:
             function.
         allocate_strategy: `ApplyForAll` (all devices of the node), `RequestsAsCount` (the request is a number of
             devices), or empty.
-        required_scope: All devices must be in one `Device`, `PCIe` switch, `NUMANode` or `Node`; empty: no rule.
-        exclusive_policy: `DeviceLevel`, `PCIeLevel`, or empty.
+        required_scope: All devices must be in one `Device`, below one `PCIe` switch, or in one `NUMANode` or `Node`;
+            empty: no rule.
+        exclusive_policy: What no other pod may share: the device (`DeviceLevel`) or its PCIe switch (`PCIeLevel`);
+            empty: no rule.
     """
 
     selector: Selector | None = None
@@ -48,7 +50,7 @@ class DeviceHint:
 
     @property
     def scope_level(self) -> int:
-        """Strictness of the required scope as a number; 0 if none is required. A smaller scope has a higher number."""
+        """Strictness of `required_scope` as a number: a smaller scope has a higher number; 0 without a scope."""
         return SCOPE_LEVELS.get(self.required_scope, 0)
 
 
@@ -57,7 +59,7 @@ class JointAllocation(NamedTuple):
 
     Attributes:
         types: Device types; the first one is chosen first.
-        required_scope: `SamePCIe`, or empty.
+        required_scope: `SamePCIe` (all devices below one PCIe switch), or empty: no rule.
     """
 
     types: tuple[str, ...]
@@ -78,7 +80,9 @@ class _Joint(msgspec.Struct, rename="camel"):
 
 
 def parse_device_hints(annotations: Mapping[str, str]) -> dict[str, DeviceHint]:
-    """Return device type -> rules for choosing devices, from a pod's annotation; empty without the annotation.
+    """Return device type -> rules for choosing devices, from a pod's annotation `device-allocate-hint`.
+
+    Empty without the annotation.
 
     Raises:
         InvalidInput: The JSON or a label selector is invalid.

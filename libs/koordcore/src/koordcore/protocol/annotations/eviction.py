@@ -18,7 +18,9 @@ _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
-    """Return the eviction cost in a pod's annotation; 0 if absent. Pods with a lower cost are evicted first.
+    """Return the cost of evicting a pod, from its annotation `scheduling.koordinator.sh/eviction-cost`; 0 if absent.
+
+    Pods with a lower cost are evicted first.
 
     The text is an int32 decimal without `+` and without leading zeros.
 
@@ -32,7 +34,10 @@ def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
 
 
 def parse_deletion_cost(annotations: Mapping[str, str]) -> int:
-    """Return the cost of deleting a pod in the annotation of Kubernetes; 0 if absent. The grammar is the same.
+    """Return the cost of deleting a pod, from its annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
+
+    A ReplicaSet deletes pods with a lower cost first. The text is an int32 decimal without `+` and without leading
+    zeros.
 
     Raises:
         InvalidInput: The text has another form or is empty. Callers then use 0.
@@ -50,7 +55,9 @@ def _parse_cost(text: str) -> int:
 
 
 def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
-    """Return the eviction order of a pod on its node, lower first; 0 if absent.
+    """Return the rank of a pod in the agent's evictions, from its annotation `koordinator.sh/eviction-priority`.
+
+    The agent evicts pods with a lower rank first. 0 if absent.
 
     The text is an int32 decimal; `+5` and `007` are accepted.
 
@@ -64,7 +71,9 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
 
 
 def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
-    """Return whether the agent may evict a pod that is not best effort: its label is exactly `true`.
+    """Return whether the agent may evict a pod that is not best effort.
+
+    It may if the label `koordinator.sh/eviction-enabled` is exactly `true`.
 
     Source:
         protocol spec, 4.1

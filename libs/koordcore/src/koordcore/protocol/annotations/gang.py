@@ -25,7 +25,8 @@ NO_INDEX: Final = -1
 def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """Return the name of the gang in a pod's labels and annotations; "" if it has none.
 
-    An empty value counts as absent.
+    The labels `pod-group.scheduling.sigs.k8s.io` and `pod-group.scheduling.sigs.k8s.io/name` take precedence, in this
+    order, over the annotation `gang.scheduling.koordinator.sh/name`. An empty value counts as absent.
 
     Source:
         protocol spec, 4.1 (precedence)
@@ -47,9 +48,9 @@ def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISF
 
 
 def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
-    """Return for how many nanoseconds members of a gang wait for each other, from the pod's annotation.
+    """Return for how many nanoseconds members of a gang wait for each other at Permit, from a pod's annotation.
 
-    0 if absent or empty, which means the plugin's default.
+    The annotation is `gang.scheduling.koordinator.sh/waiting-time`. 0 if absent or empty: the plugin's default applies.
 
     Raises:
         InvalidInput: The text is not a valid duration, for example a number without a unit.
@@ -63,7 +64,10 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 
 
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """Return the minimum number of members of a gang: from the pod-group label if present, else from the annotation.
+    """Return how many members of a gang must be placed together: its minimum number.
+
+    The label `pod-group.scheduling.sigs.k8s.io/min-available` counts if present, else the annotation
+    `gang.scheduling.koordinator.sh/min-available`.
 
     Raises:
         InvalidInput: Both are missing, or the value is not an int32 decimal.
@@ -80,7 +84,9 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
 
 
 def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
-    """Return the total number of members of a gang; 0 if absent or empty, which means the minimum number.
+    """Return the total number of members of a gang, from a pod's annotation `.../total-number`.
+
+    0 if absent or empty: the total then equals the minimum number.
 
     Raises:
         InvalidInput: The text is not an int32 decimal.
@@ -121,7 +127,7 @@ def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
 
 
 class BoundGang(msgspec.Struct, frozen=True, gc=False):
-    """Gang group that a pod is bound with.
+    """Gang group whose pods the gateway binds together, as seen from one of these pods.
 
     Attributes:
         group: Id of the group.

@@ -24,7 +24,7 @@ class GpuPartitionSpec:
     """Request of a pod for a GPU partition: a set of GPUs with a fast connection.
 
     Attributes:
-        allocate_policy: `Restricted` or `BestEffort`.
+        allocate_policy: `Restricted` (only a partition of the table) or `BestEffort` (a partition if one is free).
         ring_bus_bandwidth: Bandwidth that the connection must have; None: no rule.
     """
 
@@ -38,7 +38,7 @@ class _Written(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec | None:
-    """Return the GPU partition request of a pod; None without the annotation.
+    """Return the GPU partition request in a pod's annotation `gpu-partition-spec`; None without the annotation.
 
     The default of the allocate policy is BestEffort.
 
@@ -62,7 +62,9 @@ def _parse_spec(text: str) -> GpuPartitionSpec:
 
 
 def gpu_partition_policy(labels: Mapping[str, str]) -> str:
-    """Return how a node uses GPU partitions: `Honor` if its label is exactly `Honor`, else `Prefer`.
+    """Return whether pods on a node must get GPU partitions (`Honor`) or get them if possible (`Prefer`).
+
+    `Honor` if the node's label `node.koordinator.sh/gpu-partition-policy` is exactly `Honor`, else `Prefer`.
 
     Source:
         protocol spec, 4.3
@@ -96,7 +98,9 @@ class _Partition(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partitions(annotations: Mapping[str, str]) -> GpuPartitionTable | None:
-    """Return the GPU partition table of a Device object: number of GPUs -> partitions. None without the annotation.
+    """Return the GPU partition table of a Device object: number of GPUs -> partitions with as many GPUs.
+
+    None without the annotation `gpu-partitions`.
 
     Raises:
         InvalidInput: Malformed JSON, a key that is not a number of GPUs, or an invalid bandwidth.

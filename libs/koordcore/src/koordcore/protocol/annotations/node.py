@@ -13,7 +13,7 @@ from koordcore.values.resources import ResourceList, add, parse_resources
 
 
 def parse_network_bandwidth(annotations: Mapping[str, str]) -> Quantity | None:
-    """Return the network bandwidth of a node in bits per second; None without the annotation.
+    """Return the network bandwidth of a node in bits per second; None without its annotation `network-bandwidth`.
 
     Raises:
         InvalidInput: The text is not a quantity. The system section of the node is then unset.
@@ -35,7 +35,9 @@ class _Allocations(msgspec.Struct):
 
 
 def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -> ResourceList:
-    """Return the batch or mid resources of a node that other schedulers hold, from the node's annotation.
+    """Return the batch or mid resources of a node that pods of other schedulers hold.
+
+    The annotation `node.koordinator.sh/thirdPartyAllocations` of the node lists them; empty without it.
 
     Args:
         annotations: Annotations of the node.

@@ -1,4 +1,4 @@
-"""CPU normalization of a node: the ratio that the manager writes and the switch that the user sets."""
+"""CPU normalization of a node: the ratio (an annotation of the manager) and the switch (a label of the user)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 
 
 def parse_cpu_normalization_ratio(annotations: Mapping[str, str]) -> float | None:
-    """Return the CPU normalization ratio in a node's annotation; None without the annotation.
-
-    Koordinator returns -1 in that case.
+    """Return the ratio in a node's annotation `cpu-normalization-ratio`; None without the annotation.
 
     Raises:
         InvalidInput: The text is not a positive, finite number.
@@ -51,7 +49,7 @@ def parse_normalization_text(text: str) -> float | None:
 
 
 def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
-    """Return whether a node's label enables CPU normalization; None without the label.
+    """Return whether a node's label `cpu-normalization-enabled` enables CPU normalization; None without the label.
 
     True: `1 t T TRUE true True`. False: `0 f F FALSE false False`.
 

@@ -16,7 +16,8 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
     """Return the name of the scheduler that must place a pod.
 
     Args:
-        labels: Labels of the pod. If the scheduler label is present, even with an empty value, it decides.
+        labels: Labels of the pod. If `scheduling.koordinator.sh/scheduler-name` is present, even with an empty value,
+            it decides.
         spec_scheduler_name: Field `spec.schedulerName`, which decides without the label.
 
     Source:
@@ -26,7 +27,9 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
 
 
 def preemption_policy(labels: Mapping[str, str]) -> str | None:
-    """Return the preemption policy in a pod's label; None if it is not `Never` or `PreemptLowerPriority`.
+    """Return the policy in a pod's label `scheduling.koordinator.sh/preemption-policy`.
+
+    None if the label is absent, or is neither `Never` nor `PreemptLowerPriority`.
 
     Source:
         protocol spec, 2.2 (8)
@@ -36,7 +39,7 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 
 
 def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
-    """Return the preemption policy in a pod's label; `Never` if the label is absent or invalid.
+    """Return the policy in a pod's label `scheduling.koordinator.sh/preemption-policy`; `Never` if absent or invalid.
 
     Source:
         protocol spec, 2.2 (8)
@@ -56,7 +59,9 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
 
 def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether a pod counts as non-preemptible in its quota: its label `preemptible` is exactly `false`.
+    """Return whether a pod counts as non-preemptible in its quota.
+
+    It does if its label `quota.scheduling.koordinator.sh/preemptible` is exactly `false`.
 
     Source:
         protocol spec, 4.1

@@ -1,4 +1,4 @@
-"""Parse one value of a label or annotation map; the error has the key."""
+"""Parse one label or annotation, so that an error names its key."""
 
 from __future__ import annotations
 

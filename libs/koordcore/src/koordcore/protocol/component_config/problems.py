@@ -1,4 +1,4 @@
-"""The problems of a configuration: all of them, each with field, rule and value."""
+"""Collect all problems of a configuration file, each with field, rule and value, instead of only the first one."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ class InvalidConfiguration(InvalidInput):
         return type(self), (self.problems,)
 
     def sentence(self) -> str:
-        """Return one line per problem."""
+        """Return all problems as text, one line per problem."""
         return "\n".join(problem.sentence() for problem in self.problems)
 
     def at(self, path: str) -> InvalidInput:

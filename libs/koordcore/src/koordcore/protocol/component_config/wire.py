@@ -1,7 +1,7 @@
-"""Base types of configuration: Kubernetes' spelling outside, precise values inside.
+"""Base types of configuration files: field names as in Kubernetes (camelCase) in the file, typed Python values inside.
 
-A model is frozen, refuses unknown fields like the strict decoding of the reference, and can be written back in
-Kubernetes' spelling. Python code creates models by attribute names; `read` accepts only the names of the wire.
+A model is frozen. Like the strict decoding of Kubernetes, it refuses unknown fields. It can be written back with the
+field names of the file. Python code creates models by attribute names; `read` accepts only the field names of the file.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ M = TypeVar("M", bound=WireModel)
 
 
 def read(kind: type[M], raw: object, path: str, *, in_range: bool = True, only_known: bool = True) -> M:
-    """Validate decoded JSON as a model.
+    """Validate decoded JSON as a part of a configuration file, and return it as a model.
 
     Args:
         kind: Type of the model.

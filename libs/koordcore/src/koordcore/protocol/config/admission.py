@@ -1,4 +1,4 @@
-"""Admission of the ConfigMap slo-controller-config.
+"""Admission of the ConfigMap slo-controller-config: a webhook refuses an invalid configuration as a whole.
 
 Admission is stricter than the controllers (parse.py, strategy.py). Controllers use the valid part of a configuration.
 Admission refuses the whole ConfigMap and reports field, rule and value. Rules over several entries are in overlap.py.
@@ -41,7 +41,12 @@ _DISJOINT: Final = "disjoint from the selector of every other entry"
 class Reason(StrEnum):
     """Reason codes of refused ConfigMaps, which consoles parse.
 
-    `ExistNodeConfict` keeps the misspelling of Koordinator.
+    Attributes:
+        PARSE_CONFIG_FAIL: A section is not valid JSON, or a field has the wrong type.
+        CONFIG_PARAM_INVALID: A field has a value that its rule does not allow.
+        NODE_STRATEGIES_OVERLAP: Two entries of a section could match the same node.
+        EXIST_NODE_CONFLICT: Two entries of a section match an existing node. The text `ExistNodeConfict` keeps the
+            misspelling of Koordinator.
     """
 
     PARSE_CONFIG_FAIL = "ParseConfigFail"
@@ -346,7 +351,10 @@ class _Bandwidth:
 
     @classmethod
     def of(cls, text: str) -> _Bandwidth:
-        """Return the network bandwidths in the text of the system section; none if the text is absent or invalid.
+        """Return the network bandwidths that the system section sets for the cluster and for selected nodes.
+
+        Args:
+            text: Text of the section. If it is absent or invalid, no bandwidth is set.
 
         Source: protocol spec, 15 item 8 a.
         """
@@ -359,7 +367,7 @@ class _Bandwidth:
         return cls(_total(written.cluster), written.entries)
 
     def of_entry(self, entry: WrittenEntry) -> Quantity | None:
-        """Return the network bandwidth for an entry of another section.
+        """Return the network bandwidth in bits per second that applies to the nodes of an entry of another section.
 
         It is that of the entry of the system section with an equal selector, else that of the cluster; None if there
         is none.

@@ -1,4 +1,4 @@
-"""Strategies as the agent applies them: completed with defaults, and disabled QoS features set to "off".
+"""Strategies of a NodeSLO as the agent applies them: completed with defaults, disabled QoS features set to "off".
 
 The manager sends threshold, burst and system strategies with their defaults, but only the written fields of the QoS
 strategy. The agent completes all of them, because a NodeSLO may be missing or come from an older manager.

@@ -1,4 +1,4 @@
-"""Types that the tables of configuration sections consist of.
+"""Types of the fields of slo-controller-config: each section is described by a table of fields with such types.
 
 A section of slo-controller-config is one `Obj` of `Field`s (tables.py). Parsing, merging and admission use the same
 table, so type, default and ranges of a field are defined once. Next modules: tables.py, parse.py.
@@ -74,7 +74,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class DurationText:
-    """Type of a configuration field: a Go duration, stored in Go's output form (`5m` becomes `5m0s`)."""
+    """Type of a configuration field: a Go duration as text. It is stored in Go's output form: `5m` becomes `5m0s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,18 @@ class PercentOrQuantity:
 
 @dataclass(frozen=True, slots=True)
 class OpenMap:
-    """Type of a configuration field: any JSON object. Merging replaces the values of single keys."""
+    """Type of a configuration field: any JSON object.
+
+    Merging works key by key: the value of a key replaces the whole old value, other keys stay.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """Type of a configuration field: a map with values of one type. Merging replaces the values of single keys."""
+    """Type of a configuration field: a map with values of one type.
+
+    Merging works key by key: the value of a key replaces the whole old value, other keys stay.
+    """
 
     value: Kind
 

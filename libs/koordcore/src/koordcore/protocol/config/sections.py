@@ -25,18 +25,21 @@ from koordcore.protocol.config.tables import (
 
 
 class SectionShape(StrEnum):
-    """Layout of a section: where its JSON document has the fields for the cluster and the entries for nodes."""
+    """Layout of the JSON document of a section: where the fields for the cluster and the entries for nodes are.
+
+    Attributes:
+        FLAT: Fields for the cluster at the top level, entries for nodes in `nodeConfigs`.
+        STRATEGY: Fields for the cluster in `clusterStrategy`, entries for nodes in `nodeStrategies`.
+        CLUSTER_ONLY: Fields for the cluster at the top level, no entries for nodes.
+    """
 
     FLAT = "flat"
-    """Strategy fields at the top level, and `nodeConfigs`."""
     STRATEGY = "strategy"
-    """`clusterStrategy` and `nodeStrategies`."""
     CLUSTER_ONLY = "cluster-only"
-    """Strategy fields at the top level, without node entries."""
 
 
 class SectionName(StrEnum):
-    """Name of a section of slo-controller-config: the key in the ConfigMap without the suffix `-config`."""
+    """Name of a section of slo-controller-config. The section's key in the ConfigMap has the suffix `-config`."""
 
     COLOCATION = "colocation"
     RESOURCE_THRESHOLD = "resource-threshold"

@@ -1,4 +1,4 @@
-"""Compute the effective strategy of a node: defaults, cluster part, first matching entry, overrides of the node.
+"""Compute the strategy of a node from a section: defaults, cluster part, first matching entry, the node's overrides.
 
 A `Section` is resolved once per configuration. A lookup for a node only checks selectors and returns a shared value.
 Next module: config_map.py.
@@ -140,7 +140,7 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
 
 
 def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | None:
-    """Return the error of the first field of a merged strategy that is outside its range; None if all are inside.
+    """Return the error of the first field of a merged strategy outside its runtime range; None if all are inside.
 
     Args:
         obj: Type of the strategy.

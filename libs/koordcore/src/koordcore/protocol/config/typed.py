@@ -1,6 +1,6 @@
-"""The colocation strategy as a typed value with units in its names.
+"""The colocation strategy of slo-controller-config as a typed value, with units in the names of its fields.
 
-The other strategies go to the node as JSON and are read there. A test compares the fields with the tables.
+Strategies of other sections go to the node as JSON and are read there. A test compares the fields with the tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from koordcore.values.duration import parse_seconds
 
 
 class CalculatePolicy(StrEnum):
-    """Which amounts of high-priority pods are deducted for batch resources: usage, requests, or the larger per pod."""
+    """Which amounts of high-priority pods are deducted when batch resources are computed.
+
+    Attributes:
+        USAGE: Their usage.
+        REQUEST: Their requests.
+        MAX_USAGE_REQUEST: For each pod, the larger of usage and request.
+    """
 
     USAGE = "usage"
     REQUEST = "request"
@@ -24,7 +30,7 @@ class CalculatePolicy(StrEnum):
 
 
 class MemoryCollectPolicy(StrEnum):
-    """Which memory counts as used, for example with or without page cache."""
+    """Which memory the agent counts as used: without page cache, with hot page cache only, or with all page cache."""
 
     WITHOUT_PAGE_CACHE = "usageWithoutPageCache"
     WITH_HOT_PAGE_CACHE = "usageWithHotPageCache"

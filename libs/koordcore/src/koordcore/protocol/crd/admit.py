@@ -63,7 +63,8 @@ class Refused:
 def admit(document: Json) -> Accepted | Refused:
     """Return the stored form of a custom resource, or the first rule of its schema that it violates.
 
-    The order is that of the API server. Fields that the schema does not have, and nulls of fields that may not be
+    The steps have the order of the API server. Fields that the schema does not have, and nulls of fields that may not
+    be
     null, are dropped. Defaults are added inside objects and list items that are present. Then the result is
     validated. The status is kept; the caller decides whether the request may change it.
 
@@ -88,7 +89,14 @@ def admit(document: Json) -> Accepted | Refused:
 
 
 def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted | Refused:
-    """Return the stored form of a custom resource of this kind, or the first rule of its schema that it violates."""
+    """Return the stored form of a custom resource of a given kind, or the first rule of the schema that it violates.
+
+    The steps are those of `admit`, which finds the kind by itself.
+
+    Args:
+        resource: Kind and version, whose schema applies.
+        document: Decoded JSON of the object. It is not changed.
+    """
     stored = prune_and_default(resource.schema, document)
     violation = first_violation(resource.schema, stored)
     return violation if violation is not None else Accepted(object=stored)

@@ -1,4 +1,6 @@
-"""DrainNode and DrainNodeGroup: empty one node, or nodes of a group, without a gap in capacity.
+"""The objects DrainNode and DrainNodeGroup: move all pods away from a node, or from several nodes of a group.
+
+A pod is evicted only after a Reservation on another node holds resources for its successor.
 
 Source:
     descheduler spec, 11.1
@@ -34,21 +36,24 @@ DEFAULT_WAIT: Final = "1h"
 
 
 class CordonMode(StrEnum):
-    """How a node is closed for new pods: with a taint, or only with labels."""
+    """How a drain closes a node for new pods: with a taint (`Taint`), or only with labels (`Label`)."""
 
     TAINT = "Taint"
     LABEL = "Label"
 
 
 class MigrationMode(StrEnum):
-    """Whether pods get time to leave by themselves before they are migrated."""
+    """When pods of a drained node are migrated: after a time to leave by themselves (`WaitFirst`), or at once.
+
+    `MigrateDirectly` means at once.
+    """
 
     WAIT_FIRST = "WaitFirst"
     MIGRATE_DIRECTLY = "MigrateDirectly"
 
 
 class ConfirmState(StrEnum):
-    """What the user says about the plan of a drain."""
+    """Answer of the user to the plan of a drain: WaitForConfirm (no answer yet), Confirmed, Rejected or Aborted."""
 
     WAIT_FOR_CONFIRM = "WaitForConfirm"
     CONFIRMED = "Confirmed"
@@ -57,7 +62,7 @@ class ConfirmState(StrEnum):
 
 
 class CordonPolicy(KubeStruct):
-    """How nodes are closed: `mode`, and the labels that mode Label sets."""
+    """How a drain closes nodes for new pods: `mode`, and the labels that mode `Label` sets on them."""
 
     mode: CordonMode = CordonMode.TAINT
     labels: dict[str, str] = {}
@@ -70,7 +75,7 @@ class MigrationPolicy(KubeStruct):
     wait_duration: str = DEFAULT_WAIT
 
     def wait_seconds(self) -> float:
-        """Return the seconds that a pod gets to leave by itself.
+        """Return the seconds that a pod gets to leave by itself; 0 with mode `MigrateDirectly`.
 
         Raises:
             InvalidInput: The duration is invalid.
@@ -81,14 +86,14 @@ class MigrationPolicy(KubeStruct):
 
 
 class DrainNodeSpec(KubeStruct):
-    """What a DrainNode asks for.
+    """Object `spec` of a DrainNode: the node to empty, and how.
 
     Attributes:
-        node_name: The node to empty.
+        node_name: Name of the node to empty.
         ttl: Go duration after which the drain is aborted; "" for never.
-        cordon_policy: How the node is closed.
-        migration_policy: When its pods are migrated.
-        confirm_state: Whether the user agrees to the plan.
+        cordon_policy: How the node is closed for new pods.
+        migration_policy: When the pods of the node are migrated.
+        confirm_state: Answer of the user to the plan.
     """
 
     node_name: str = ""
@@ -99,25 +104,25 @@ class DrainNodeSpec(KubeStruct):
 
 
 class DrainNode(KubeStruct):
-    """The drain of one node. Its status is written from the progress of the drain."""
+    """A DrainNode object, which asks the descheduler to empty one node. The descheduler writes the status."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: DrainNodeSpec = msgspec.field(default_factory=DrainNodeSpec)
 
 
 class ExecutionPolicy(KubeStruct):
-    """How many drains of a group are confirmed: the first `partition` (None for all), none while `paused`."""
+    """How many planned drains of a group are confirmed: the first `partition` (None for all), none while `paused`."""
 
     partition: int | None = None
     paused: bool = False
 
 
 class TerminationPolicy(KubeStruct):
-    """When a group plans no further node.
+    """When the drain of a group stops to plan further nodes.
 
     Attributes:
         max_node_count: Largest number of nodes to empty; 0 for no limit.
-        percentage_of_resource_reserved: Share of the group's cpu and memory that must stay free; 0 for none.
+        percentage_of_resource_reserved: Percentage of the group's cpu and memory that must stay free; 0 for none.
     """
 
     max_node_count: int = 0
@@ -125,7 +130,7 @@ class TerminationPolicy(KubeStruct):
 
 
 class DrainNodeGroupSpec(KubeStruct):
-    """What a DrainNodeGroup asks for: its nodes, and how they are closed, planned and drained."""
+    """Object `spec` of a DrainNodeGroup: a selector of nodes, and how they are closed, planned and drained."""
 
     node_selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
     ttl: str = ""
@@ -135,7 +140,10 @@ class DrainNodeGroupSpec(KubeStruct):
 
 
 class DrainNodeGroup(KubeStruct):
-    """Drain as many nodes of a group as its policies allow, one plan at a time."""
+    """A DrainNodeGroup object, which asks the descheduler to empty as many nodes of a group as the policies allow.
+
+    The nodes are planned one after the other.
+    """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: DrainNodeGroupSpec = msgspec.field(default_factory=DrainNodeGroupSpec)
@@ -151,7 +159,12 @@ def ttl_seconds(ttl: str) -> float | None:
 
 
 def pod_policy(annotations: dict[str, str], default: MigrationPolicy) -> MigrationPolicy:
-    """Return the migration policy of a pod: that of its annotation if it is valid, else the one of the drain.
+    """Return the migration policy of one pod of a drained node.
+
+    Args:
+        annotations: Annotations of the pod. A valid `drain.descheduler.koordinator.sh/migration-policy` takes
+            precedence.
+        default: Policy of the drain, for pods without a valid annotation.
 
     Source:
         descheduler spec, 11.2 (5)

@@ -1,6 +1,6 @@
-"""The Reservation object and the annotations around it.
+"""The Reservation object (resources of a node that only its owners may use), and annotations about Reservations.
 
-`protocol.reservation` is about the reservation of a node, which is another thing.
+`protocol.reservation` is about something else: resources of a node that no pod may use.
 
 Source:
     protocol spec, 9.4; scheduler-fine-grained spec, 3.1, 3.2, 3.5
@@ -81,7 +81,13 @@ class ReservationOwnerRule(KubeStruct):
 
 
 class PreAllocationPolicy(KubeStruct):
-    """How a Reservation takes resources that pods still use: object `spec.preAllocationPolicy`."""
+    """How a Reservation takes over resources of running pods: object `spec.preAllocationPolicy`.
+
+    Attributes:
+        mode: Which pods may be taken: "Default" (those that the Reservation's owners select) or "Cluster" (those with a
+            label).
+        enable_multiple: Whether one Reservation may take over several pods.
+    """
 
     mode: str = "Default"
     enable_multiple: bool = False
@@ -176,7 +182,10 @@ class _Amounts(KubeStruct):
 
 
 def parse_reservation_affinity(annotations: Mapping[str, str]) -> ReservationAffinity | None:
-    """Return the reservation affinity of a pod; None without the annotation.
+    """Return the annotation `scheduling.koordinator.sh/reservation-affinity` of a pod; None if it is absent.
+
+    Args:
+        annotations: Annotations of the pod.
 
     Raises:
         InvalidInput: The annotation is not valid JSON of its shape.
@@ -197,7 +206,10 @@ def parse_reservation_affinity(annotations: Mapping[str, str]) -> ReservationAff
 def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Return the resources of which a pod must request exactly the amount that its Reservation holds.
 
-    Empty without the annotation of the pod.
+    They are in the annotation `scheduling.koordinator.sh/exact-match-reservation`; empty if it is absent.
+
+    Args:
+        annotations: Annotations of the pod.
 
     Raises:
         InvalidInput: The annotation is not valid JSON of its shape.
@@ -207,9 +219,11 @@ def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def restricted_options(annotations: Mapping[str, str]) -> frozenset[str]:
-    """Return the resources to which a Reservation's policy Restricted is limited; empty: all resources.
+    """Return the resources to which the policy `Restricted` of a Reservation is limited; empty: all its resources.
 
-    An invalid annotation counts as absent.
+    Args:
+        annotations: Annotations of the Reservation. `scheduling.koordinator.sh/reservation-restricted-options` counts;
+            an invalid text counts as absent.
     """
     text = annotations.get(keys.RESERVATION_RESTRICTED_OPTIONS)
     try:
@@ -219,17 +233,27 @@ def restricted_options(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 def inner_reserved(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Return resource -> amount inside a Reservation that its owners may not use.
+    """Return the amounts of a Reservation that its owners may not use.
 
-    An invalid annotation counts as absent.
+    Args:
+        annotations: Annotations of the Reservation. `node.koordinator.sh/reservation` counts; an invalid text counts as
+            absent.
+
+    Returns:
+        Resource -> amount: milli-cores for cpu, whole units for everything else.
     """
     return _amounts(annotations.get(keys.NODE_RESERVATION))
 
 
 def resized_amounts(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Return resource -> amount that replaces the one in a Reservation's template.
+    """Return the amounts that replace those of a Reservation's pod template after a resize.
 
-    An invalid annotation counts as absent.
+    Args:
+        annotations: Annotations of the Reservation. `scheduling.koordinator.sh/reservation-resize-allocatable` counts;
+            an invalid text counts as absent.
+
+    Returns:
+        Resource -> amount: milli-cores for cpu, whole units for everything else.
     """
     return _amounts(annotations.get(keys.RESERVATION_RESIZE_ALLOCATABLE))
 
@@ -292,7 +316,10 @@ def status_by_others(reservation: Reservation) -> ReservationStatus:
 
 
 def is_reserve_pod(pod: Pod) -> bool:
-    """Return whether a pod only stands for a Reservation in the scheduler (it is made by `reserve_pod`)."""
+    """Return whether a pod only stands for a Reservation in the scheduler.
+
+    `reserve_pod` makes such pods, with the annotation `scheduling.koordinator.sh/reserve-pod`.
+    """
     return pod.metadata.annotations.get(keys.RESERVE_POD) == "true"
 
 

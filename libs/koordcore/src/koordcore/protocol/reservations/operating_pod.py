@@ -15,7 +15,7 @@ _POLICY: Final = "Aligned"
 
 
 def is_operating(pod: Pod) -> bool:
-    """Return whether a pod has the operating mode Reservation."""
+    """Return whether the pod's label `scheduling.koordinator.sh/operating-mode` is `Reservation`."""
     return pod.metadata.labels.get(keys.OPERATING_MODE) == _MODE
 
 

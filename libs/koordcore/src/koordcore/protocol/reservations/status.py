@@ -1,4 +1,4 @@
-"""The status of a Reservation, and what each step of its life makes of it.
+"""The status of a Reservation, and one function per step of its life that returns the status after the step.
 
     Pending -> Available -> Succeeded | Failed        Pending -> Failed
 
@@ -45,8 +45,9 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         phase: Pending, Available, Succeeded or Failed.
-        node: The node that it holds, or held when it ended; empty if it never had one.
-        allocatable: Resource -> amount that it holds, or held: milli-cores for cpu, whole units for everything else.
+        node: Node of the Reservation, also after its end; empty if it never had one.
+        allocatable: Resource -> amount that the Reservation holds, or held until its end: milli-cores for cpu, whole
+            units for everything else.
         allocated: Sum of its owners' requests, for the resources in `allocatable`. May exceed it.
         taken: Amounts that its owners take from it and not from the node. Never exceeds `allocatable`.
         owners: The pods that take resources from it, ascending by uid.
@@ -69,9 +70,11 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
 def unschedulable(status: ReservationStatus, message: str, now: str) -> ReservationStatus:
     """Return the status of a Reservation after an attempt that found no node.
 
+    The condition `Scheduled` becomes False. If it is already True, only its probe time changes.
+
     Args:
         status: The status before.
-        message: Why no node was found.
+        message: Why no node was found; text of the condition.
         now: RFC 3339 time.
     """
     known = status.condition(SCHEDULED)
@@ -92,12 +95,12 @@ def unschedulable(status: ReservationStatus, message: str, now: str) -> Reservat
 
 
 def bound(status: ReservationStatus, node: str, allocatable: dict[str, int], now: str) -> ReservationStatus:
-    """Return the status of a Reservation that got its node.
+    """Return the status of a Reservation that got its node: phase Available, both conditions True.
 
     Args:
         status: The status before.
         node: Name of the node.
-        allocatable: What it holds there.
+        allocatable: Resource -> amount that the Reservation holds there.
         now: RFC 3339 time.
     """
     conditions = [_true(SCHEDULED, SCHEDULED, now), _true(READY, AVAILABLE, now)]
@@ -106,6 +109,8 @@ def bound(status: ReservationStatus, node: str, allocatable: dict[str, int], now
 
 def expired(status: ReservationStatus, now: str, message: str = "") -> ReservationStatus:
     """Return the status of a Reservation whose lifetime is over or whose node was deleted.
+
+    The phase becomes Failed, and the condition `Ready` False with the reason Expired.
 
     Args:
         status: The status before.
@@ -126,7 +131,9 @@ def expired(status: ReservationStatus, now: str, message: str = "") -> Reservati
 
 
 def succeeded(status: ReservationStatus, now: str) -> ReservationStatus:
-    """Return the status of a Reservation that allows one owner (`allocateOnce`) and was used.
+    """Return the status of a Reservation with `allocateOnce` after its one owner has used it.
+
+    The phase becomes Succeeded, and the condition `Ready` False.
 
     Args:
         status: The status before.
@@ -146,7 +153,14 @@ def succeeded(status: ReservationStatus, now: str) -> ReservationStatus:
 def owned(
     status: ReservationStatus, owners: Sequence[ReservationOwner], allocated: dict[str, int], taken: dict[str, int]
 ) -> ReservationStatus:
-    """Return the status of a Reservation with these owners, allocated and taken amounts (see `ReservationStatus`)."""
+    """Return the status of a Reservation with a new set of owners.
+
+    Args:
+        status: The status before.
+        owners: Pods that take resources from the Reservation, in any order.
+        allocated: Sum of the owners' requests; see `ReservationStatus`.
+        taken: Amounts that the owners take from the Reservation; see `ReservationStatus`.
+    """
     in_order = sorted(owners, key=lambda owner: owner.uid)
     return msgspec.structs.replace(status, owners=in_order, allocated=allocated, taken=taken)
 
