@@ -1,4 +1,6 @@
-"""Records of operators about folds. Aggregate: `fold.<name>`. Writer: `koord bus skip`.
+"""Orders of operators to folds: to continue behind an event that a fold cannot apply. Writer: `koord bus skip`.
+
+Aggregate: `fold.<name>`.
 
 Source:
     event-bus spec, 8

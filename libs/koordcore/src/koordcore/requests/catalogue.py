@@ -1,7 +1,7 @@
 """All endpoints and work queues. The document `schemas/asyncapi.yaml` contains them.
 
-A new endpoint is one entry here, one handler in its service (`koordcore.bus.work.endpoints`) and, if another principal
-than the operator asks, one entry in `koordcore.bus.setup.manifest`.
+A new endpoint is one entry here, one handler in its service (`koordcore.bus.work.endpoints`) and, if another NATS user
+than the operator sends requests, one entry in `koordcore.bus.setup.manifest`.
 """
 
 from typing import Any, Final

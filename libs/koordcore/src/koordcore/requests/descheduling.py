@@ -1,24 +1,25 @@
-"""Commands and questions to the descheduler."""
+"""Requests to the descheduler: run a round, drain a node, abort a migration, simulate rounds (dry run)."""
 
 import msgspec
 
 
 class RunRound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Run a round of the descheduler now, besides those of its interval.
+    """Request to the descheduler to run a round now, besides those that it runs at its interval.
 
     Attributes:
-        asked_by: Who asks, for the log of the service.
+        asked_by: Name of the user or service that asks, for the descheduler's log lines.
     """
 
     asked_by: str = ""
 
 
 class StartDrain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Empty a node: create its DrainNode, or confirm the one that exists.
+    """Request to the descheduler to empty a node: create a DrainNode, or confirm the one that exists.
 
     Attributes:
         node: Name of the node.
-        confirm: Whether its pods may be migrated as soon as they have places.
+        confirm: Whether pods may be evicted as soon as they have places elsewhere. False: a user confirms the plan
+            later.
     """
 
     node: str
@@ -26,7 +27,7 @@ class StartDrain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class AbortMigration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Delete a migration job and its Reservation.
+    """Request to the descheduler to abort a migration: delete the PodMigrationJob and its Reservation.
 
     Attributes:
         name: Name of the PodMigrationJob.
@@ -36,7 +37,7 @@ class AbortMigration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class DryRunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Play rounds on the present state, with the running configuration or another one. Nothing is changed.
+    """Request to the descheduler to simulate rounds on the present state of the cluster. Nothing is changed.
 
     Attributes:
         rounds: Number of rounds, from 1 to 1000.
@@ -48,15 +49,15 @@ class DryRunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that rounds would move.
+    """A pod that the simulated rounds of a dry run would move to another node.
 
     Attributes:
         pod: The pod as "namespace/name".
-        uid: Its uid.
-        source: Node that it leaves.
+        uid: Uid of the pod.
+        source: Node that the pod leaves.
         target: Node on which the scheduler would place it.
-        plugin: Plugin that chooses it.
-        reason: Why.
+        plugin: Plugin that chooses the pod.
+        reason: Why the plugin chooses the pod.
     """
 
     pod: str
@@ -68,10 +69,10 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What rounds would do.
+    """Answer to a dry run: what the simulated rounds would do.
 
     Attributes:
-        rounds: Number of rounds.
+        rounds: Number of simulated rounds.
         moves: Pods that would move, in the order of their evictions.
         without_place: Pods as "namespace/name" that a plugin chose and that would find no place. They would stay.
         without_gain: Pods as "namespace/name" that would find a place, but the cluster would not get better. They would

@@ -20,16 +20,19 @@ ERROR: Final = "Koord-Error"
 
 
 class ErrorCode(StrEnum):
-    """Kinds of errors with which a service answers a request."""
+    """Kinds of errors with which a service answers a request.
+
+    Attributes:
+        INVALID: The request cannot be decoded or contains an invalid value. Do not repeat it.
+        UNAVAILABLE: The service cannot answer now. Repeat the request later.
+        DEADLINE: The service did not finish within the caller's timeout.
+        INTERNAL: The service failed. Its log lines have the details.
+    """
 
     INVALID = "invalid"
-    """The request cannot be decoded or contains an invalid value. Do not repeat it."""
     UNAVAILABLE = "unavailable"
-    """The service cannot answer now; repeat it later."""
     DEADLINE = "deadline"
-    """The service did not finish within the caller's timeout."""
     INTERNAL = "internal"
-    """The service failed; its log has the details."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):

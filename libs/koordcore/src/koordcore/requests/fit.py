@@ -74,7 +74,7 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         resource: Name of the resource.
-        quota: Name of the quota that limits it; "" for the nodes on which a replica was feasible.
+        quota: Name of the quota that limits the resource; "" if nodes do: those on which a replica was feasible.
         needed: Amount that one replica needs; milli-cores for cpu, whole units otherwise.
         free: Free amount of all these nodes together, or of the quota.
         largest: Free amount of the node with the most; equal to `free` for a quota.
@@ -128,7 +128,7 @@ class SetFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         placed: Number of replicas that would get a node now.
         preempting: Number of replicas that would get a node after a preemption.
         nodes_feasible: Number of nodes on which a replica was feasible before.
-        headroom: What remains; the resource that runs out first comes first.
+        headroom: What remains of each resource; the resource that runs out first comes first.
         shortage: Why a replica gets no node; None if all get one.
     """
 
@@ -159,7 +159,7 @@ class FitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         observed: Position of the stream of usage reports on which it is based.
         answered_by: Instance of the scheduler.
         by_standby: Whether an instance answered that does not lead.
-        seconds: Duration of the answer in seconds of the host.
+        seconds: Time that the computation took, in real seconds.
     """
 
     sets: list[SetFit]

@@ -13,7 +13,7 @@ from koordcore.protocol.objects import Taint
 
 
 class CreateObject(msgspec.Struct, frozen=True, kw_only=True, tag="create", forbid_unknown_fields=True):
-    """Create a custom resource. An object with its name is not changed.
+    """Change that creates a custom resource. If an object with this name exists, nothing is changed.
 
     Attributes:
         document: The object, with apiVersion, kind and metadata.
@@ -25,7 +25,7 @@ class CreateObject(msgspec.Struct, frozen=True, kw_only=True, tag="create", forb
 class DeleteObject(
     msgspec.Struct, frozen=True, kw_only=True, tag="delete", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Delete an object.
+    """Change that deletes an object.
 
     Attributes:
         kind: Kind of the object, such as "Reservation".
@@ -43,7 +43,7 @@ class DeleteObject(
 class PatchObject(
     msgspec.Struct, frozen=True, kw_only=True, tag="patch", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Merge a JSON merge patch (RFC 7386) into a pod or a custom resource.
+    """Change that merges a JSON merge patch (RFC 7386) into a pod or a custom resource.
 
     Attributes:
         kind: Kind of the object, such as "Pod".
@@ -61,7 +61,7 @@ class PatchObject(
 
 
 class ChangeNode(msgspec.Struct, frozen=True, kw_only=True, tag="node", omit_defaults=True, forbid_unknown_fields=True):
-    """Open or close a node. What the change does not name stays.
+    """Change of a node that opens it for new pods or closes it. Labels and taints that are not listed stay.
 
     Attributes:
         name: Name of the node.
@@ -82,7 +82,7 @@ ObjectChange: TypeAlias = CreateObject | DeleteObject | PatchObject | ChangeNode
 
 
 class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request to change objects. Each change succeeds or fails on its own.
+    """Request to the manager to change objects. Each change succeeds or fails on its own.
 
     Attributes:
         changes: The changes, in order.
@@ -92,24 +92,27 @@ class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ChangeResult(StrEnum):
-    """How a change ended."""
+    """Outcome of one change of an object that a service asked the manager for.
+
+    Attributes:
+        DONE: The object is as asked for, because of this change or already before.
+        EXISTS: An object to create exists already.
+        ABSENT: The object does not exist, or the object with its name has another uid.
+        REFUSED: Admission or the API server refused the change. A repetition does not help.
+    """
 
     DONE = "done"
-    """The object is as asked for, because of this change or already before."""
     EXISTS = "exists"
-    """An object to create exists already."""
     ABSENT = "absent"
-    """The object does not exist, or the object with its name has another uid."""
     REFUSED = "refused"
-    """Admission or the API server refused the change. A repetition does not help."""
 
 
 class ChangeOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one change ended.
+    """Outcome of one change of a `ChangeRequest`.
 
     Attributes:
-        result: Whether it was made.
-        message: Why it was not made; "" if it was.
+        result: Whether the change was made.
+        message: Why the change was not made; "" if it was made.
     """
 
     result: ChangeResult
@@ -117,6 +120,6 @@ class ChangeOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ChangeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request: one outcome per change, in order."""
+    """The answer to a `ChangeRequest`: one outcome per change, in the order of the changes."""
 
     outcomes: list[ChangeOutcome]

@@ -1,4 +1,4 @@
-"""Body of parked work items, the messages in `KOORD_DLQ_<cluster>`.
+"""Body of dead letters: work items that failed too often, as messages of the stream `KOORD_DLQ_<cluster>`.
 
 Source:
     event-bus spec, 2 (KOORD_DLQ), 8

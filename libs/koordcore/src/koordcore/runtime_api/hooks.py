@@ -88,7 +88,7 @@ def hook_messages() -> Mapping[str, Any]:
 
 
 def service_descriptors() -> Any:
-    """Return a pool with the descriptors of the RuntimeHookService, for a server that describes itself to clients."""
+    """Return the protobuf descriptor pool of the RuntimeHookService, for gRPC reflection."""
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     file = descriptor_pb2.FileDescriptorProto()

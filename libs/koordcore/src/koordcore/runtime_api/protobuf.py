@@ -1,4 +1,4 @@
-"""Protobuf message classes from tables of field numbers, for the few messages of foreign interfaces that are used.
+"""Create protobuf message classes from tables of field numbers, for the few messages of CRI and hooks that are used.
 
 protobuf is imported with the first table, so a process that speaks to no such interface does not load it.
 """

@@ -1,4 +1,4 @@
-"""Connection settings of a service's bus, and its leader election without Kubernetes.
+"""Settings of a service's connection to the log, and the leader election of services without Kubernetes.
 
 Composition roots use it, and settings of services with leader election.
 """
@@ -67,16 +67,17 @@ async def hold_bus(
     metrics: BusMetrics,
     logger: Logger,
 ) -> None:
-    """Keep the connection of a process that must work without the bus, until cancelled.
+    """Keep the connection to the log for a process that must also work while the log is unavailable.
 
-    It does not wait for the streams: such a process may have no right to read them.
+    Repeat until cancelled. The call does not wait for the streams, because such a process may have no right to read
+    them.
 
     Args:
         settings: Settings of the service.
-        connected: Called when the bus has answered for the first time.
-        refused: Called with the reason each time that no connection can be made.
+        connected: Called with the adapters when the NATS server has answered for the first time.
+        refused: Called with the reason each time that a connection attempt fails.
         metrics: Receives measurements of the bus.
-        logger: Gets the reason when it changes.
+        logger: Gets the reason of failed attempts when it changes.
     """
     reason = ""
     while True:
@@ -97,8 +98,7 @@ def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
 
     If election is disabled, this instance leads.
 
-    The election uses the host's clock. With the accelerated clock of a run, a lease would expire before it is
-    renewed.
+    The election uses the host's clock. On the accelerated clock of a run, a lease would expire before its renewal.
     """
     if not settings.leader_elect:
         return SoleLeader(settings.instance)

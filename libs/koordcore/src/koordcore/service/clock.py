@@ -76,7 +76,7 @@ class ScaledClock:
 
     @classmethod
     def starting_now(cls, speed: float, *, at_unix: float | None = None) -> "ScaledClock":
-        """Return a clock that starts now with a speed.
+        """Return a clock that starts now and runs `speed` times as fast as the host's clock.
 
         Args:
             speed: Seconds of this clock per real second.

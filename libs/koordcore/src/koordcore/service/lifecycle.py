@@ -48,7 +48,7 @@ class Component:
         stop: Takes no more work and returns after current work is done; then `run` is awaited. A component with `run`
             but without `stop` is cancelled instead.
         close: Flushes and closes resources. It is also called if `start` of a later component failed.
-        finite: Whether `run` may return by itself.
+        finite: Whether `run` may return before `stop` was called.
     """
 
     name: str

@@ -68,7 +68,9 @@ class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The decisions of schedulers about one pod: its placement and its nomination. `PodPlaced` explains further fields.
+    """The decisions of schedulers about one pod: its placement and its nomination.
+
+    The events `PodPlaced` and `PodReallocated` explain the fields that are not listed here.
 
     Attributes:
         node: Node of the placement; "" if the pod has none or was released.
@@ -166,8 +168,9 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
         be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
         evicting: Uid -> reason, for pods that the agent evicted and that have not stopped yet.
         evicted: Number of pods that the agent has evicted.
-        contended: Id of a current contention -> its pod and signal.
-        topology: Last report of CPUs and NUMA nodes; None if never reported. `devices` likewise.
+        contended: Id of a current contention -> text "namespace/name signal" with the disturbed pod and its signal.
+        topology: Last report of CPUs and NUMA nodes; None if never reported.
+        devices: Last report of the devices; None if never reported.
     """
 
     host: str = ""
@@ -185,7 +188,7 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class CriProxyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The hook servers that the CRI proxy of one node asks, and the number of facts that it had to drop."""
+    """The hook servers that the CRI proxy of one node asks, and the number of facts that it dropped."""
 
     servers: list[RegisteredHookServer] = []
     dropped: int = 0
@@ -278,17 +281,19 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """How a Reservation failed or ended; see the events `Reservation...`. Times are RFC 3339; "" means never.
+    """The failed attempts and the end of one Reservation; see `koordcore.events.scheduling.reservation`.
+
+    Times are RFC 3339; "" means never.
 
     Attributes:
         phase: "Succeeded" or "Failed"; empty while it is neither.
         reason: "Succeeded" or "Expired"; empty while `phase` is empty.
-        node: Its node when it ended; empty if it had none.
-        allocatable: Resource -> amount that it held when it ended.
-        available_since: Time at which it got its node.
+        node: Node of the Reservation when it ended; empty if it had none.
+        allocatable: Resource -> amount that it held when it ended: milli-cores for cpu, else whole units.
+        available_since: Time at which the Reservation got its node.
         message: Why it failed, or why no node was found at the last attempt.
         unschedulable_since: Time at which no node was found for the first time; `unschedulable_at`: for the last time.
-        is_collected: Whether its object is to be deleted.
+        is_collected: Whether the manager has to delete the object of the Reservation.
     """
 
     name: str
@@ -352,7 +357,7 @@ class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The number of the log's start from the API server, which grows with each such start."""
+    """The cluster epoch: a number that grows each time that a new log is filled from the API server (genesis)."""
 
     cluster_epoch: int
 

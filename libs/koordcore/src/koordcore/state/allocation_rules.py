@@ -44,12 +44,12 @@ class Holder(Protocol):
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Resource -> amount that it holds: milli-cores for cpu, whole units for everything else."""
+        """Resource -> amount that the holder takes from the node: milli-cores for cpu, else whole units."""
         ...
 
     @property
     def allocation(self) -> Allocation:
-        """What it holds besides its requests: CPUs, amounts per NUMA zone, devices, use of a reservation."""
+        """What the holder has besides its requests: CPUs, amounts per NUMA zone, devices, use of a Reservation."""
         ...
 
 

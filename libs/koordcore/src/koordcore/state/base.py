@@ -4,7 +4,7 @@ import msgspec
 
 
 class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base class of the states of all aggregates. A state is what follows from the events of one aggregate.
+    """Base class of the states of all aggregates. A state is the result of folding the events of one aggregate.
 
     Attributes:
         seq: Sequence of the last event of this aggregate. The next append must name it as the expected position.

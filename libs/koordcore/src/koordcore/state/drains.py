@@ -1,23 +1,26 @@
-"""States of the aggregates of drains, see `koordcore.events.descheduling.drain`."""
+"""States of the aggregates of drains: how far the descheduler has emptied a node or a group of nodes.
+
+The events are in `koordcore.events.descheduling.drain`.
+"""
 
 from koordcore.events.descheduling.drain import DrainedPod
 from koordcore.state.base import AggregateState
 
 
 class DrainState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the drain of one node is. Times are RFC 3339; "" means never.
+    """Progress of the drain of one node, which moves its pods to other nodes. Times are RFC 3339; "" means never.
 
     Attributes:
-        object_uid: Uid of its DrainNode; "" after that was deleted.
-        node: The node.
+        object_uid: Uid of the DrainNode; "" after the DrainNode was deleted.
+        node: Name of the node.
         phase: Pending, Running, Complete or Aborted.
-        message: Why it is in this phase; "" if there is nothing to say.
+        message: Why the drain is in this phase; "" for no reason.
         mode: How the node was closed: "Taint", "Label", or "" while it is open.
-        labels: Labels that the mode Label has set on the node.
-        pods: Uid -> pod.
-        conditions: Type of a condition that is true -> time since when.
+        labels: Labels that mode "Label" set on the node.
+        pods: Uid of a pod to migrate -> its progress.
+        conditions: Type of a condition of the DrainNode that is true -> time at which it became true.
         started_at: When the node was closed.
-        confirmed_at: When a user agreed to the plan.
+        confirmed_at: When a user confirmed the drain, so that pods may be evicted.
         ended_at: When the phase became Complete or Aborted.
     """
 
@@ -35,7 +38,7 @@ class DrainState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DrainGroupState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a group of drains is.
+    """Progress of a DrainNodeGroup: the drain of a group of nodes, which are planned and drained one after the other.
 
     Attributes:
         object_uid: Uid of its DrainNodeGroup; "" after that was deleted.

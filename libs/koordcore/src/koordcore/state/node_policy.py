@@ -1,4 +1,4 @@
-"""Extended resources, annotations and labels that a node policy sets on the node.
+"""Resources and annotations that a node policy (the manager's decisions for a node) sets on the Node object.
 
 Source:
     manager spec, 5.5 to 5.12, 16.4
@@ -24,7 +24,9 @@ def lent_resources(policy: NodePolicyState) -> dict[str, int]:
 
 
 def decided_annotations(policy: NodePolicyState) -> dict[str, str]:
-    """Return the annotations with their texts that a node policy sets on the node.
+    """Return key -> text of the annotations that a node policy sets on the node.
+
+    They are `cpu-normalization-ratio`, `resource-amplification-ratio` and `slo-health` (prefix `node.koordinator.sh/`).
 
     An annotation that the manager removed or never wrote is absent.
     """

@@ -39,7 +39,8 @@ class PodIndex:
         """Remove a pod from the index.
 
         Returns:
-            Subject token of its node ("" for no node), and the uids of its controlling owners.
+            Subject token of the node to which the pod was bound ("" for no node), and the uids of its controlling
+            owners.
         """
         before, _ = self._bind(uid, "")
         if self._by_name.get((namespace, name)) == uid:

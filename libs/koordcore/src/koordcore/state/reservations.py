@@ -1,4 +1,4 @@
-"""The status of a Reservation, computed from the aggregates that state what became of it.
+"""The status of a Reservation, computed from its placement, from the ledger of its node, and from how it ended.
 
 Source: scheduler-fine-grained spec, 3.1, 3.3; see `events.scheduling.reservation`.
 """
@@ -73,7 +73,7 @@ def reservation_status(
 
 
 def reservation_of_log(state: ClusterState, uid: str) -> ReservationStatus:
-    """Compute the status of a Reservation from the whole cluster state."""
+    """Compute the status of a Reservation: find its aggregates in the cluster state, then call `reservation_status`."""
     placed, ended = state.of_kind(PodState).get(uid), state.of_kind(ReservationState).get(uid)
     node = node_of_reservation(uid, placed, ended)
     ledger = state.get(AggregateRef("node", name_token(node))) if node else None
@@ -81,7 +81,7 @@ def reservation_of_log(state: ClusterState, uid: str) -> ReservationStatus:
 
 
 def unused_rests(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]]:
-    """Return uid of a Reservation -> resource -> amount that no pod has taken from it.
+    """Return uid of each Reservation on a node -> resource -> amount that no pod has taken from the Reservation.
 
     Args:
         entries: Uid -> entry of the ledger of a node.

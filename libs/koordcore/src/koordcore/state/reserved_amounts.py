@@ -1,4 +1,4 @@
-"""The amounts of Reservations that pods have taken. They count once: with the pod, no longer with the Reservation.
+"""Amounts that pods take from Reservations. On the node they count once: for the pod, and not for the Reservation.
 
     requested of a node = sum of the pods + sum of the unused rests of its Reservations
                         = sum of all entries of its ledger - `given`
@@ -17,17 +17,20 @@ class Entry(Protocol):
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Resource -> amount that it holds: milli-cores for cpu, whole units for everything else."""
+        """Resource -> amount that the pod or Reservation holds: milli-cores for cpu, else whole units."""
         ...
 
     @property
     def allocation(self) -> Allocation:
-        """What it holds besides its requests; for a pod also the amounts that it takes from a Reservation."""
+        """What the pod or Reservation holds besides its requests.
+
+        For a pod, this includes the amounts that it takes from a Reservation.
+        """
         ...
 
 
 def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return resource -> amount of a Reservation that is in use: the sum of the taken amounts, at most what it holds.
+    """Return resource -> amount of a Reservation that pods use: the sum of the taken amounts, at most what it holds.
 
     Args:
         held: Resource -> amount that the Reservation holds.
@@ -41,9 +44,12 @@ def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict
 
 
 def given(entries: Mapping[str, Entry]) -> dict[str, int]:
-    """Return resource -> amount that pods use of the Reservations of a node, summed over all Reservations.
+    """Return resource -> amount that pods take from Reservations on one node, summed over all these Reservations.
 
     Amounts from a Reservation that is not in the ledger do not count.
+
+    Args:
+        entries: Uid -> entry of the node's ledger.
     """
     taken: dict[str, list[Mapping[str, int]]] = {}
     for uid, entry in entries.items():

@@ -1,4 +1,4 @@
-"""The devices of a node with their holders: Device object and ledger in, cards out. Pure.
+"""The devices (cards) of a node with the pods that hold them, computed from the Device object and the node's ledger.
 
 A share is a percentage of one card: the largest percentage that an allocation takes of the card's resources.
 
@@ -27,7 +27,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         uid: Uid of the pod.
-        percent: Its share of the device: the largest percentage that it takes of one of the device's resources.
+        percent: Share of the device: the largest percentage that the pod takes of one of the device's resources.
         amounts: Resource name -> allocated amount.
     """
 
@@ -39,7 +39,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A virtual function of a device: bus id, minor, and the uids of the pods that hold it.
 
-    More than one is a conflict.
+    More than one holder is a conflict.
     """
 
     bus_id: str
@@ -118,7 +118,7 @@ def cards_with_holders(stated: Iterable[DeviceDetails], pods: Mapping[str, PodOn
     A device that pods hold and that is not given is added with state `gone`.
 
     Args:
-        stated: Devices of the Device object, each type and minor once.
+        stated: Devices of the Device object; no two have equal type and minor.
         pods: Uid -> entry of the pods in the node's ledger.
     """
     details = {(each.type, each.minor): each for each in stated}

@@ -1,4 +1,4 @@
-"""Who took a pod: one answer over evictions of all components, deletions, and lost nodes.
+"""Who took a pod away from its workload, and why: an eviction by some component, a deletion, or a lost node.
 
 `cause_of` classifies an eviction. The descheduler counts the pods of a workload with it, and `disruption_of` answers
 for `koord explain pod`.
@@ -27,7 +27,21 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Cause(StrEnum):
-    """Why a pod is taken away from its workload."""
+    """Why a pod is taken away from its workload.
+
+    Attributes:
+        MIGRATION: A PodMigrationJob of the descheduler moves it.
+        DRAIN: The descheduler empties its node.
+        DESCHEDULING: A plugin of the descheduler evicts it without a migration job.
+        PREEMPTION: A pod of higher priority takes its place.
+        SCHEDULER: The scheduler evicts it for another reason, such as its quota.
+        AGENT: The agent of its node evicts it.
+        RECOMMENDATION: The recommender evicts it, so that a new pod gets the recommended requests.
+        API_EVICTION: Somebody else used the eviction API of the API server, for example `kubectl drain`.
+        KUBELET: The kubelet ends it, for example for lack of memory on the node.
+        NODE_LOSS: Its node is gone or has a NoExecute taint.
+        DELETION: Somebody deleted it.
+    """
 
     MIGRATION = "migration"
     DRAIN = "drain"
@@ -59,14 +73,14 @@ _BY_CONDITION: Final = {
 
 
 class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who takes, or took, a pod away.
+    """Who takes, or took, a pod away from its workload, and why.
 
     Attributes:
         cause: Kind of the disruption.
         by: Component or plugin that decided it; "" if it is unknown.
         job: Name of the migration job; "" if there is none.
         node: Node that the pod leaves; "" if it is unknown.
-        message: Why, in a sentence; may be empty.
+        message: Reason as a sentence; may be empty.
         at: RFC 3339 time of the decision.
         is_over: Whether the pod has left.
     """
@@ -90,7 +104,7 @@ class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def cause_of(request: PodEvictionRequested) -> Cause:
-    """Return why a component requested the eviction of a pod. An unknown component counts as the API server."""
+    """Return why a component requested the eviction of a pod. If the component is unknown, return API_EVICTION."""
     if request.initiator == "scheduler" and request.reason == "Preempted":
         return Cause.PREEMPTION
     if request.trigger == DRAIN_TRIGGER:

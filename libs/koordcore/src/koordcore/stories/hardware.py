@@ -68,8 +68,8 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: Id in the kernel.
-        owners: Uids of the pods that own it; more than one is a conflict. Without an owner, all pods without own CPUs
-            share it.
+        owners: Uids of the pods that own the CPU; more than one is a conflict. If it has no owner, all pods that own no
+            CPUs share it.
         reserved: Why pods cannot own it, one sentence; empty if they can.
     """
 
@@ -118,8 +118,8 @@ class Zone(msgspec.Struct, frozen=True, kw_only=True):
     """A NUMA node with its cores and devices.
 
     Attributes:
-        id: Its id; -1 holds the devices whose NUMA node is unknown.
-        cores: Its cores in this socket, by id.
+        id: Id of the NUMA node; -1 for devices whose NUMA node is unknown.
+        cores: Cores of the NUMA node in this socket, by id.
         amounts: Resource name -> total and used; empty if the zone is not reported.
         switches: PCIe switches by id.
         cpus_free: Number of CPUs that a pod could own.
@@ -150,7 +150,7 @@ class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
         topology_policy: NUMA topology policy of the node; empty if none.
         sockets: The tree, by id.
         owners: Pods that hold a part of it, by namespace and name.
-        conflicts: One sentence for each thing that is held more than once.
+        conflicts: One sentence for each CPU, device or virtual function that is held more than once.
         problems: One sentence for each part of the objects that was ignored, with the reason.
     """
 

@@ -1,4 +1,4 @@
-"""The story of one migration: each fact of its job in a sentence, and what the migration cost.
+"""The story of one migration of a pod: each fact of its PodMigrationJob as a sentence, and how long the pod was away.
 
 Source:
     descheduler spec, 7.5, 12
@@ -34,8 +34,8 @@ class MigrationStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         at: RFC 3339 time.
         position: Position in the log.
         actor: Instance that wrote the event.
-        step: What happened, in one word.
-        sentence: The same with its reason; may be empty.
+        step: Kind of the event in one word, for example "arbitrated".
+        sentence: What happened and why, as a sentence; may be empty.
     """
 
     at: str
@@ -46,13 +46,13 @@ class MigrationStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class MigrationStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that `koord explain migration` shows.
+    """The life of one PodMigrationJob, as `koord explain migration` shows it.
 
     Attributes:
         job: Name of the PodMigrationJob.
         uid: Uid of the PodMigrationJob.
-        state: How far the migration is, or was before its job was deleted.
-        steps: Its events, oldest first.
+        state: Progress of the migration, before the job was deleted if it was.
+        steps: Events of the migration, oldest first.
         seconds: Time from arbitration to the end; None while it has not ended.
         unavailable_seconds: Time from the request of the eviction until the new pod was ready; None if there was none.
     """
@@ -66,11 +66,11 @@ class MigrationStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def migration_story(job: str, uid: str, facts: Iterable[StoredEvent]) -> MigrationStory | None:
-    """Return the story of a migration; None if there is no fact of its job.
+    """Return the story of a migration; None if `facts` contain no event of the PodMigrationJob.
 
     Args:
-        job: Name of its PodMigrationJob.
-        uid: Uid of its PodMigrationJob.
+        job: Name of the PodMigrationJob.
+        uid: Uid of the PodMigrationJob.
         facts: Events of `migration.<uid>`, and of `eviction.<uid of the pod>`, in any order.
     """
     state, known, steps = ClusterState(), MigrationState(seq=0), list[MigrationStep]()

@@ -1,6 +1,6 @@
-"""The audit of the descheduler: each change that it decided on, or refused, read from the facts of the log.
+"""The audit of the descheduler: each change of the cluster that it allowed, delayed or refused, read from the facts.
 
-No record is written apart from the facts: a fact has actor, term, cause, and the position that it was based on.
+There is no separate audit log: a fact already has its actor, term, cause, and the position that it was based on.
 
 Source:
     descheduler spec, 12
@@ -46,7 +46,7 @@ _CREATED_BY: Final = "app.kubernetes.io/created-by"
 
 
 class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One decision to change something, or its outcome.
+    """One entry of the descheduler's audit: a decision to change something, or the outcome of the change.
 
     Attributes:
         id: Id of the event.
@@ -58,7 +58,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         cause: Id of the event or request that led to it.
         action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
             `reservation_delete`, `evict_request`, `evict`, `drain_transition` or `gc_delete`.
-        decision: `allowed`, `waiting`, `refused`, `done` or `failed`.
+        decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`.
         plugin: Plugin or controller that decided; "" if it is unknown.
         namespace: Namespace of the pod; "" if there is no pod.
         pod: Name of the pod; "" if there is no pod.
@@ -66,7 +66,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         node: Node of the pod or of the drain; "" if it is unknown.
         job: Name of the PodMigrationJob; "" if there is none.
         reasons: Codes of limits, reasons of conditions, or the text of the plugin.
-        after: Changed fields with their new values.
+        after: Changed field -> new value.
     """
 
     id: str
@@ -89,14 +89,14 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Act(NamedTuple):
-    """What a fact means in the audit: action and decision."""
+    """Meaning of a fact in the audit: the fields `action` and `decision` of its `Modification`."""
 
     action: str
     decision: str
 
 
 def act_of(event: Event) -> Act | None:
-    """Return what a fact means in the audit; None if it changes nothing."""
+    """Return the meaning of a fact in the audit; None if the fact is no entry of the audit."""
     match event:
         case MigrationHeld():
             return Act("job_arbitrate", "waiting")

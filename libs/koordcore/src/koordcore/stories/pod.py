@@ -38,7 +38,7 @@ from koordcore.values.allocation import Allocation
 
 
 class Step(StrEnum):
-    """Kind of one event in the life of a pod, for example placed or bound."""
+    """Kind of one event in the life of a pod, for example PLACED or BOUND. OTHER: an event without its own kind."""
 
     SUBMITTED = "submitted"
     CHANGED = "changed"
@@ -200,14 +200,19 @@ def hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:
 
 
 def reallocation_sentence(reason: str, allocation: Allocation) -> str:
-    """Describe why what a pod holds was changed, with the Reservation that it uses from then on."""
+    """Return a sentence about a `PodReallocated`: why the pod's resources changed, and which Reservation it uses now.
+
+    Args:
+        reason: Field `reason` of the event.
+        allocation: Allocation of the pod after the event.
+    """
     used = allocation.reservation
     of = f" by Reservation {used.name}" if used is not None and reason == "pre-allocated" else ""
     return f"{reason}{of}"
 
 
 def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
-    """Describe which devices of a pod are unhealthy: `gpu 0 (GPU-00) of node-1; no new pod is placed there`."""
+    """Return a text about the unhealthy devices of a pod: `gpu 0 (GPU-00) of node-1; no new pod is placed there`."""
     if not devices:
         return f"all devices of the pod on {node} are healthy again"
     named = [f"{each.type} {each.minor}{f' ({each.id})' if each.id else ''}" for each in devices]

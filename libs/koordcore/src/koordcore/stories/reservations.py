@@ -1,4 +1,4 @@
-"""A Reservation as people see it: its object and its status together, as `koord get reservations` and pages show it.
+"""A Reservation as `koord get reservations` and the dashboard show it: its object and its status in one value.
 
 Source:
     scheduler-fine-grained spec, 3.1, 3.3, 3.4
@@ -38,24 +38,24 @@ _DEFAULT_POLICY: Final = "Default"
 
 
 class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
-    """A Reservation at one moment. Amounts are milli-cores for cpu and whole units for everything else.
+    """A Reservation at one moment, as people see it. Amounts are milli-cores for cpu, whole units for everything else.
 
     Attributes:
         phase: Pending, Available, Succeeded or Failed.
-        node: Its node; empty without one.
+        node: Node of the Reservation; empty without one.
         created_at: RFC 3339 time of its creation.
-        expires_at: RFC 3339 time at which it ends if nothing else ends it; empty if it never expires or has ended.
+        expires_at: RFC 3339 time at which it expires; empty if it never does, or has ended already.
         policy: Default, Aligned or Restricted.
-        allocate_once: Whether the first owner consumes it.
+        allocate_once: Whether the Reservation ends as soon as one pod uses it.
         for_pods: One text for each owner rule: the pods that may use it.
-        reserved: What it holds, or asks for while it is Pending.
-        taken: What its owners take from it.
-        unused: What it holds and no owner takes; empty unless it is Available.
+        reserved: Resource -> amount that it holds, or asks for while it is Pending.
+        taken: Resource -> amount that its owners take from it.
+        unused: Resource -> amount that it holds and that no owner takes; empty unless it is Available.
         allocated: Sum of its owners' requests, for the resources in `reserved`.
         owners: The pods that use it.
         conditions: Conditions of its status.
         message: Why it has no node, or why it ended; empty otherwise.
-        problem: Why its object cannot be read; empty otherwise.
+        problem: Why the object of the Reservation is invalid; empty if it is valid.
     """
 
     name: str
@@ -78,11 +78,12 @@ class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reservation_view(document: Mapping[str, object], status: ReservationStatus) -> ReservationView:
-    """Return a Reservation as people see it.
+    """Combine the object and the status of a Reservation into one value for people.
 
     Args:
-        document: The object.
-        status: Its status, see `koordcore.state.reservations.reservation_status`. If our log says nothing about the
+        document: The Reservation object as JSON.
+        status: Status of the Reservation, see `koordcore.state.reservations.reservation_status`. If our log says
+            nothing about the
             Reservation, the status in the object replaces it: another scheduler wrote that.
     """
     try:
@@ -138,7 +139,7 @@ def ends_at(reservation: Reservation) -> str:
 
 
 def owner_text(rule: ReservationOwnerRule) -> str:
-    """Return an owner rule as one text, for example "ReplicaSet default/web" or "app=web, tier in (a, b)"."""
+    """Return a rule of `spec.owners[]` as text, for example "ReplicaSet default/web" or "app=web, tier in (a, b)"."""
     parts: list[str] = []
     if rule.object is not None:
         wanted = rule.object

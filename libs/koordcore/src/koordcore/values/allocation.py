@@ -59,7 +59,7 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         name: Name of the Reservation.
-        uid: Uid of the Reservation. Its own entry in the node's ledger has this uid.
+        uid: Uid of the Reservation. The entry of the Reservation in the node's ledger has this uid.
         amounts: Resource name -> amount that the pod takes from the Reservation instead of the node. Empty if another
             scheduler bound the pod, because the annotation does not contain it.
     """
@@ -95,7 +95,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether it contains something that only one pod may hold: CPUs, devices, or a part of a Reservation."""
+        """Whether the allocation has something that only one pod may hold: CPUs, devices, a part of a Reservation."""
         return bool(self.cpuset or self.devices) or self.reservation is not None
 
     @property
@@ -105,11 +105,13 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 def is_reservation(uid: str, allocation: Allocation) -> bool:
-    """Return whether the holder of an allocation is a Reservation and not a pod: it names itself.
+    """Return whether the holder of an allocation is a Reservation and not a pod.
+
+    The allocation of a Reservation names the Reservation itself in its field `reservation`.
 
     Args:
         uid: Uid of the holder.
-        allocation: Its allocation.
+        allocation: Allocation of the holder.
     """
     return allocation.reservation is not None and allocation.reservation.uid == uid
 

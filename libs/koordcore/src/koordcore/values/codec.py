@@ -19,7 +19,7 @@ _canonical = msgspec.json.Encoder(order="sorted")
 def encode(value: object) -> bytes:
     """Encode a struct, dataclass or builtin as UTF-8 JSON.
 
-    A struct may be declared to omit fields that have their default.
+    Fields with their default are omitted if the class of the struct is declared with `omit_defaults`.
     """
     return _encoder.encode(value)
 

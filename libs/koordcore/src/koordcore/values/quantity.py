@@ -28,9 +28,9 @@ _RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki M
 
 
 class Notation(IntEnum):
-    """How a quantity was written: decimal suffix (`k`), binary suffix (`Ki`) or exponent (`1e3`).
+    """How a quantity was written: DECIMAL (suffix `k` or none), BINARY (suffix `Ki`) or EXPONENT (`1e3`).
 
-    It is kept for output.
+    A quantity keeps its notation, so that it is written back in the same way.
     """
 
     DECIMAL = 0

@@ -1,4 +1,4 @@
-"""Digest of the schema of stored classes, by which a snapshot of an older program is recognised."""
+"""Digest of the schemas of stored classes. A snapshot with another digest was written by a different version."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from koordcore.values import codec
 def schema_digest(types: Sequence[type], more: Iterable[str] = ()) -> str:
     """Return the digest of the schemas of some classes.
 
-    Docstrings do not count, so a snapshot survives a better description of what it has.
+    Docstrings do not count. So a snapshot stays usable if only the docstring of a class changes.
 
     Args:
         types: The classes; another order gives another digest.

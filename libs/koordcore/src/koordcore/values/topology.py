@@ -77,7 +77,7 @@ def simulated_places(cpus: int) -> tuple[CpuPlace, ...]:
 
 
 def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = None) -> CpuSet | None:
-    """Choose CPUs that use as few sockets, NUMA nodes and cores as possible.
+    """Choose `count` CPUs that use as few sockets, NUMA nodes and cores as possible.
 
     Whole free sockets are taken first, then whole free NUMA nodes, whole free cores, and single CPUs. A socket, NUMA
     node or core is free if all its CPUs are available. Among equals, the one with the fewest available CPUs comes

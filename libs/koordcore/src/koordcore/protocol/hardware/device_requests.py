@@ -80,11 +80,11 @@ Amounts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TypeRequest:
-    """What a pod requests of one device type (GPU, RDMA or FPGA).
+    """Amounts that a pod requests of one device type (GPU, RDMA or FPGA).
 
     Attributes:
         total: Resource name -> amount over all devices.
-        count: Number of devices. Hints for RDMA and FPGA may change it.
+        count: Number of devices. For RDMA and FPGA, the annotation `device-allocate-hint` may change it.
         per_device: Resource name -> amount per device.
         is_shared: Whether the pod takes a part of a GPU, so that other pods may use the rest.
     """
@@ -168,11 +168,11 @@ def _per_card(total: Amounts) -> TypeRequest:
 
 
 def filled(per_card: Mapping[str, int], card_memory: int) -> Mapping[str, int]:
-    """Return the request for one GPU with its memory both in bytes and in percent.
+    """Return the amounts requested of one GPU, with its memory both in bytes and in percent.
 
     Args:
         per_card: Amounts for one GPU, with the memory in one of the two units.
-        card_memory: Memory of the GPU in bytes; 0: it has none, and nothing is added.
+        card_memory: Memory of the GPU in bytes. If it is 0, `per_card` is returned unchanged.
     """
     ratio, memory = per_card.get(GPU_MEMORY_RATIO), per_card.get(GPU_MEMORY)
     if card_memory <= 0 or (ratio is None) == (memory is None):

@@ -58,7 +58,10 @@ class NodeResourceTopology(KubeStruct):
     zones: list[Zone] = []
 
     def cpu_basic_info(self) -> CpuBasicInfo | None:
-        """Return model and settings of the node's processor; None if the annotation is absent or invalid."""
+        """Return model and settings of the node's processor; None if its annotation is absent or invalid.
+
+        The annotation is `node.koordinator.sh/cpu-basic-info`.
+        """
         try:
             return parse_present(
                 self.metadata.annotations, keys.CPU_BASIC_INFO, lambda text: lenient_json.decode(text, CpuBasicInfo)

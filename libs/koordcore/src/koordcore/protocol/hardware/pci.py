@@ -1,4 +1,4 @@
-"""Location of a PCI function, as sysfs tells it.
+"""Location of a PCI function (NUMA node and PCIe root), read from its files in sysfs.
 
 Source: runtime spec, 9.3.
 """

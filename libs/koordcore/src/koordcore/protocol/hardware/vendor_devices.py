@@ -1,7 +1,8 @@
 """Annotations for the device plugins of card vendors, and the locks of nodes that some of these plugins need.
 
-A device plugin reads from the pod which cards the scheduler chose. Plugins that handle one pod at a time find it by an
-annotation of the node, the lock: the binder sets it before the pod is bound, and the plugin removes it.
+A device plugin of the kubelet reads from annotations of the pod which cards the scheduler chose. Some plugins handle
+one pod at a time. They find this pod by an annotation of the node, the lock: the gateway sets it before it binds the
+pod, and the plugin removes it.
 
 Source: scheduler-fine-grained spec, 2.14.
 """
@@ -37,7 +38,9 @@ POD_LABELS: Final = frozenset({keys.HAMI_VGPU_NODE})
 def vendor_annotations(
     devices: Sequence[AllocatedDevice], *, vendor: str, isolation_provider: str, node: str, at_ns: int
 ) -> dict[str, str]:
-    """Return what the device plugins of a node read from a pod with these devices. Empty if it has no GPU.
+    """Return the annotations of a pod from which the node's device plugins learn which devices it got.
+
+    Empty if the pod has no GPU.
 
     Args:
         devices: The devices of the pod.
@@ -78,7 +81,10 @@ def _metax_device(device: AllocatedDevice) -> dict[str, object]:
 
 
 def node_lock_of(annotations: Mapping[str, str]) -> str:
-    """Return the annotation of the node that locks it for a pod with these annotations; "" if it needs no lock."""
+    """Return the key of the node annotation that serves as lock when a pod with these annotations is bound.
+
+    "" if the device plugin of the pod's vendor needs no lock.
+    """
     return next((lock for key, lock in _LOCK_OF.items() if key in annotations), "")
 
 
@@ -96,7 +102,7 @@ class NodeLock(NamedTuple):
     name: str
 
     def text(self) -> str:
-        """Return the value of the annotation."""
+        """Return the lock as value of the node's annotation: `<RFC 3339 time>,<namespace>,<pod>`."""
         return f"{rfc3339(self.since)},{self.namespace},{self.name}"
 
     def is_expired(self, now: datetime) -> bool:

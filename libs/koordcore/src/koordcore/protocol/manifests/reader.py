@@ -140,7 +140,7 @@ def shape_manifest(document: object) -> Manifest:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Validate an object from a manifest by the rules of its kind.
+    """Validate an object that `shape_manifest` returned by the rules of its kind.
 
     Raises:
         InvalidManifest: The object is invalid. The error has every violation.

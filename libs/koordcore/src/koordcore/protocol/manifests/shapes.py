@@ -1,4 +1,4 @@
-"""Turn an error of the decoder about a wrong type into an error with field, rule and value."""
+"""Turn an error of the JSON decoder about a wrong type in a manifest into an error with field, rule and value."""
 
 import re
 from typing import cast
@@ -9,7 +9,7 @@ _MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL
 
 
 def shape_mismatch(error: Exception, value: object) -> InvalidInput:
-    """Return the user error for a decoding error: path, expected type and value.
+    """Return the error for users that corresponds to a decoding error: with path, expected type and value.
 
     Args:
         error: Error of the decoder for a field with a wrong type.

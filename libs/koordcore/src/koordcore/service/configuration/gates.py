@@ -15,7 +15,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Stage(StrEnum):
-    """Maturity of a feature. The groups `AllAlpha` and `AllBeta` select gates by it."""
+    """Maturity of a feature: ALPHA, BETA or GA. The gate groups `AllAlpha` and `AllBeta` select features by it."""
 
     ALPHA = "alpha"
     BETA = "beta"
@@ -43,7 +43,7 @@ class FeatureGates:
     values: Mapping[str, bool]
 
     def enabled(self, name: str) -> bool:
-        """Return whether a feature gate is on.
+        """Return whether the feature gate with this name is on.
 
         Raises:
             KeyError: The service did not declare the gate.

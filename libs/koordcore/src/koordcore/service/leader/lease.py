@@ -16,7 +16,7 @@ class LeaseRecord:
         epoch: Number of the leader's term, from 1.
         acquired_at_unix: Unix seconds at which the term began.
         renewed_at_unix: Unix seconds of the last renewal.
-        duration_seconds: Time after its last change until another candidate may take it.
+        duration_seconds: Time after the last change of the lease until another candidate may take it.
     """
 
     holder: str

@@ -1,4 +1,4 @@
-"""Leadership without an election, for a single instance. Appends stay safe even if there are several."""
+"""Leadership without an election, for a service with one instance. Appends stay safe even if there are several."""
 
 import asyncio
 

@@ -1,1 +1,1 @@
-"""Facts of a process that must work without the log: they wait on disk until the log has them."""
+"""Keep the facts of a process on disk while the log is unavailable, and send them when it is available again."""

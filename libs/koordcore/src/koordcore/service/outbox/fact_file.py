@@ -1,4 +1,4 @@
-"""A file with facts that are not in the log yet, for processes that must work without the log.
+"""A file with facts that are not in the log yet, for processes on a node that must work while the log is unavailable.
 
 It is an SQLite database. A process may keep its own tables in the same file, so that a fact and what belongs to it are
 stored in one transaction.
@@ -29,7 +29,7 @@ SealedFact = tuple[AggregateRef, dict[str, str], bytes]
 
 
 def sealed(ref: AggregateRef, event: Event, origin: Origin) -> SealedFact:
-    """Return a fact with its headers.
+    """Return a fact of a node as it is stored in the fact file: with headers, and without an expected position.
 
     The same cause may lead to several facts of a node over time. A random number keeps their ids apart, and the file
     keeps the id through retries and restarts.
@@ -60,7 +60,7 @@ class QueuedFact(msgspec.Struct, frozen=True):
 
 
 class NotStored(Exception):
-    """Raised if the disk refused, so that nothing was stored. The message has the reason."""
+    """A write to the fact file failed, so nothing was stored. The message has the reason, for example a full disk."""
 
 
 class FactFile:
@@ -74,8 +74,8 @@ class FactFile:
         tables: SQL that creates further tables of the process.
 
     Attributes:
-        set_aside: New name of a file that could not be read; None if it could.
-        unusable: Reason why the store is in memory although there is a folder; "" otherwise.
+        set_aside: New name of an old file that could not be read and was renamed; None if there was none.
+        unusable: Reason why facts are kept in memory although there is a folder; "" otherwise.
     """
 
     def __init__(self, folder: Path | None, *, name: str, tables: str = "") -> None:

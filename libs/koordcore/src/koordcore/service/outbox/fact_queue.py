@@ -1,4 +1,4 @@
-"""Queue of facts of a process that must work without the log. They are on disk, and are sent to the log in order.
+"""Queue of facts of a process that must work while the log is unavailable: on disk, and sent to the log in order.
 
     fact file --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
 
@@ -65,18 +65,18 @@ class FactQueue:
         return self._depth
 
     def add(self, facts: Iterable[QueuedFact]) -> None:
-        """Send these facts, which are stored in the file, after the facts that wait."""
+        """Add facts to the end of the queue. The caller has already stored them in the fact file."""
         self._trouble = ""
         self._queue(facts)
         self._wake.set()
 
     def oldest(self, count: int) -> list[QueuedFact]:
-        """Return up to this number of facts that wait and are not being sent, oldest first."""
+        """Return at most `count` facts that wait and are not being sent, oldest first."""
         waiting = [fact for aggregate in self._aggregates.values() for fact in aggregate.waiting]
         return sorted((fact for fact in waiting if fact.id not in self._sending), key=lambda fact: fact.id)[:count]
 
     def drop(self, facts: Iterable[QueuedFact]) -> None:
-        """Remove facts that wait and are not being sent. The caller has removed them from the file."""
+        """Remove facts that wait and are not being sent from the queue. The caller has removed them from the file."""
         for fact in facts:
             self._aggregates[fact.ref].waiting.remove(fact)
             self._depth -= 1
@@ -185,7 +185,7 @@ class FactQueue:
                 return True
 
     def complain(self, error: NotStored) -> None:
-        """Log an error of the disk once until it changes."""
+        """Log an error of the fact file. No-op if the last logged error has the same text."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._logger.error("facts_not_stored", reason=self._trouble)

@@ -11,7 +11,7 @@ class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
     """A trace span that has ended, as it is exported. Each line of a trace file has these fields.
 
     Attributes:
-        name: Name of the work.
+        name: Name of the work that the span measures, for example "decide".
         service: Name of the service.
         trace_id: 32 hex digits.
         span_id: 16 hex digits.

@@ -114,7 +114,11 @@ class BusMetrics(measured.BusMetrics):
         self._snapshot_age.labels(fold).set(seconds)
 
     def drift(self, kind: str) -> None:
-        """Count a difference between the fold and the API server or host. `kind` is the kind of the aggregate."""
+        """Count a difference between a folded object and the object in the API server or on the host.
+
+        Args:
+            kind: Kind of the object's aggregate.
+        """
         self._drift.labels(kind).inc()
 
 
@@ -165,5 +169,5 @@ class _Collected(Collector):
         self._metrics = metrics
 
     def collect(self) -> list[Metric]:
-        """Return the metrics."""
+        """Return the metrics whose values `Metrics.render` has read before; the Prometheus client calls it."""
         return self._metrics

@@ -23,7 +23,10 @@ _MAYBE_SEED: Final = re.compile(r"S[UAONCX][A-Z2-7]{20}")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether values of fields with this name are always hidden. Names of files (`..._file`) are not."""
+    """Return whether values of fields with this name are always hidden in logs.
+
+    Names such as `password` are. Names that end with `_file` are not, because their values are paths.
+    """
     return _SECRET_NAME.search(name) is not None
 
 

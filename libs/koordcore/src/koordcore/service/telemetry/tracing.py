@@ -198,7 +198,7 @@ class Tracer:
         return TraceContext(trace_id, self._random.hex(16), sampled)
 
     def child(self, parent: TraceContext | None) -> TraceContext:
-        """Return a new span context in the trace of `parent`; without a parent, begin a new trace."""
+        """Return the context of a new span in the trace of `parent`; if `parent` is None, begin a new trace."""
         if parent is None:
             return self.begin()
         return TraceContext(parent.trace_id, self._random.hex(16), parent.sampled, parent.state)

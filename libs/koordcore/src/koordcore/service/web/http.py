@@ -209,7 +209,7 @@ class _EmbeddedServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the HTTP server, then set the event that tells that requests are accepted."""
+        """Start the HTTP server, then set the event for which `HttpServer.start` waits."""
         await super().startup(sockets)
         self.began.set()
 

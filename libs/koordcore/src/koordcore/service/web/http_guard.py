@@ -1,6 +1,8 @@
-"""The guard in front of the HTTP application, which refuses invalid requests.
+"""The guard in front of the HTTP application. It refuses invalid requests and limits the time until an answer begins.
 
-request -> host, size, stopping? -> a post by its path, else the application -> answer begun in time, counted
+request -> is the host name allowed, the size small enough, the service not stopping?
+        -> handler of a posted document if there is one for the path, else the application
+        -> 503 if the answer does not begin in time; count the request
 """
 
 import asyncio
@@ -41,7 +43,7 @@ class _Limits:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> "_Limit":
-        """Start the time limit for the request that the current task handles, and return it."""
+        """Start the time until which the answer to the current task's request must begin; return the limit."""
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
