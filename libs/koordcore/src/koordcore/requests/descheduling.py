@@ -7,7 +7,7 @@ class RunRound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """Request to the descheduler to run a round now, besides those that it runs at its interval.
 
     Attributes:
-        asked_by: Name of the user or service that asks, for the descheduler's log lines.
+        asked_by: Name of the user or service that asks. It is stored with the request.
     """
 
     asked_by: str = ""

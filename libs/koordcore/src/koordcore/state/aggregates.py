@@ -68,9 +68,7 @@ class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The decisions of schedulers about one pod: its placement and its nomination.
-
-    The events `PodPlaced` and `PodReallocated` explain the fields that are not listed here.
+    """The decisions of schedulers about one pod: its placement and its nomination. `PodPlaced` explains further fields.
 
     Attributes:
         node: Node of the placement; "" if the pod has none or was released.

@@ -1,8 +1,7 @@
 """The guard in front of the HTTP application. It refuses invalid requests and limits the time until an answer begins.
 
-request -> is the host name allowed, the size small enough, the service not stopping?
-        -> handler of a posted document if there is one for the path, else the application
-        -> 503 if the answer does not begin in time; count the request
+It checks the host name, the size of the body, and whether the service is stopping. Then the handler of a posted
+document answers, or else the application. If the answer does not begin in time, the status is 503.
 """
 
 import asyncio
