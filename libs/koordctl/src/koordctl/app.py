@@ -103,6 +103,20 @@ COMMANDS = (
     ),
     Entry("node", ASK, "Show what an agent can measure and set on this machine.", "node"),
     Entry("keys", RUN, "Keys, certificates and NATS configuration for compose and Kubernetes.", "operating.keys"),
+    Entry(
+        "backup",
+        RUN,
+        "Copy the log to a folder while everything runs: facts, explanations, snapshots, desired states of nodes.",
+        "operating.backup",
+        "backup",
+    ),
+    Entry(
+        "restore",
+        RUN,
+        "Write a backup to servers without streams. Afterwards, start the services.",
+        "operating.backup",
+        "restore",
+    ),
     Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
     Entry(
         "descheduler",

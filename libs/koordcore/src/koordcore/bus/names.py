@@ -95,6 +95,15 @@ class BusNames:
         """Name of the stream behind the object store with snapshots."""
         return f"OBJ_{self.snapshot_bucket}"
 
+    @property
+    def in_backup(self) -> tuple[str, ...]:
+        """Names of the streams that a backup contains. The stream of facts is the last one.
+
+        So every snapshot and every desired state in a backup is about facts that it contains, too. Observations, work
+        queues, advisories and leases of leaders are left out: they are useless an hour later.
+        """
+        return (self.snapshots, self.desired, self.dlq, self.explanations, self.ev)
+
     def stream_of(self, class_: str) -> str:
         """Return the name of the stream that holds a class of subjects.
 

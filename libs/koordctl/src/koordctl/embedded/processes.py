@@ -225,6 +225,15 @@ def wipe(options: StackOptions) -> None:
     shutil.rmtree(options.var, ignore_errors=True)
 
 
+def log_server(options: StackOptions) -> NatsServer:
+    """Return the log's server of a stack that does not run, for work on its streams without the services.
+
+    Raises:
+        EmbeddedError: There is no free port.
+    """
+    return _nats(options, choose_ports(options, ("nats", "nats-monitor")))
+
+
 def _nats(options: StackOptions, ports: dict[str, int]) -> NatsServer:
     return NatsServer(
         NatsServerConfig(

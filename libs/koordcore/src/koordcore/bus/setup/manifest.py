@@ -29,7 +29,8 @@ class ServiceManifest:
         agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
             agent.
         proxy_nodes: Likewise for the CRI proxy of a node.
-        streams: Right to change streams: "", "purge" (the retention job) or "create" (the bootstrap job).
+        streams: Right to copy or change streams: "", "copy" (backups), "purge" (the retention job) or "create" (the
+            bootstrap job, which also restores backups).
     """
 
     name: str
@@ -153,6 +154,9 @@ RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, s
 
 BOOTSTRAP = ServiceManifest(name="bootstrap", streams="create")
 
+BACKUP = ServiceManifest(name="backup", streams="copy")
+"""`koord backup`: reads whole streams, and writes nothing."""
+
 
 def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:
     """Return the manifest of a node agent.
@@ -185,6 +189,7 @@ EMBEDDED: tuple[ServiceManifest, ...] = (
     OPERATOR,
     GENESIS,
     AUDITOR,
+    BACKUP,
 )
 """The principals of an embedded stack. Its agent process has all simulated nodes and this host."""
 
@@ -197,6 +202,7 @@ INSTALLED: tuple[ServiceManifest, ...] = (
     OPERATOR,
     GENESIS,
     AUDITOR,
+    BACKUP,
     RETENTION,
 )
 """The principals of an installation on compose or Kubernetes, without the agents: each node's agent is one more."""

@@ -66,6 +66,10 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.streams == "create":
         publish += [f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE")]
         publish += ["$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"]
+        publish += ["$JS.API.STREAM.RESTORE.*", "$JS.SNAPSHOT.RESTORE.>"]
+    if manifest.streams == "copy":
+        publish += [f"$JS.API.STREAM.SNAPSHOT.{stream}" for stream in names.in_backup]
+        publish += [f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in names.in_backup]
     return UserPermissions(
         publish_allow=tuple(dict.fromkeys(publish)),
         subscribe_allow=tuple(dict.fromkeys(subscribe)),

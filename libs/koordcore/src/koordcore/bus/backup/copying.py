@@ -1,0 +1,161 @@
+"""Copy streams between a NATS server and files, with the server's own snapshot and restore requests.
+
+    server -> chunks of a compressed archive -> file          `take_backup`, while writers go on
+    file -> chunks -> an empty server                         `restore_backup`
+
+Positions stay the same, also those of gaps. So snapshots, explanations and causes in the log still refer to the right
+facts.
+"""
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from koordcore.bus.backup.folder import Backup, StreamCopy, write_manifest
+from koordcore.bus.client.connection import BusConnection, NoAnswer, Reply
+from koordcore.bus.client.wire import pub
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.stream_reader import ApiError, api
+
+CHUNK: Final = 256 * 1024
+_ANSWER_SECONDS: Final = 60.0
+"""Time in which the server must send the next chunk, or accept one."""
+_NO_STREAM: Final = 10059
+_COMPLETE: Final = ("", "204")
+"""Status codes of the message without payload that ends a copy without an error."""
+
+Progress = Callable[[str, int], None]
+"""Called with the name of a stream and the number of bytes that were copied since the last call."""
+
+
+class StreamExists(Exception):
+    """A stream of the backup exists on the server already, so that it cannot be restored there."""
+
+
+async def take_backup(
+    connection: BusConnection, names: BusNames, folder: Path, taken_at: str, progress: Progress
+) -> Backup:
+    """Copy the streams of a cluster into an empty folder while its services run.
+
+    Each stream is copied as it is at one moment.
+
+    Args:
+        connection: Connection of the user `backup`.
+        names: Names of the cluster's streams.
+        folder: An existing, empty folder.
+        taken_at: RFC 3339 time of now.
+        progress: Called after each chunk.
+
+    Raises:
+        ApiError: The server refused the copy of a stream.
+        NoAnswer: The server stopped to send.
+    """
+    copies = [await _take(connection, stream, folder, progress) for stream in names.in_backup]
+    backup = Backup(cluster=names.cluster, taken_at=taken_at, server=connection.server_version, streams=copies)
+    write_manifest(folder, backup)
+    return backup
+
+
+async def _take(connection: BusConnection, stream: str, folder: Path, progress: Progress) -> StreamCopy:
+    chunks: asyncio.Queue[tuple[str, Reply]] = asyncio.Queue()
+    subject = f"{connection.settings.inbox_prefix}.{secrets.token_hex(8)}"
+
+    def arrived(_: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        chunks.put_nowait((reply.decode(), Reply(header, payload)))
+
+    name = f"{stream}.tar.s2"
+    digest, size = hashlib.sha256(), 0
+    subscription = await connection.client.subscribe_sink(subject, arrived)
+    try:
+        asked = {"deliver_subject": subject, "no_consumers": True, "chunk_size": CHUNK}
+        described = await api(connection, f"$JS.API.STREAM.SNAPSHOT.{stream}", json.dumps(asked).encode())
+        with (folder / name).open("xb") as file:
+            while (chunk := await _next(chunks, stream, connection)).data:
+                digest.update(chunk.data)
+                size += file.write(chunk.data)
+                progress(stream, len(chunk.data))
+    finally:
+        await connection.client.unsubscribe_sink(subscription)
+    if chunk.status not in _COMPLETE:
+        raise ApiError(int(chunk.status), 0, f"the copy of {stream} was broken off by the server")
+    found = cast("dict[str, Any]", json.loads(described))
+    state = found["state"]
+    return StreamCopy(
+        stream=stream,
+        file=name,
+        size=size,
+        sha256=digest.hexdigest(),
+        messages=state["messages"],
+        first=state["first_seq"],
+        last=state["last_seq"],
+        config=found["config"],
+        state=state,
+    )
+
+
+async def _next(chunks: asyncio.Queue[tuple[str, Reply]], stream: str, connection: BusConnection) -> Reply:
+    """Return the next chunk of a copy, and tell the server that it has arrived."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            acknowledge, chunk = await chunks.get()
+    except TimeoutError as error:
+        raise NoAnswer(f"no further part of {stream} within {_ANSWER_SECONDS:g} s") from error
+    if acknowledge:
+        connection.write(pub(acknowledge, "", b""))
+    return chunk
+
+
+async def restore_backup(
+    connection: BusConnection, backup: Backup, folder: Path, progress: Progress, *, replicas: int | None = None
+) -> None:
+    """Create the streams of a backup on a server that has none of them.
+
+    Args:
+        connection: Connection of the user `bootstrap`.
+        backup: The manifest, as `read_backup` has checked it.
+        folder: Folder of the backup.
+        progress: Called after each chunk.
+        replicas: Number of servers that store each stream; None: as many as before.
+
+    Raises:
+        StreamExists: The server has one of the streams. Nothing was changed.
+        ApiError: The server refused a stream.
+        NoAnswer: The server stopped to answer.
+    """
+    await _require_absent(connection, [copy.stream for copy in backup.streams])
+    for copy in backup.streams:
+        config = copy.config if replicas is None else {**copy.config, "num_replicas": replicas}
+        asked = json.dumps({"config": config, "state": copy.state}).encode()
+        answer = json.loads(await api(connection, f"$JS.API.STREAM.RESTORE.{copy.stream}", asked))
+        for chunk in _chunks(folder / Path(copy.file).name):
+            _require_accepted(await connection.request(answer["deliver_subject"], chunk, timeout=_ANSWER_SECONDS))
+            progress(copy.stream, len(chunk))
+        _require_accepted(await connection.request(answer["deliver_subject"], timeout=_ANSWER_SECONDS))
+
+
+async def _require_absent(connection: BusConnection, streams: Sequence[str]) -> None:
+    for stream in streams:
+        try:
+            await api(connection, f"$JS.API.STREAM.INFO.{stream}", b"")
+        except ApiError as error:
+            if error.err_code != _NO_STREAM:
+                raise
+        else:
+            raise StreamExists(f"the server has a stream {stream} already; a backup is restored on an empty server")
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while chunk := opened.read(CHUNK):
+            yield chunk
+
+
+def _require_accepted(reply: Reply) -> None:
+    """Raise ApiError if the server refused a chunk."""
+    error = cast("dict[str, Any]", json.loads(reply.data)).get("error") if reply.data else None
+    if error:
+        raise ApiError(error["code"], error.get("err_code", 0), error.get("description", ""))
