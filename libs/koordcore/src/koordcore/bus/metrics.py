@@ -22,7 +22,7 @@ class BusMetrics:
         """Count an append that the log refused because an aggregate of this kind had newer events."""
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Report how far a fold is behind its stream: number of events, and age of the oldest one in seconds."""
+        """Report how far a fold is behind its stream: number of unread events, and age of the oldest one in seconds."""
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
         """Report whether a fold has stopped before an event that it cannot decode or apply."""

@@ -1,4 +1,4 @@
-"""The envelope of an event: its aggregate, its id, its writer, and the positions that it was based on.
+"""The envelope of an event: the headers around its body, with aggregate, id, writer, cause and basis.
 
 An event is decided as a `Draft` (pure code), sealed into a `NewEvent` by the shell (`seal`), appended through
 `koordcore.ports.EventLog`, and read back as a `StoredEvent`.

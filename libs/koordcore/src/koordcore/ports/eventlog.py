@@ -1,4 +1,6 @@
-"""The log of facts. Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.event_log`.
+"""The log of facts: append events with an expected position, and read them in order.
+
+Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.event_log`.
 
 The contract tests `tests/contract/bus/test_event_log.py` check every method of every adapter.
 

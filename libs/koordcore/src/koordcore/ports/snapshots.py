@@ -1,4 +1,6 @@
-"""Snapshots of folds. Adapters are in `koordcore.bus.adapters`.
+"""Snapshots: the stored state of a fold at a position, so that a start need not read the whole log.
+
+Adapters are in `koordcore.bus.adapters`.
 
 Source:
     event-bus spec, 6

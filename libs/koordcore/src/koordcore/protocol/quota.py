@@ -64,8 +64,8 @@ def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -
 
     Args:
         metadata: Metadata of the object.
-        minimum: Its `spec.min`.
-        maximum: Its `spec.max`.
+        minimum: Field `spec.min` of the object.
+        maximum: Field `spec.max` of the object.
 
     Source: scheduler-core spec, 10.1; protocol spec, 3.1, 4.6.
     """

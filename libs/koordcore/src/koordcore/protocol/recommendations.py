@@ -60,7 +60,10 @@ class WorkloadReference(KubeStruct):
 
 
 class RecommendationTarget(KubeStruct):
-    """Pods that a Recommendation selects, as written: a workload or a pod selector (object `spec.target`)."""
+    """Pods that a Recommendation selects, as written (object `spec.target`).
+
+    `type` is "workload" or "podSelector"; the field with this name must be set.
+    """
 
     type: str = ""
     workload: WorkloadReference | None = None
@@ -81,10 +84,10 @@ class Recommendation(KubeStruct):
 
 
 class ContainerPolicy(KubeStruct):
-    """Limits of a Recommendation for one container, from an annotation.
+    """Limits of a Recommendation for one container, from its annotation `analysis.koordinator.sh/resource-policy`.
 
     Attributes:
-        mode: "Auto" or "Off".
+        mode: "Auto", or "Off" if the recommendation must not change the container.
         min_allowed: Smallest amounts that may be recommended.
         max_allowed: Largest amounts that may be recommended.
         controlled_values: "RequestsAndLimits" or "RequestsOnly".
@@ -194,7 +197,11 @@ def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
 
 
 def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPolicy]:
-    """Return container name -> its policy, from the annotation of a Recommendation. The name `*` is for all others.
+    """Return container name -> its policy, from annotations of a Recommendation. The name `*` is for all others.
+
+    Args:
+        annotations: Annotations of the Recommendation. `analysis.koordinator.sh/resource-policy` counts; without it,
+            the result is empty.
 
     Raises:
         InvalidInput: The JSON, a quantity or a value is invalid.

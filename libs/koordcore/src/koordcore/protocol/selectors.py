@@ -34,7 +34,10 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition of a label selector on one label key."""
+    """One condition of a label selector: operator In, NotIn, Exists or DoesNotExist for the label `key`.
+
+    `values` are the values for In and NotIn; empty for the other operators.
+    """
 
     key: str
     operator: Operator

@@ -1,4 +1,4 @@
-"""Endpoints and work queues as values, and their common headers and error replies."""
+"""Definition of endpoints (a service answers at once) and work queues (a worker acts later), headers, error replies."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,1 +1,1 @@
-"""Shell code that every service shares: settings, lifecycle, telemetry, HTTP, leadership."""
+"""Code that runs every service: settings, life cycle, logs, metrics, traces, HTTP, leader election."""

@@ -1,4 +1,4 @@
-"""Failpoints: named places where a test can kill the process.
+"""Failpoints: named places in the code where a test can kill the process.
 
 `KOORD_FAILPOINT=before_append:3` kills the process when it reaches the place for the third time. The process sends
 SIGKILL to itself, so nothing is flushed and no handler runs. Without the variable, a failpoint costs one attribute

@@ -130,7 +130,7 @@ def cards_with_holders(stated: Iterable[DeviceDetails], pods: Mapping[str, PodOn
 
 
 def gpu_totals(cards: Iterable[Card]) -> ShareTotals:
-    """Return the sums of use over the GPUs among these devices."""
+    """Return how much of the GPUs among these devices pods use, summed over the GPUs."""
     gpus = [card for card in cards if card.type == GPU_TYPE]
     healthy = [card for card in gpus if card.state == "healthy"]
     return ShareTotals(

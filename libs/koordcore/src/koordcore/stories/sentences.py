@@ -1,6 +1,6 @@
-"""One sentence per event type, for lists of events and stories.
+"""Describe a stored fact in one sentence, for lists of events and stories.
 
-It never fails, because bodies may have older schemas.
+The functions never fail: bodies may have older schemas, in which fields are missing.
 """
 
 from typing import Any

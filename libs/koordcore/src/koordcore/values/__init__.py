@@ -1,1 +1,1 @@
-"""Value types without a meaning of their own in the protocol: quantities, CPU lists, durations. Pure."""
+"""General value types: quantities, resource lists, CPU lists, durations, allocations. Pure functions."""

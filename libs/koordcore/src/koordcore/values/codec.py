@@ -1,4 +1,4 @@
-"""The JSON codec of the log: msgspec behind a few functions, so that the library can be replaced.
+"""The JSON codec of the log: encode and decode bodies, states and digests with msgspec.
 
 `koordcore.events` uses it for event bodies, `koordcore.state` for canonical bytes.
 """

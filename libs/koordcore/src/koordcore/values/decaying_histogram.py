@@ -50,9 +50,9 @@ class LinearBuckets:
         return math.ceil(self.max_value / self.bucket_size) + 1
 
     def find(self, value: float) -> int:
-        """Return the index of the bucket that contains a value: floor(value / size). 0 for NaN.
+        """Return the index of the bucket that contains a value: floor(value / size).
 
-        Values outside the range are in the first or the last bucket.
+        Values outside the range are in the first or the last bucket, NaN is in the first.
         """
         return int(min(value / self.bucket_size, self.count - 1)) if value > 0 else 0
 
@@ -238,7 +238,7 @@ class DecayingHistogram:
         )
 
     def load(self, checkpoint: HistogramCheckpoint) -> None:
-        """Add the content of a checkpoint. Its relative weights are scaled so that their sum is `total_weight`.
+        """Add a checkpoint to this histogram. Its relative weights are scaled so that their sum is `total_weight`.
 
         Raises:
             InvalidInput: A bucket does not exist in this histogram, or a weight is invalid.

@@ -1,7 +1,7 @@
 """Desired state of nodes in the KV bucket, and the pushes of facts to agents.
 
-Neither needs a consumer on the server. Reads are direct gets. Pushes are the messages that the facts stream
-republishes.
+Neither needs a consumer on the server. Reads are direct gets, which any replica answers. Pushes are the messages that
+the facts stream republishes.
 
 Source:
     event-bus spec, 2, 3.3

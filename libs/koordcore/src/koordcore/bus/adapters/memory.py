@@ -1,4 +1,4 @@
-"""The ports without a server, for tests, what-if runs and embedded tools.
+"""The log, streams, desired states and snapshots in memory, without a server: for tests, what-if runs and tools.
 
 Several `MemoryEventLog` handles share one `MemoryLog`, as services share a server. The contract tests of the adapters
 cover this module too.

@@ -1,1 +1,1 @@
-"""NATS client: wire format, connection and requests."""
+"""The NATS client of a process: wire format, connection, and requests over it."""

@@ -257,7 +257,7 @@ class BusConnection:
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Register a function that is called after every reconnect. Return a function that removes it."""
+        """Register `action`, which is called after every reconnect. Return a function that removes it again."""
         key = next(self._tokens)
         self._on_reconnect[key] = action
         return lambda: void(self._on_reconnect.pop(key, None))

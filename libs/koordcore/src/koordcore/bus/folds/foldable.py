@@ -1,4 +1,4 @@
-"""Types of a fold: the state that events are applied to, how it begins, and what is reported about it."""
+"""Types of a fold: the state to which events are applied, how the first state is created, and why a fold halts."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar

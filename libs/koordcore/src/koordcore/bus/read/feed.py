@@ -1,4 +1,4 @@
-"""Buffer of one consumer's messages between the parser and the fold (event-bus spec, 3.2).
+"""Buffer of a NATS consumer's messages between the parser of the connection and the follower (event-bus spec, 3.2).
 
 The parser passes messages directly to `Feed`, which checks their order and keeps them in a bounded list. Pull requests
 overlap, so that the server never waits for a request.

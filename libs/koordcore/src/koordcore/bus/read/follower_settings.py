@@ -1,4 +1,4 @@
-"""Time limits of followers (event-bus spec, 3.2)."""
+"""Time limits and buffer size of followers, which read a stream in order (event-bus spec, 3.2)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Read facts at the leader of the stream, and the bounds of a stream.
+"""Read single messages of a stream, and its bounds. The leader of the stream answers, so the answer is never stale.
 
 Direct gets are not used. A follower that is behind may answer them, and an expected position from it would be stale
 (event-bus spec, 13).

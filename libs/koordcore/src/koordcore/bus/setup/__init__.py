@@ -1,1 +1,1 @@
-"""Configuration of the server: streams, consumers, users and their permissions."""
+"""Configuration of the NATS server: streams, consumers, users and their permissions."""

@@ -1,4 +1,4 @@
-"""Create and change streams, buckets and stores on the server. No other code does this.
+"""Create and change streams, buckets and stores on the NATS server. No other code does this.
 
 It is idempotent and runs at every start of the stack. Of an existing stream only fields are changed that lose no data.
 Any other difference is an error that a person has to resolve.

@@ -1,4 +1,4 @@
-"""Durable consumers of workers, as values. `bootstrap_consumers` creates them; services only bind to them.
+"""Durable NATS consumers of work queues, as values. `bootstrap_consumers` creates them; services only bind to them.
 
 Source:
     event-bus spec, 2 (rules), 3.2

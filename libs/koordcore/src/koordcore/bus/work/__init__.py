@@ -1,1 +1,1 @@
-"""Workers on durable consumers, and the dead-letter queue."""
+"""Requests to services: endpoints that answer at once, work queues with workers, and dead letters."""

@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false
-"""Workers with one durable consumer per effect, carried by FastStream.
+"""Workers, which carry out the requests of a work queue. Each has one durable consumer, read with FastStream.
 
 By default, FastStream terminates a message whose handler raises, and declares streams. Here the policy is explicit:
 

@@ -1,4 +1,4 @@
-"""Meaning of the answers to an append: the table of event-bus spec, 4.3.
+"""Meaning of the NATS server's answers to an append: what the appender does next (the table of event-bus spec, 4.3).
 
 `append` acts on it.
 """
@@ -57,7 +57,12 @@ class AppendReply(msgspec.Struct, frozen=True):
 
 
 class AppendReaction(NamedTuple):
-    """What the appender does next, and why."""
+    """The next step of the appender after an answer of the NATS server to an append.
+
+    Attributes:
+        action: What the appender does next.
+        reason: Codes and text of the answer, for errors and log lines; "acknowledged" if the events are stored.
+    """
 
     action: Action
     reason: str

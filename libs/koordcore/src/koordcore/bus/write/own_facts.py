@@ -1,4 +1,4 @@
-"""Access of a process on a node to the log: it appends to its own aggregates, and reads their last events.
+"""Access to the log for a process on a node: it appends to its own aggregates, and reads the last event of each.
 
 It uses direct gets. The permission for reads at the leader would cover every fact of the cluster, so such a process
 does not have it. A direct get may be old. Then the append conflicts, and the queue of facts reads again.

@@ -50,7 +50,7 @@ class HookServerFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
         hook: Hook, such as `PreCreateContainer`.
         server: Name of the file that registers the hook server.
         policy: `Fail`: a hook before a call made the call fail. `Ignore`: the call passed unchanged.
-        error: Why it failed.
+        error: Error of the hook server, or of the attempt to reach it.
     """
 
     uid: str

@@ -64,7 +64,7 @@ class ContainerHookFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
         mode: `Proxy` or `NRI`.
         plugin: Plug-in that failed.
         policy: `Fail`: the caller got the error. `Ignore`: the other hooks ran.
-        error: Why it failed.
+        error: Error of the hook.
     """
 
     uid: str

@@ -184,8 +184,9 @@ class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         contention: Id of the contention.
         pod_uid: Uid of the disturbed pod.
+        signal: Signal by which the contention was detected, such as psi-cpu.
         lasted_seconds: Time since the contention was detected, on the clock of the run.
-        reason: Why it ended, one sentence.
+        reason: Why the contention ended, one sentence.
     """
 
     contention: str

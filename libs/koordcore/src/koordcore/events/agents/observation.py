@@ -24,10 +24,10 @@ class GpuUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
     Attributes:
         minor: Minor number of the GPU.
-        uuid: Its UUID.
-        core_percent: Used share of its cores in percent.
+        uuid: UUID of the GPU.
+        core_percent: Used share of the cores of the GPU in percent.
         memory_bytes: Used memory in bytes.
-        memory_percent: Used share of its memory in percent.
+        memory_percent: Used share of the memory of the GPU in percent.
     """
 
     minor: int
@@ -41,6 +41,7 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Usage of one container, averaged over the report interval.
 
     Attributes:
+        name: Name of the container.
         oom_killed_at: RFC 3339 time at which the kernel last killed the container for lack of memory; "" for never.
     """
 
@@ -72,7 +73,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of a program that runs outside of pods and that the NodeSLO lists as host application (agent spec, 3.3).
+    """Usage of one host application: a program outside of pods that the NodeSLO lists (agent spec, 3.3).
 
     `priority_class` and `qos` are the Koordinator classes that the NodeSLO gives it.
     """

@@ -1,1 +1,1 @@
-"""Facts of the descheduler: drains of nodes, and migrations of pods."""
+"""Facts of the descheduler (drains of nodes, migrations of pods), and explanations of its rounds."""

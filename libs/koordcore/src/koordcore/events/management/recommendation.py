@@ -1,4 +1,6 @@
-"""Recommended requests of the containers of a target. Aggregate: `recommendation.<ns=name>`. Writer: manager.
+"""Recommended requests of the containers that a Recommendation selects. Writer: manager.
+
+Aggregate: `recommendation.<ns=name>`.
 
 Source:
     manager spec, 15, 17.3
@@ -73,7 +75,7 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
         containers: Recommended requests by container.
         conditions: Status conditions.
         pods: Number of running pods that the target selects.
-        cause: Why it is published: "first", "amounts", "bounds", "conditions", "spec" or "refreshed".
+        cause: Why the status is published: "first", "amounts", "bounds", "conditions", "spec" or "refreshed".
         observed_to: Sequence of the last observation that was used.
         spec_version: Sequence of the event with the Recommendation object.
         settings: Name -> value of the recommender's settings that differ from their defaults.

@@ -1,4 +1,4 @@
-"""Mirrored custom resources: every kind of protocol spec, 9, as stored after pruning and defaulting.
+"""Mirrored custom resources, as the API server stores them: without unknown fields and with defaults.
 
 One aggregate per object: `customspec.<plural>=<name>`, namespaced `customspec.<plural>=<ns>=<name>`. Writer: the
 leading manager. A reader decodes the fields that it needs when it folds the event.

@@ -1,4 +1,4 @@
-"""Mirrored API objects, as the API server or `koord apply` states them. Writer: the leading manager.
+"""Mirrored API objects: copies of the objects in the API server, or from `koord apply`. Writer: the leading manager.
 
 Aggregates: `podspec.<uid>`, `nodespec.<name>`, `namespace.<name>`, `priorityclass.<name>`, `workloadspec.<uid>`,
 `config.<ns=name>`. Objects are reduced to the fields that Koordstream reads (`koordcore.protocol.objects`).

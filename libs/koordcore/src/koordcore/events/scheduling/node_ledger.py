@@ -1,4 +1,6 @@
-"""The allocation ledger of a node. Writer: schedulers. Aggregate: `node.<name>`.
+"""The ledger of a node: the pods that hold its resources, and what they hold. Writer: schedulers.
+
+Aggregate: `node.<name>`.
 
 Source:
     event-bus spec, 2.1 and 4.2

@@ -1,4 +1,4 @@
-"""Explanation of a scheduling decision, as a value in placement events and explanations.
+"""Why a node was chosen for a pod, or why none was: a value in placement events and in explanations.
 
 The counts add up: feasible + sum of excluded = considered. They are recorded during the decision.
 

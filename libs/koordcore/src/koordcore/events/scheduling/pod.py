@@ -1,4 +1,4 @@
-"""Decisions about a pod. Writer: schedulers. Aggregate: `pod.<uid>`.
+"""Decisions about a pod: placement, release, nomination. Writer: schedulers. Aggregate: `pod.<uid>`.
 
     PodPlaced -> PodReleased
     PodPlaced -> PodReallocated (it holds something else on the same node)

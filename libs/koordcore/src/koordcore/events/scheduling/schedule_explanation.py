@@ -1,4 +1,4 @@
-"""The answer to a ScheduleExplanation about a pod, job or gang.
+"""The answer to a ScheduleExplanation, an object that asks whether and where a pod, job or gang finds nodes.
 
 Writer: schedulers. Aggregate: `scheduleexplanation.<ns=name>`.
 
@@ -39,10 +39,10 @@ class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that would have to be evicted.
+    """A pod that would have to be evicted, so that the asked pod, job or gang fits.
 
     Attributes:
-        is_nominated: Whether the pod has no node yet but is nominated for this one.
+        is_nominated: Whether the pod does not run on the node yet, but is nominated for it.
     """
 
     namespace: str
@@ -76,7 +76,7 @@ class ScheduleExplanationComputed(Event, frozen=True, kw_only=True, omit_default
     Attributes:
         namespace: Namespace of the ScheduleExplanation.
         name: Name of the ScheduleExplanation.
-        uid: Its uid. Another object with the same name has its own status.
+        uid: Uid of the ScheduleExplanation. A later object with the same name gets a status of its own.
         last_update_time: RFC 3339 time of the answer.
         failed_message: Reason why no node was found; "" if one was found.
         schedulable: Whether a node was found without evictions.

@@ -41,7 +41,10 @@ class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
-    """Return the CPU manager policy of the kubelet; the empty policy if it was not reported.
+    """Return the CPU manager policy of the kubelet of a node; a policy with empty fields if it was not reported.
+
+    Args:
+        annotations: Annotations of the NodeResourceTopology. `kubelet.koordinator.sh/cpu-manager-policy` counts.
 
     Raises:
         InvalidInput: The annotation is not valid JSON.

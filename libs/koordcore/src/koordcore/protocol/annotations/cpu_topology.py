@@ -34,13 +34,13 @@ class _CpuTopology(msgspec.Struct, frozen=True):
 
 
 class KubeletCpus(msgspec.Struct, frozen=True):
-    """CPUs that the kubelet gave to one pod: an entry of annotation pod-cpu-allocs of a NodeResourceTopology.
+    """CPUs that the kubelet gave to one pod: an entry in the annotation `pod-cpu-allocs` of a NodeResourceTopology.
 
     Attributes:
         namespace: Namespace of the pod.
         name: Name of the pod.
         uid: Uid of the pod.
-        cpuset: Its CPUs as a Linux CPU list.
+        cpuset: CPUs of the pod as a Linux CPU list.
         managed_by_kubelet: Whether the kubelet's CPU manager gave them.
     """
 
@@ -53,7 +53,10 @@ class KubeletCpus(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse_cpu_topology(text: str) -> tuple[CpuPlace, ...]:
-    """Return the CPUs in the annotation cpu-topology of a NodeResourceTopology, ascending; empty if it lists none.
+    """Return the CPUs that the annotation `cpu-topology` of a NodeResourceTopology lists, ascending; maybe empty.
+
+    Args:
+        text: Text of the annotation.
 
     Core ids in the annotation repeat between sockets. So the core id of the result is `socket << 16 | core`.
 
@@ -82,7 +85,7 @@ def parse_cpu_topology(text: str) -> tuple[CpuPlace, ...]:
 
 
 def parse_kubelet_cpus(annotations: Mapping[str, str]) -> list[KubeletCpus]:
-    """Return the CPUs that the kubelet gave to pods, from annotation pod-cpu-allocs; empty if it is absent.
+    """Return the CPUs that the kubelet gave to pods, from the annotation `pod-cpu-allocs`; empty if it is absent.
 
     Raises:
         InvalidInput: The annotation is not a JSON list of such entries.

@@ -91,7 +91,7 @@ def parse_device_hints(annotations: Mapping[str, str]) -> dict[str, DeviceHint]:
 
 
 def parse_joint_allocation(annotations: Mapping[str, str]) -> JointAllocation | None:
-    """Return the rule of a pod for choosing devices of several types together.
+    """Return the rule of a pod for choosing devices of several types together, from `device-joint-allocate`.
 
     None without the annotation, or if it names no device type.
 

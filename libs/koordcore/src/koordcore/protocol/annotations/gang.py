@@ -1,4 +1,4 @@
-"""Gang labels and annotations of pods: name, sizes, waiting time, match policy, network index."""
+"""Labels and annotations of gang members: name of the gang, sizes, waiting time, match policy, network index."""
 
 from __future__ import annotations
 

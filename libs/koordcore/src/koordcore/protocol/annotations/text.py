@@ -14,7 +14,7 @@ FALSE = "false"
 
 
 def parse_present(entries: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T | None:
-    """Return the parsed value of one label or annotation; None if the key is absent.
+    """Return the value of one label or annotation, converted by `parse`; None if the key is absent.
 
     Args:
         entries: Labels or annotations.

@@ -1,1 +1,1 @@
-"""Configuration files of components in Kubernetes' style: models of documents, and all problems of one at once."""
+"""Base of configuration files in the style of KubeSchedulerConfiguration: models, and lists of problems."""

@@ -1,4 +1,4 @@
-"""Find entries of one section that match the same node, hypothetical or existing.
+"""Find entries of a section of slo-controller-config that match the same node, hypothetical or existing.
 
 Source:
     protocol spec, 6.11 rules 6 and 7; manager spec, 12.2

@@ -1,4 +1,4 @@
-"""Parse the text of one ConfigMap key into values in canonical spelling.
+"""Parse the text of one section of slo-controller-config into values in canonical spelling.
 
 It implements protocol spec, 1.2: keys match case-insensitively, unknown keys are ignored, null and the empty text mean
 "not set". A value of a wrong type makes the whole text invalid. Next module: strategy.py.
@@ -237,11 +237,11 @@ def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, Json
 
 
 def parse_section(table: SectionTable, text: str, faults: Faults = None) -> WrittenSection:
-    """Parse the text of one key of slo-controller-config.
+    """Parse the text of one section of slo-controller-config.
 
     Args:
         table: Definition of the section.
-        text: JSON text of the key.
+        text: JSON text of the section's key in the ConfigMap.
         faults: List to which errors of fields and entries are added, which are then left out; None: raise the first
             one.
 

@@ -56,11 +56,14 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
 
     Attributes:
         enable: Whether the node offers batch and mid resources.
+        metric_aggregate_duration_seconds: Length of the window over which the agent averages usage.
+        metric_report_interval_seconds: Seconds between two usage reports of the agent.
         metric_windows_seconds: Lengths of the windows over which usage is aggregated.
-        cpu_reclaim_threshold_percent: Part of the node that all pods together may use; the rest is kept free.
+        cpu_reclaim_threshold_percent: Part of the node's cpu that all pods together may use; the rest is kept free.
         degrade_time_minutes: Age of the usage report after which batch and mid resources are withdrawn.
         update_time_threshold_seconds: Time after which the amounts are published again, even if they hardly changed.
         resource_diff_threshold: Share of the published amount that a change must exceed to be published at once.
+        mid_cpu_threshold_percent: Largest part of the node's cpu that mid pods may request.
         mid_unallocated_percent: Part of the capacity without requests that is added to mid resources.
         mid_reclaim_static: Whether mid resources are a fixed percentage of the capacity, and not predicted.
         extensions: JSON values for plugins, which this code does not interpret.

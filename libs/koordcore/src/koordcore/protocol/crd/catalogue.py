@@ -1,4 +1,4 @@
-"""The custom resource definitions that Koordstream installs, as package data.
+"""The custom resource definitions that Koordstream installs, read from files of this package.
 
 The source files are `schemas/<group>_<plural>.yaml` beside this module. `python -m koordcore.protocol.crd DIR` writes
 the copy in `schemas/crds/` of the repository for kubectl; a test compares both. Next module: admit.py.

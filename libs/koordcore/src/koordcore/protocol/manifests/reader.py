@@ -33,7 +33,7 @@ class CustomObject:
     """A custom resource from a manifest.
 
     Attributes:
-        resource: Its kind, with the schema.
+        resource: Kind and version of the object, with its schema.
         metadata: Typed metadata, for the rules.
         document: The object as it is stored: without unknown fields and with defaults.
     """

@@ -1,7 +1,5 @@
 """The Reservation object (resources of a node that only its owners may use), and annotations about Reservations.
 
-`protocol.reservation` is about something else: resources of a node that no pod may use.
-
 Source:
     protocol spec, 9.4; scheduler-fine-grained spec, 3.1, 3.2, 3.5
 """
@@ -96,7 +94,13 @@ class PreAllocationPolicy(KubeStruct):
 class ReservationSpec(KubeStruct):
     """Object `spec` of a Reservation: pod template with the reserved resources, owners, lifetime and policies.
 
-    `ttl` is a duration, `expires` an RFC 3339 time; None if not set.
+    Attributes:
+        owners: Rules for pods that may use the Reservation; a pod needs to match one.
+        ttl: Duration after which it expires; `expires`: RFC 3339 time at which it expires. None if not set.
+        allocate_once: Whether it ends as soon as one pod uses it.
+        allocate_policy: `Restricted`: owners take certain resources only from it. `Aligned` or "": also from the node.
+        unschedulable: Whether no further pod may use it.
+        pre_allocation: Whether it may take over the resources of running pods, which become its owners.
     """
 
     template: PodTemplate | None = None

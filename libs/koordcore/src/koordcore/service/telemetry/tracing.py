@@ -1,4 +1,4 @@
-"""Trace contexts in event headers, and spans around consume-decide-publish.
+"""Traces: their contexts in message headers, and spans around the work of a service from a message to its results.
 
     headers of the cause --extract--> TraceContext --Tracer.span/consume--> Span --inject--> headers of what is
     published

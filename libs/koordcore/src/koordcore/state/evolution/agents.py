@@ -1,4 +1,4 @@
-"""Apply events of node agents."""
+"""Apply events of node agents and CRI proxies."""
 
 from typing import Final
 

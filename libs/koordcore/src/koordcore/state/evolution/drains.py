@@ -1,4 +1,4 @@
-"""Apply events of drains."""
+"""Apply events of drains: how the descheduler empties nodes and groups of nodes."""
 
 from collections.abc import Iterable
 from typing import Final

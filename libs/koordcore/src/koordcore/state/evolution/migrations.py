@@ -1,4 +1,4 @@
-"""Apply events of migrations."""
+"""Apply events of migrations: how PodMigrationJobs move pods to other nodes."""
 
 from typing import Final
 
