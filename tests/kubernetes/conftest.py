@@ -13,7 +13,7 @@ from support.servers import server_directory
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    """One control plane with k8s/base and stand-ins for kubelets, for all tests."""
+    """One control plane with k8s/overlays/dev and stand-ins for kubelets, for all tests."""
     reason = missing_programs()
     if reason is not None:
         pytest.skip(reason)
@@ -24,6 +24,6 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 async def installed(plane: ControlPlane, fresh_nats_server: NatsServer, tmp_path: Path) -> AsyncGenerator[Installation]:
-    """The installed objects of k8s/base, and an empty log; no service runs yet."""
+    """The installed objects of k8s/overlays/dev, and an empty log; no service runs yet."""
     async with installation(plane, fresh_nats_server, tmp_path) as whole:
         yield whole

@@ -1,4 +1,4 @@
-"""Koordstream installed on a real control plane: the objects of k8s/base, and its services as processes.
+"""Koordstream installed on a real control plane: the objects of k8s/overlays/dev, and its services as processes.
 
 The managers use the token of their ServiceAccount and the flags of the shipped Deployment. Nothing routes the addresses
 of Services here, so the Service of the webhooks leads to a loopback address on which the managers listen.
@@ -20,6 +20,7 @@ from support.kubernetes.services import CLUSTER, Services
 Json = dict[str, Any]
 
 NAMESPACE = "koordinator-system"
+NODE_NAMESPACE = "koordinator-nodes"
 WEBHOOK_ADDRESS = "127.77.0.2"
 BASE = Path(__file__).parents[3] / "k8s" / "base"
 
@@ -32,9 +33,9 @@ def shipped_flags(file: str) -> list[str]:
     return [flag for flag in flags if not flag.startswith(replaced)]
 
 
-def rendered(plane: ControlPlane, folder: str = "k8s/base") -> list[Json]:
+def rendered(plane: ControlPlane, folder: str = "k8s/overlays/dev") -> list[Json]:
     """Return the objects of a kustomization."""
-    text = plane.kubectl("kustomize", "--load-restrictor=LoadRestrictionsNone", folder)
+    text = plane.kubectl("kustomize", folder)
     return [item for item in yaml.safe_load_all(text) if item]
 
 
@@ -60,7 +61,9 @@ class Installation(Services):
     plane: ControlPlane
     credentials: Path
 
-    async def start_manager(self, name: str, *flags: str, webhooks: bool = True, cluster: str = CLUSTER) -> None:
+    async def start_manager(
+        self, name: str, *flags: str, webhooks: bool = True, cluster: str = CLUSTER, log: str = ""
+    ) -> None:
         """Start a manager.
 
         Args:
@@ -68,11 +71,12 @@ class Installation(Services):
             flags: Flags besides those of the Deployment.
             webhooks: Whether this manager serves the webhooks; only one process can listen on their address.
             cluster: Id of the cluster, which names the streams.
+            log: Address of another server of the log than `nats`, or "".
         """
         address = ("--webhook-address", WEBHOOK_ADDRESS) if webhooks else ("--webhooks", "off")
         env = {"WEBHOOK_PORT": "443", "WEBHOOK_CERT_DIR": str(self.directory / f"{name}-certs")}
         flags = ("--kubeconfig", str(self.credentials), *shipped_flags("manager.yaml"), *address, *flags)
-        await self.start(name, "koord_manager", flags, env, cluster=cluster)
+        await self.start(name, "koord_manager", flags, env, cluster=cluster, log=log)
 
     async def start_scheduler(self, name: str = "scheduler") -> None:
         """Start a scheduler with the flags of the Deployment."""
@@ -100,10 +104,9 @@ class Installation(Services):
 
 
 def install(plane: ControlPlane) -> None:
-    """Apply k8s/base: the definitions of the protocol's objects first, then everything."""
-    plane.apply(*(item for item in rendered(plane) if item["kind"] in ("Namespace", "CustomResourceDefinition")))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    """Apply k8s/overlays/dev with one command, as on a new cluster, and wait until the definitions are served."""
     plane.apply(*reachable(rendered(plane)))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
 
 
 @asynccontextmanager

@@ -42,6 +42,7 @@ class Services:
         env: dict[str, str] | None = None,
         *,
         cluster: str = CLUSTER,
+        log: str = "",
     ) -> None:
         """Start an instance of a service and wait until it answers.
 
@@ -51,10 +52,20 @@ class Services:
             flags: Further flags.
             env: Further environment variables.
             cluster: Id of the cluster, which names the streams.
+            log: Address of another server of the log than `nats`, or "".
         """
         port = free_ports(1)[0]
         self.urls[name] = f"http://127.0.0.1:{port}"
-        common = ("--cluster", cluster, "--instance", name, "--nats-urls", self.nats.url, "--http-port", str(port))
+        common = (
+            "--cluster",
+            cluster,
+            "--instance",
+            name,
+            "--nats-urls",
+            log or self.nats.url,
+            "--http-port",
+            str(port),
+        )
         spec = ProcessSpec(
             name=name,
             argv=(sys.executable, "-m", module, *common, "--log-format", "json", *flags),

@@ -13,6 +13,7 @@ Source:
 """
 
 import datetime
+import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from koordcore.events.envelope import name_token
 
 SERVERS: Final = "nats"
 AUTHORITY: Final = "authority"
+POSTGRES: Final = "postgres"
 SEED: Final = "nats.seed"
 CA: Final = "ca.crt"
 CLIENT_PORT: Final = 4222
@@ -47,7 +49,9 @@ class Installation:
         mounted_at: Folder in which a server finds the files of `nats/`.
         store: Folder in which a server stores its streams.
         nodes: Names of nodes whose agents and CRI proxies get users of their own.
-        simulates: Whether one further user `agent` may act for every node: simulated nodes only.
+        simulates: Whether two further users, `agent` and `criproxy`, may act for every node. For simulated nodes, and
+            for more nodes than one configuration of the servers can list.
+        postgres: `host:port` of the projector's database, which gets a password; "" for none.
     """
 
     cluster: str
@@ -58,13 +62,20 @@ class Installation:
     store: Path = Path("/data")
     nodes: tuple[str, ...] = ()
     simulates: bool = False
+    postgres: str = ""
 
     @property
     def manifests(self) -> tuple[ServiceManifest, ...]:
         """What each user may do."""
         agents = tuple(agent(name_token(node), name=agent_user(node)) for node in self.nodes)
         proxies = tuple(criproxy(name_token(node), name=f"criproxy-{name_token(node)}") for node in self.nodes)
-        return (*INSTALLED, *agents, *proxies, *((agent(),) if self.simulates else ()))
+        return (*INSTALLED, *agents, *proxies, *((agent(), criproxy()) if self.simulates else ()))
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Names of the folders below `directory`, the one of the authority first."""
+        users = tuple(manifest.name for manifest in self.manifests)
+        return (AUTHORITY, SERVERS, *users, *((POSTGRES,) if self.postgres else ()))
 
 
 def agent_user(node: str) -> str:
@@ -106,6 +117,20 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> None:
             tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),
         )
         (servers / f"{config.name}.conf").write_text(render(config))
+    if wanted.postgres:
+        _ensure_password(wanted.directory, wanted.postgres)
+
+
+def _ensure_password(directory: Path, address: str) -> None:
+    """Create the password of the projector's database user if it is missing: for the server, and in libpq's form."""
+    file = directory / POSTGRES / "password"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(24))
+    passfile = directory / "projector" / "pgpass"
+    passfile.touch(mode=0o600)
+    passfile.write_text(f"{address}:*:koord:{file.read_text()}\n")
 
 
 def _membership(servers: Sequence[str]) -> NatsClusterMembership | None:

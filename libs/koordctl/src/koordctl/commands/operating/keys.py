@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,10 @@ def create(
         list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
     ] = None,
     node: Annotated[list[str] | None, typer.Option(help="Node whose agent gets a user of its own; repeatable.")] = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="Add the user of agents of simulated nodes.")] = False,
+    simulated: Annotated[
+        bool,
+        typer.Option("--simulated", "--every-node", help="Add users that may act for every node: agent, criproxy."),
+    ] = False,
     postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
 ) -> None:
     """Create a key for each service and agent, certificates, and the configuration of the NATS servers.
@@ -62,10 +65,9 @@ def create(
             servers=tuple(server or known.servers),
             nodes=tuple(dict.fromkeys((*known.nodes, *(node or ())))),
             simulates=known.simulates or simulated,
+            postgres=_database(postgres) or known.postgres,
         )
     )
-    if postgres:
-        _ensure_password(folder, postgres)
     console.print(f"{folder}: keys of {sum(1 for _ in folder.glob('*/nats.seed'))} users. {RELOAD}.")
 
 
@@ -107,6 +109,58 @@ def revoke(
     console.print(f"the agent of {node} has no user any more. {RELOAD}.")
 
 
+@app.command()
+def store(
+    cluster: Annotated[str, typer.Option(help="Id of the cluster.")] = DEFAULT_CLUSTER,
+    host: Annotated[
+        list[str] | None, typer.Option(help="Name or address under which clients reach the servers; repeatable.")
+    ] = None,
+    server: Annotated[
+        list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
+    ] = None,
+    postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
+    namespace: Annotated[str, typer.Option(help="Namespace of the services.")] = "koordinator-system",
+    node_namespace: Annotated[str, typer.Option(help="Namespace of the agents.")] = "koordinator-nodes",
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    every: Annotated[float, typer.Option(min=0, help="Seconds between two looks; 0: look once and end.")] = 0.0,
+) -> None:
+    """Keep the keys of an installation as Secrets of a Kubernetes cluster; existing keys are kept.
+
+    Each user gets a Secret of its own, koord-USER. Certificates are renewed 30 days before they end. The agents and CRI
+    proxies of all nodes share one user each.
+
+    Examples:
+
+      koord keys store --server nats-0.nats --kubeconfig ~/.kube/config
+    """
+    # Imported here: no other command below `koord keys` needs the gateway.
+    from koord_manager.keys import NotKept, Unreachable
+    from koordcore.bus.setup.installation import Installation
+
+    wanted = Installation(cluster=cluster, directory=Path(), simulates=True, postgres=_database(postgres))
+    wanted = replace(wanted, hosts=tuple(host or wanted.hosts), servers=tuple(server or wanted.servers))
+    try:
+        asyncio.run(_store(wanted, kubeconfig, context, namespace, node_namespace, every))
+    except (NotKept, Unreachable) as error:
+        fail(str(error))
+
+
+async def _store(
+    wanted: Installation, kubeconfig: Path | None, context: str, namespace: str, node_namespace: str, every: float
+) -> None:
+    from koord_manager.keys import store_keys
+
+    while True:
+        written = await store_keys(
+            wanted, kubeconfig=kubeconfig, context=context, namespace=namespace, node_namespace=node_namespace
+        )
+        console.print(f"{len(wanted.folders)} Secrets, written: {', '.join(written) or 'none'}")
+        if not every:
+            return
+        await asyncio.sleep(every)
+
+
 def _write(wanted: Installation) -> None:
     from koordcore.bus.setup.installation import write_installation
 
@@ -146,16 +200,9 @@ def _seed(folder: Path, user: str) -> Path:
     return seed
 
 
-def _ensure_password(folder: Path, address: str) -> None:
-    """Create the password of the projector's database user, for the server and in libpq's form, if it is missing."""
+def _database(address: str) -> str:
+    """Return a valid `host:port`, or "" if there is no database."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if address and (not host or not port.isdigit()):
         fail(f"--postgres: must be host:port, not {address!r}")
-    file = folder / "postgres" / "password"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(secrets.token_urlsafe(24))
-    passfile = folder / "projector" / "pgpass"
-    passfile.touch(mode=0o600)
-    passfile.write_text(f"{host}:{port}:*:koord:{file.read_text()}\n")
+    return address

@@ -1,0 +1,39 @@
+"""Assemble `koord keys store`: connect to an API server and keep the keys of an installation as its Secrets."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from koordcore.bus.setup.installation import Installation
+from koordcore.service.clock import SystemClock
+
+from koord_manager.shell.gateway.api import Unreachable, connect_api
+from koord_manager.shell.gateway.key_secrets import KeySecrets, NotKept
+
+__all__ = ["NotKept", "Unreachable", "store_keys"]
+
+
+async def store_keys(
+    installation: Installation, *, kubeconfig: Path | None, context: str, namespace: str, node_namespace: str
+) -> tuple[str, ...]:
+    """Bring the Secrets of an installation up to date, and return the names of those that were written.
+
+    Args:
+        installation: What the keys are for. Its folder is not used: the files lie in a temporary folder meanwhile.
+        kubeconfig: Kubeconfig of the API server, or None for the service account of the pod.
+        context: Context of the kubeconfig, or empty for the current one.
+        namespace: Namespace of the servers and services.
+        node_namespace: Namespace of the agents and CRI proxies.
+
+    Raises:
+        NotKept: The API server refused a request.
+        Unreachable: The API server does not answer, or there are no credentials.
+    """
+    api = await connect_api(kubeconfig, context=context, qps=0, burst=1)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = replace(installation, directory=Path(folder))
+            secrets = KeySecrets(api=api, installation=scratch, namespace=namespace, node_namespace=node_namespace)
+            return await secrets.keep(SystemClock().now())
+    finally:
+        await api.close()

@@ -1,0 +1,118 @@
+"""Keys of an installation as Secrets: the folder `scheduler/` of `koord keys` is the Secret `koord-scheduler`.
+
+Each pass reads the Secrets into a folder, adds what is missing or ends soon, and writes the Secrets that changed.
+`koord_manager.keys` connects it to an API server.
+
+Source:
+    event-bus spec, 10
+"""
+
+import asyncio
+import base64
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from koordcore.bus.setup.installation import Installation, write_installation
+from koordcore.values import codec
+
+from koord_manager.shell.gateway.api import ApiResponse
+
+PREFIX: Final = "koord-"
+NODE_FOLDERS: Final = ("agent", "criproxy")
+"""Folders whose Secrets belong into the namespace of the node parts."""
+
+
+class NotKept(Exception):
+    """Raised if the API server refused to show or to store a Secret. The message says which one, and why."""
+
+
+class SecretsApi(Protocol):
+    """The part of `KubernetesApi` that is needed here."""
+
+    async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse:
+        """See `KubernetesApi.request`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySecrets:
+    """The Secrets of one installation.
+
+    Attributes:
+        api: Client of the API server.
+        installation: What the keys are for; its folder is a scratch copy of the Secrets.
+        namespace: Namespace of the servers and services.
+        node_namespace: Namespace of the agents and CRI proxies.
+    """
+
+    api: SecretsApi
+    installation: Installation
+    namespace: str
+    node_namespace: str
+
+    async def keep(self, now: datetime.datetime) -> tuple[str, ...]:
+        """Bring all Secrets up to date, and return the names of those that were written.
+
+        If another process writes at the same time, the API server refuses the later write. Then call this again.
+
+        Args:
+            now: The time in UTC, which decides about the renewal of certificates.
+
+        Raises:
+            NotKept: The API server refused a request.
+            Unreachable: The API server does not answer.
+        """
+        folders = self.installation.folders
+        found = {folder: await self._read(folder) for folder in folders}
+        for folder, secret in found.items():
+            await asyncio.to_thread(_write_files, self.installation.directory / folder, secret)
+        await asyncio.to_thread(write_installation, self.installation, now)
+        written: list[str] = []
+        for folder in folders:
+            data = await asyncio.to_thread(_encoded, self.installation.directory / folder)
+            if data != found[folder].get("data"):
+                await self._write(folder, {**found[folder], "data": data})
+                written.append(PREFIX + folder)
+        return tuple(written)
+
+    def _collection(self, folder: str) -> str:
+        namespace = self.node_namespace if folder in NODE_FOLDERS else self.namespace
+        return f"/api/v1/namespaces/{namespace}/secrets"
+
+    async def _read(self, folder: str) -> dict[str, Any]:
+        """Return a Secret as the API server shows it, or {} if it does not exist."""
+        path = f"{self._collection(folder)}/{PREFIX}{folder}"
+        answer = await self.api.request("GET", path)
+        if answer.status == 404:
+            return {}
+        if not answer.ok:
+            raise NotKept(f"GET {path}: {answer.status} {answer.message()}")
+        return codec.decode(answer.body, dict[str, Any])
+
+    async def _write(self, folder: str, secret: dict[str, Any]) -> None:
+        collection, name = self._collection(folder), PREFIX + folder
+        if "metadata" in secret:
+            method, path = "PUT", f"{collection}/{name}"
+        else:
+            method, path = "POST", collection
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, **secret}
+        answer = await self.api.request(method, path, body=secret)
+        if not answer.ok:
+            raise NotKept(f"{method} {path}: {answer.status} {answer.message()}")
+
+
+def _write_files(folder: Path, secret: Mapping[str, Any]) -> None:
+    """Write the entries of a Secret as files that only this user can read."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data: dict[str, str] = secret.get("data") or {}
+    for name, text in data.items():
+        file = folder / name
+        file.touch(mode=0o600)
+        file.write_bytes(base64.b64decode(text))
+
+
+def _encoded(folder: Path) -> dict[str, str]:
+    return {file.name: base64.b64encode(file.read_bytes()).decode() for file in sorted(folder.iterdir())}

@@ -1,0 +1,174 @@
+"""The shipped workloads: their keys, their pods as the API server admits them, and their flags."""
+
+import base64
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from koordcore.embedded.binaries import nats_server_binary
+from koordcore.embedded.ports import LOOPBACK, free_ports
+from koordcore.embedded.process import NEVER_RESTART, ChildProcess, ProcessSpec
+from koordcore.service.configuration.settings import ServiceSettings
+from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, rendered
+from support.kubernetes.kubelets import add_nodes, node_document
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+Json = dict[str, Any]
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
+LABEL = {"koordinator.sh/device-discovery": "true"}
+
+
+def workloads(plane: ControlPlane) -> dict[str, Json]:
+    """Return name -> workload of the installed overlay."""
+    return {item["metadata"]["name"]: item for item in rendered(plane) if item["kind"] in WORKLOADS}
+
+
+def container(workload: Json) -> Json:
+    """Return the first container of a workload."""
+    found: Json = workload["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def koord(*words: str, env: dict[str, str] | None = None) -> str:
+    """Run a `koord` command and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "koordctl", *words], env=env or {}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr or done.stdout
+    return done.stdout
+
+
+def store_keys(plane: ControlPlane) -> str:
+    """Run the container of koord-keys once, with exactly the rights of its ServiceAccount."""
+    flags = [flag for flag in container(workloads(plane)["koord-keys"])["args"] if not flag.startswith("--every")]
+    user = plane.kubeconfig("keys", plane.token("koord-keys"))
+    return koord("keys", "store", "--kubeconfig", str(user), *flags)
+
+
+def secrets(plane: ControlPlane, namespace: str) -> dict[str, Json]:
+    """Return name -> entries of the Secrets of a namespace that koord-keys writes."""
+    items = plane.get("secrets", "-n", namespace)["items"]
+    named = {item["metadata"]["name"]: item["data"] for item in items if item["type"] == "Opaque"}
+    return {name: data for name, data in named.items() if name.startswith("koord-")}
+
+
+def mount(secret: Json, folder: Path) -> Path:
+    """Write a Secret as the kubelet mounts it, and return the folder."""
+    folder.mkdir()
+    for name, text in secret.items():
+        (folder / name).write_bytes(base64.b64decode(text))
+    return folder
+
+
+@asynccontextmanager
+async def stored_server(files: Path, data: Path) -> AsyncGenerator[str]:
+    """Start a NATS server with the configuration in the Secret, and yield its address."""
+    port, monitor = free_ports(2)
+    config = files / "nats-0.conf"
+    config.write_text(config.read_text().replace('"/etc/nats/', f'"{files}/').replace('"/data', f'"{data}'))
+    words = ("--config", str(config), "--addr", LOOPBACK, "--port", str(port), "--http_port", str(monitor))
+    spec = ProcessSpec(
+        name="nats-0",
+        argv=(str(nats_server_binary()), *words),
+        ready=f"http://{LOOPBACK}:{monitor}/varz",
+        ready_seconds=60.0,
+        log_file=data.with_suffix(".log"),
+        restart=NEVER_RESTART,
+    )
+    server = ChildProcess(spec)
+    await server.start()
+    try:
+        yield f"tls://localhost:{port}"
+    finally:
+        await server.kill()
+
+
+def test_keys_are_made_once_and_each_workload_finds_its_own(plane: ControlPlane) -> None:
+    store_keys(plane)
+    first = {name: secrets(plane, name) for name in (NAMESPACE, NODE_NAMESPACE)}
+
+    again = store_keys(plane)
+
+    assert "written: none" in again
+    assert first == {name: secrets(plane, name) for name in (NAMESPACE, NODE_NAMESPACE)}
+    assert set(first[NODE_NAMESPACE]) == {"koord-agent", "koord-criproxy"}
+    missing = [
+        (workload["metadata"]["name"], volume["secret"]["secretName"])
+        for workload in workloads(plane).values()
+        for volume in workload["spec"]["template"]["spec"].get("volumes", [])
+        if "secret" in volume and volume["secret"]["secretName"] not in first[workload["metadata"]["namespace"]]
+    ]
+    assert missing == []
+    assert base64.b64decode(first[NAMESPACE]["koord-postgres"]["password"])
+
+
+async def test_a_manager_with_the_stored_key_serves_on_the_stored_servers(
+    plane: ControlPlane, installed: Installation, tmp_path: Path
+) -> None:
+    """Its key opens the log over TLS; the streams are those of the init container."""
+    store_keys(plane)
+    found = secrets(plane, NAMESPACE)
+    user = {name: mount(found[f"koord-{name}"], tmp_path / name) for name in ("nats", "bootstrap", "manager")}
+    async with stored_server(user["nats"], tmp_path / "data") as url:
+        keys = {"KOORD_NATS_SEED": str(user["bootstrap"] / "nats.seed"), "KOORD_NATS_CA": str(user["nats"] / "ca.crt")}
+        made = koord("bus", "bootstrap", env={"KOORD_NATS": url, **keys})
+        await installed.start_manager(
+            *("keyed", "--nats-seed-file", str(user["manager"] / "nats.seed")),
+            *("--nats-ca-file", str(user["manager"] / "ca.crt")),
+            webhooks=False,
+            cluster="dev",
+            log=url,
+        )
+        await installed.until_ready("keyed")
+    assert "KOORD_EV_dev: created" in made
+
+
+async def test_the_api_server_admits_the_pods_of_every_workload(plane: ControlPlane, installed: Installation) -> None:
+    """PodSecurity is enforced: `restricted`, but for the parts of the nodes."""
+    add_nodes(plane, node_document("node-with-cards", labels=LABEL))
+    names = set(workloads(plane))
+
+    def unmade() -> set[str]:
+        made: set[str] = set()
+        for item in plane.get("deployments,statefulsets,daemonsets", "--all-namespaces")["items"]:
+            status = item["status"]
+            wanted = item["spec"].get("replicas") or status.get("desiredNumberScheduled", 0)
+            pods = status.get("replicas", status.get("currentNumberScheduled", 0))
+            if 0 < wanted <= pods:
+                made.add(item["metadata"]["name"])
+        return names - made
+
+    await installed.until(lambda: not unmade(), "every workload has its pods", seconds=60)
+
+
+def test_the_services_accept_their_flags_and_environment(plane: ControlPlane) -> None:
+    checked: dict[str, tuple[str, ...]] = {}
+    for name, workload in workloads(plane).items():
+        main = container(workload)
+        package = main.get("command", [""])[-1].replace("-", "_")
+        if package.startswith("koord_"):
+            settings: type[ServiceSettings] = next(
+                kind
+                for kind in vars(import_module(f"{package}.settings")).values()
+                if isinstance(kind, type)
+                and issubclass(kind, ServiceSettings)
+                and kind.__module__ == f"{package}.settings"
+            )
+            environment = {each["name"]: each.get("value", name) for each in main.get("env", [])}
+            checked[package] = settings.load(main["args"], environment).nats_urls
+    assert checked.pop("koord_devicediscovery")  # it has no connection to the log
+    assert len(checked) == 5
+    assert set(checked.values()) == {("tls://nats.koordinator-system.svc:4222",)}
+
+
+def test_the_highly_available_overlay_is_accepted(plane: ControlPlane) -> None:
+    answer = plane.ask("apply", "--dry-run=server", "--kustomize", "k8s/overlays/ha")
+
+    assert (answer.code, answer.err) == (0, "")
