@@ -89,6 +89,24 @@ async def test_audit_has_each_decision_and_its_outcome(world: World) -> None:
     assert records[2].reasons == [f"pod does not tolerate the taints of node a (migration job {records[0].job})"]
 
 
+async def test_the_end_of_a_refused_job_names_the_rules(world: World) -> None:
+    await world.pod("p", "a")
+    await world.replicas(1)
+    await world.custom("PodMigrationJob", job("j", "p"))
+    async with world.service(configuration(plugins=False)):
+        await is_told(world, MigrationEnded)
+    (end,) = [each for each in await world.facts("migration") if isinstance(each, MigrationEnded)]
+    assert (end.progress.reason, end.refusals) == ("ForbiddenMigratePod", ["expected_replicas"])
+    facts = await world.stored("migration", "customspec")
+    story = migration_story("j", "uid-j", facts)
+    assert story is not None
+    assert story.steps[-1].sentence.endswith("does not meet the requirements (rules: expected_replicas)")
+    reader = AuditReader()
+    records = [record for stored in facts for record in reader.read(stored)]
+    (refused,) = [record for record in records if record.decision == "refused"]
+    assert (refused.action, refused.reasons) == ("job_arbitrate", ["expected_replicas", "ForbiddenMigratePod"])
+
+
 async def test_reservation_on_the_same_node_ends_the_job_without_an_eviction(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p"))

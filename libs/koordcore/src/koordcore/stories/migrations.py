@@ -114,7 +114,8 @@ def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
         case MigrationEnded():
             yield from _conditions(event.progress, before)
             done = event.progress
-            yield (done.phase or "ended").lower(), ": ".join(filter(None, (done.reason, done.message)))
+            rules = f" (rules: {', '.join(event.refusals)})" if event.refusals else ""
+            yield (done.phase or "ended").lower(), ": ".join(filter(None, (done.reason, done.message))) + rules
         case MigrationForgotten():
             yield "deleted", "the PodMigrationJob"
         case PodEvicted():

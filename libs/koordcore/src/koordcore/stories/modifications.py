@@ -169,6 +169,7 @@ class AuditReader:
             done = known.progress
             pod = known.pod
             reasons = known.limits or ([known.reason] if isinstance(event, MigrationArbitrated) else [done.reason])
+            reasons = [*event.refusals, *reasons] if isinstance(event, MigrationEnded) else reasons
             waits_to_evict = isinstance(event, MigrationHeld) and known.passed_at
             return {
                 **({"action": "evict_request"} if waits_to_evict else {}),

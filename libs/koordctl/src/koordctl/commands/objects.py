@@ -44,7 +44,7 @@ KINDS = {
 }  # fmt: skip
 SHORT = {
     "quota": "ElasticQuota", "eq": "ElasticQuota", "profile": "ClusterColocationProfile", "resv": "Reservation",
-    "pg": "PodGroup", "gang": "PodGroup", "migration": "PodMigrationJob",
+    "pg": "PodGroup", "gang": "PodGroup", "migration": "PodMigrationJob", "drain": "DrainNode",
 }  # fmt: skip
 """Short names of our own, in addition to those of the resource definitions."""
 
@@ -124,7 +124,7 @@ def get(
         typer.Argument(
             help="pods, nodes, configmaps, namespaces, priorityclasses, deployments, jobs, services, "
             "poddisruptionbudgets, or a custom resource: elasticquotas, podgroups, clustercolocationprofiles, "
-            "reservations, migrations ...; short names such as po, no, cm, quota, pg, pdb"
+            "reservations, migrations, drains ...; short names such as po, no, cm, quota, pg, pdb"
         ),
     ],
     name: Annotated[str | None, typer.Argument(help="One object's name.")] = None,

@@ -147,8 +147,9 @@ class JobControl:
         decided = arbitrate([*moving, *in_time], cluster, controller.args, controller.plugin.lasting_refusals)
         known, facts = {job.name: job for job in jobs}, self.builder.state.of_kind(MigrationState)
         recorded = [(job, arbitrated_event(job, pod_of(job, cluster))) for job in decided.passed]
-        ended = [*decided.failed, *(job.timed_out() for job in waiting if job.is_over(now))]
-        recorded += [(job, event) for job in ended if (event := advanced_event(known[job.name], job)) is not None]
+        recorded += [(job, ended_event(job, decided.refusals[job.name])) for job in decided.failed]
+        late = [job.timed_out() for job in waiting if job.is_over(now)]
+        recorded += [(job, ended_event(job)) for job in late]
         for name, limits in decided.waiting.items():
             event = held_event(known[name], limits, facts.get(known[name].uid))
             if event is not None:

@@ -122,11 +122,14 @@ class MigrationEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
         job: Name of the PodMigrationJob.
         pod: The pod to migrate; None if the job names none.
         progress: Final status of the job.
+        refusals: Codes of the rules by which the pod must not be migrated, for example "daemonset"; empty if the job
+            ended for another reason.
     """
 
     job: str
     pod: MigratedPod | None = None
     progress: MigrationProgress
+    refusals: list[str] = []
 
 
 @CATALOGUE.register(kind="migration")

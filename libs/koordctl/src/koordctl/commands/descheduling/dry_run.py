@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from koord_descheduler.domain.config.profiles import proving_profiles
@@ -13,15 +13,19 @@ from koord_descheduler.domain.look_ahead.measures import Measures, Spread
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.reporting.refusals import Refused
-from koordcore.requests.catalogue import DESCHEDULER_RUN_ROUND
-from koordcore.requests.descheduling import RunRound
+from koordcore.requests.catalogue import DESCHEDULER_ABORT_MIGRATION, DESCHEDULER_RUN_ROUND
+from koordcore.requests.descheduling import AbortMigration, RunRound
+from koordcore.requests.endpoint import WorkQueue
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.capacity import ask_capacity_on
+from koordctl.access.clients import manager
 from koordctl.access.cluster import live_cluster
 from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.render.output import Format, console, fail, show_document, show_table
+
+Request = TypeVar("Request", RunRound, AbortMigration)
 
 _INTERVAL = 10.0
 """Seconds between two rounds if the configuration asks for a single round."""
@@ -32,6 +36,9 @@ def deschedule(
     now: Annotated[
         bool, typer.Option("--now", help="Let the descheduler run a round now, besides its interval.")
     ] = False,
+    abort: Annotated[
+        str | None, typer.Option("--abort", help="Abort the migration of this PodMigrationJob, and free its place.")
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -58,11 +65,19 @@ def deschedule(
       koord deschedule --dry-run --config descheduler.yaml --rounds 20 -o json
 
       koord deschedule --now
+
+      koord deschedule --abort 8c1f
     """
-    if now == is_dry_run:
-        fail("give --dry-run or --now", status=2)
+    if sum((now, is_dry_run, abort is not None)) != 1:
+        fail("give one of --dry-run, --now and --abort", status=2)
     if now:
-        _submit_round()
+        number = wait_for(_submitted(DESCHEDULER_RUN_ROUND, RunRound(asked_by="koord deschedule")))
+        sys.stdout.write(f"a round is asked for (request {number})\n")
+        return
+    if abort is not None:
+        manager.get(f"/v1/objects/PodMigrationJob/{abort}")
+        number = wait_for(_submitted(DESCHEDULER_ABORT_MIGRATION, AbortMigration(name=abort)))
+        sys.stdout.write(f"the end of migration {abort} is asked for (request {number})\n")
         return
     configuration = descheduler_configuration(config)
     interval = configuration.descheduling_interval or _INTERVAL
@@ -90,20 +105,16 @@ def deschedule(
         show_document(_document(found, refused), output)
 
 
-def _submit_round() -> None:
-    """Add a request to the work queue of the descheduler. Its leader carries it out."""
+async def _submitted(queue: WorkQueue[Request], request: Request) -> int:
+    """Add a request to a work queue of the descheduler, and return its number. The leader carries it out."""
     from koordcore.bus.client.connection import NoAnswer
     from koordcore.bus.work.submitting import submit
 
-    async def run() -> int:
-        async with open_log() as log:
-            try:
-                request = RunRound(asked_by="koord deschedule")
-                return await submit(log.connection, log.names, DESCHEDULER_RUN_ROUND, request, seconds=10.0)
-            except NoAnswer as error:
-                raise LogTrouble(str(error)) from error
-
-    sys.stdout.write(f"a round is asked for (request {wait_for(run())})\n")
+    async with open_log() as log:
+        try:
+            return await submit(log.connection, log.names, queue, request, seconds=10.0)
+        except NoAnswer as error:
+            raise LogTrouble(str(error)) from error
 
 
 def _show(found: DryRun, refused: Refused) -> None:

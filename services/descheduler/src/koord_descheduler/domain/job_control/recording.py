@@ -94,9 +94,14 @@ def held_event(job: MigrationJob, limits: Sequence[str], state: MigrationState |
     return MigrationHeld(job=job.name, pod=_migrated(job.pod) or MigratedPod(namespace="", name=""), limits=[*limits])
 
 
-def ended_event(job: MigrationJob) -> Event:
-    """Return the fact that a job has ended."""
-    return MigrationEnded(job=job.name, pod=_migrated(job.pod), progress=_progress(job))
+def ended_event(job: MigrationJob, refusals: Sequence[str] = ()) -> Event:
+    """Return the fact that a job has ended.
+
+    Args:
+        job: The job.
+        refusals: Codes of the rules by which its pod must not be migrated.
+    """
+    return MigrationEnded(job=job.name, pod=_migrated(job.pod), progress=_progress(job), refusals=[*refusals])
 
 
 def advanced_event(before: MigrationJob, after: MigrationJob) -> Event | None:

@@ -28,11 +28,13 @@ class Arbitrated:
         passed: Jobs that go on, with the annotation.
         failed: Jobs whose pods must not be migrated; they have failed.
         waiting: Name of a job -> codes of the limits for which it waits.
+        refusals: Name of a failed job -> codes of the rules by which its pod must not be migrated.
     """
 
     passed: tuple[MigrationJob, ...]
     failed: tuple[MigrationJob, ...]
     waiting: dict[str, tuple[str, ...]]
+    refusals: dict[str, tuple[str, ...]]
 
 
 def is_waiting(job: MigrationJob) -> bool:
@@ -88,10 +90,13 @@ def arbitrate(
     passed: list[MigrationJob] = []
     failed: list[MigrationJob] = []
     held: dict[str, tuple[str, ...]] = {}
+    refused: dict[str, tuple[str, ...]] = {}
     for job in ordered([job for job in jobs if is_waiting(job)], migrating, cluster):
         pod = pod_of(job, cluster)
         if pod is not None:
-            if lasting_refusals(pod, cluster):
+            lasting = tuple(lasting_refusals(pod, cluster))
+            if lasting:
+                refused[job.name] = lasting
                 failed.append(job.failed(Reason.FORBIDDEN, forbidden(pod)))
                 continue
             limits = args.arbitration_args.enabled and not pod.has_evict_annotation
@@ -101,7 +106,7 @@ def arbitrate(
                 continue
         passed.append(job.passed())
         counted.add(in_flight(job, cluster))
-    return Arbitrated(tuple(passed), tuple(failed), held)
+    return Arbitrated(tuple(passed), tuple(failed), held, refused)
 
 
 def forbidden(pod: PodView) -> str:
