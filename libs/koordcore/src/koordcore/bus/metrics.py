@@ -1,4 +1,4 @@
-"""The metrics that bus adapters report.
+"""Interface by which the adapters of the log report measurements: appends, conflicts, lag, dead letters.
 
 `koordcore.service.telemetry.metrics.BusMetrics` exports them to Prometheus.
 

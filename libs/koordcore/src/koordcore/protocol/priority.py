@@ -80,7 +80,7 @@ def band_of_name(name: str) -> PriorityBand | None:
 
 
 def band_of_value(value: int) -> PriorityBand | None:
-    """Return the priority class whose range contains this `spec.priority`; None if no range contains it.
+    """Return the priority class whose range contains a value of `spec.priority`; None if no range contains it.
 
     Source:
         protocol spec, 2.1

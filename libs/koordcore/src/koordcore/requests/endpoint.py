@@ -40,7 +40,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
     Attributes:
         code: Kind of error.
-        message: One sentence for people.
+        message: What went wrong, one sentence for people.
     """
 
     code: ErrorCode

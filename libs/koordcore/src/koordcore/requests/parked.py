@@ -18,7 +18,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         headers: Headers of the original message.
         body: Body of the original message.
         deliveries: Number of attempts.
-        error: Last error, one line.
+        error: Error of the last attempt, one line.
         trace_id: Trace that the original belongs to; empty if none.
         parked_at: RFC 3339 time; empty if not recorded.
     """

@@ -1,4 +1,4 @@
-"""Rules that all allocations of one node have to obey.
+"""Rules for the allocations of one node: no CPU, device share, virtual function or Reservation is given twice.
 
     1. Two pods never own one CPU.
     2. The shares of one device never exceed 100 percent.

@@ -20,7 +20,7 @@ class DrainState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
         pods: Uid of a pod to migrate -> its progress.
         conditions: Type of a condition of the DrainNode that is true -> time at which it became true.
         started_at: When the node was closed.
-        confirmed_at: When a user confirmed the drain, so that pods may be evicted.
+        confirmed_at: When the drain was confirmed, so that pods may be evicted.
         ended_at: When the phase became Complete or Aborted.
     """
 

@@ -61,8 +61,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         switch: Id of its PCIe switch; empty if unknown.
         total: Resource name -> capacity.
         percent_used: Sum of the shares in percent. Above 100, it was allocated too often.
-        shares: One for each pod that holds a part, by uid.
-        functions: All virtual functions, by bus id.
+        shares: One share for each pod that holds a part of the device, by uid of the pod.
+        functions: All virtual functions of the device, by bus id.
     """
 
     type: str
@@ -102,7 +102,7 @@ def cards_of(device: Mapping[str, Any] | None, pods: Mapping[str, PodOnNode]) ->
     """Return the devices of a node with their holders, from its Device object and its ledger.
 
     Args:
-        device: The Device object as JSON; None if there is none.
+        device: The node's Device object as JSON; None if there is none.
         pods: Uid -> entry of the pods in the node's ledger.
 
     Returns:

@@ -113,7 +113,7 @@ def cause_of(request: PodEvictionRequested) -> Cause:
 
 
 def disruption_of(moments: Iterable[Moment]) -> Disruption | None:
-    """Return who takes or took a pod away; None if nobody does.
+    """Return who takes or took a pod away from its workload; None if nobody does.
 
     If a component requested the eviction, this is the answer, whoever deleted the pod afterwards. Without a request,
     the pod's condition DisruptionTarget tells who evicts it. Otherwise the pod was deleted, or its node was lost.

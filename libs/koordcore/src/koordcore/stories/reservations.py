@@ -47,7 +47,7 @@ class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
         expires_at: RFC 3339 time at which it expires; empty if it never does, or has ended already.
         policy: Default, Aligned or Restricted.
         allocate_once: Whether the Reservation ends as soon as one pod uses it.
-        for_pods: One text for each owner rule: the pods that may use it.
+        for_pods: Pods that may use it: one text for each rule in `spec.owners[]`.
         reserved: Resource -> amount that it holds, or asks for while it is Pending.
         taken: Resource -> amount that its owners take from it.
         unused: Resource -> amount that it holds and that no owner takes; empty unless it is Available.

@@ -1,4 +1,4 @@
-"""The allocation of a pod beyond its requests: CPUs, NUMA zones, devices, a reservation, the quota charged.
+"""The allocation of a pod: what it gets besides its requests, such as CPUs, NUMA zones, devices, a Reservation.
 
 Plugins contribute parts at Reserve, `combined` makes one value of them. It is a fact: it travels in `PodPlaced`, in the
 node's ledger and in the desired state of the agent. Its Kubernetes form is in `protocol.annotations.allocation`, the
@@ -79,8 +79,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`, as it was applied; empty without a cpuset.
         cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none.
         zones: Amounts per NUMA zone, ascending by zone; empty if the pod is not bound to zones.
-        devices: Ascending by type and minor.
-        reservation: None if the pod uses no Reservation.
+        devices: Devices, or shares of devices, that the pod holds; ascending by type and minor.
+        reservation: Amounts that the pod takes from a Reservation; None if it uses no Reservation.
         quota: Name of the quota that the pod is charged to; empty if it has none of its own.
     """
 

@@ -215,7 +215,7 @@ class MemoryObservationLog:
     """The port `ObservationLog` in the memory of this process.
 
     Args:
-        keep: Number of messages that are kept; older ones are dropped.
+        keep: Largest number of messages in memory; older messages are dropped.
     """
 
     def __init__(self, *, keep: int = 1_000_000) -> None:

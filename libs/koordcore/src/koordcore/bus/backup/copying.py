@@ -33,26 +33,26 @@ Progress = Callable[[str, int], None]
 
 
 class StreamExists(Exception):
-    """A stream of the backup exists on the server already, so that it cannot be restored there."""
+    """A stream of the backup already exists on the NATS server, so the backup is not restored there."""
 
 
 async def take_backup(
     connection: BusConnection, names: BusNames, folder: Path, taken_at: str, progress: Progress
 ) -> Backup:
-    """Copy the streams of a cluster into an empty folder while its services run.
+    """Copy the streams of a cluster into an empty folder while its services run, and return the manifest.
 
-    Each stream is copied as it is at one moment.
+    Each stream is copied as of one moment; the moments of two streams differ.
 
     Args:
         connection: Connection of the user `backup`.
         names: Names of the cluster's streams.
         folder: An existing, empty folder.
-        taken_at: RFC 3339 time of now.
+        taken_at: RFC 3339 time at which the backup begins.
         progress: Called after each chunk.
 
     Raises:
         ApiError: The server refused the copy of a stream.
-        NoAnswer: The server stopped to send.
+        NoAnswer: The server stopped sending.
     """
     copies = [await _take(connection, stream, folder, progress) for stream in names.in_backup]
     backup = Backup(cluster=names.cluster, taken_at=taken_at, server=connection.server_version, streams=copies)
@@ -119,12 +119,12 @@ async def restore_backup(
         backup: The manifest, as `read_backup` has checked it.
         folder: Folder of the backup.
         progress: Called after each chunk.
-        replicas: Number of servers that store each stream; None: as many as before.
+        replicas: Number of servers that store each stream; None: as many as when the backup was taken.
 
     Raises:
         StreamExists: The server has one of the streams. Nothing was changed.
         ApiError: The server refused a stream.
-        NoAnswer: The server stopped to answer.
+        NoAnswer: The server stopped answering.
     """
     await _require_absent(connection, [copy.stream for copy in backup.streams])
     for copy in backup.streams:

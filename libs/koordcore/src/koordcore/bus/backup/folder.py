@@ -18,11 +18,11 @@ MANIFEST: Final = "backup.json"
 
 
 class InvalidBackup(Exception):
-    """A folder is not a complete backup, or a file of it has changed since."""
+    """A folder is not a complete backup, or one of its files has changed since the backup."""
 
 
 class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream in a backup.
+    """Entry of a backup's manifest about one stream and the file with its copy.
 
     Attributes:
         stream: Name of the stream.
@@ -32,8 +32,8 @@ class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
         messages: Number of messages.
         first: Position of its first message; 0 if it has none.
         last: Position of its last message; 0 if it never had one.
-        config: Its configuration, as the server states it.
-        state: Its state at the time of the copy, as the server states it.
+        config: Configuration of the stream, as JSON of the JetStream API.
+        state: State of the stream at the time of the copy, as JSON of the JetStream API.
     """
 
     stream: str
@@ -71,7 +71,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_manifest(folder: Path, backup: Backup) -> None:
-    """Write the manifest of a backup whose files are complete."""
+    """Write the manifest `backup.json` into the folder of a backup. Call it after all other files are complete."""
     (folder / MANIFEST).write_bytes(msgspec.json.format(codec.encode(backup)) + b"\n")
 
 

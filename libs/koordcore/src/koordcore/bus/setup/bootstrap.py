@@ -53,7 +53,7 @@ class Change(StrEnum):
 
 
 async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
-    """Create the given streams on the server, or change those that exist, where no data is lost.
+    """Create the given streams on the NATS server. Change those that exist if no data is lost.
 
     Returns:
         Stream name -> change.

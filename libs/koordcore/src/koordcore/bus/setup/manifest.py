@@ -17,7 +17,7 @@ class ServiceManifest:
         reports: (class, kind) of observations and explanations that it may publish, for example ("obs", "node").
         follows: Streams that it may read in order: "ev", "obs", "explanations", "adv", "dlq", "cmd".
         commands: Services to whose work queues it may add requests; "*": all.
-        answers: Whether it may answer requests (`koordcore.requests`).
+        answers: Whether the user may answer requests (`koordcore.requests`).
         asks: Services whose endpoints it may call; "*": all.
         works_on: Streams on which it may run durable workers ("cmd", "ev").
         desired: Access to the KV bucket with the desired states of nodes: "", "read" or "write".
@@ -28,7 +28,7 @@ class ServiceManifest:
         parks: Whether it may store, retry and delete dead letters.
         agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
             agent.
-        proxy_nodes: Likewise for the CRI proxy of a node.
+        proxy_nodes: Subject token of the CRI proxy's node; "*" for every node; "" if it is not a CRI proxy.
         streams: Right to copy or change streams: "", "copy" (backups), "purge" (the retention job) or "create" (the
             bootstrap job, which also restores backups).
     """

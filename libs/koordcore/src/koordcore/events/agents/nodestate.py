@@ -56,7 +56,7 @@ class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
         new_quota_us: Quota after the last change, in microseconds per period of 100 ms; -1: unlimited.
         terms: Numbers that gave the last quota, in milli-cores: capacity, pod_non_be_used, host_non_be_used,
             system_used, budget. `threshold_percent` is in percent.
-        reason: One sentence for the operator.
+        reason: Why the quota was changed, one sentence for the operator.
         writes: Number of changes that this event reports, at least 1.
         lowest_us: Lowest quota among these changes; 0: equal to new_quota_us.
         highest_us: Highest quota among these changes; 0: equal to new_quota_us.
@@ -79,7 +79,7 @@ class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         old_quota_us: Quota before the release, in microseconds per period of 100 ms.
-        reason: One sentence for the operator.
+        reason: Why the quota was removed, one sentence for the operator.
     """
 
     old_quota_us: int

@@ -31,7 +31,7 @@ class DrainedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             Migrating, Succeed or Failed.
         since: RFC 3339 time at which the drain saw the pod for the first time.
         phase_since: RFC 3339 time at which the phase began.
-        after_confirmed: Whether the pod came to the node after a user had confirmed the drain.
+        after_confirmed: Whether the pod came to the node after the drain had been confirmed.
         target: Node of the pod's Reservation; "" if there is none yet.
         message: Why the pod is in this phase, such as the reason why it must not be migrated; "" if there is none.
     """
@@ -98,7 +98,10 @@ class DrainPodsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drain")
 class DrainConfirmed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A user set `confirmState` of the DrainNode to Confirmed. From now on, pods of the node may be evicted."""
+    """The `confirmState` of a DrainNode became Confirmed, so pods of the node may be evicted from now on.
+
+    A user confirms a drain, or the drain of the node's group does.
+    """
 
 
 @CATALOGUE.register(kind="drain")

@@ -101,7 +101,7 @@ class NodeOvercommitComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
         mid_cpu_milli: Mid cpu of the node in milli-cores; None: withdrawn.
         mid_memory_bytes: Mid memory of the node in bytes; None: withdrawn.
         mid_terms: Resource name -> how its mid amount was computed; empty if withdrawn.
-        changed: If the reason is "changed", the resources that changed enough.
+        changed: If the reason is "changed", names of the resources whose change exceeded the threshold.
         normalization: Ratio by which batch cpu was multiplied, as text; "" for none.
         origin: Resource -> batch amount before `third_party` was subtracted.
         third_party: Resource -> batch amount that other schedulers hold, from the node's annotation.

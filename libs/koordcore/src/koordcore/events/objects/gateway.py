@@ -58,7 +58,7 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
         initiator: Component that requests it: "scheduler", "descheduler", "agent", "recommender".
         method: "evict" (policy/v1 Eviction, which honours disruption budgets) or "delete" (preemption).
         reason: Reason in the Kubernetes event and condition, for example "Preempted", "Evicted".
-        message: One sentence for people.
+        message: Why the pod is evicted, one sentence for people.
         grace_period_seconds: Grace period of the deletion; None: that of the pod.
         give_up_after_seconds: Time for which a disruption budget may delay the eviction; 0: no limit.
         trigger: Plugin, controller or drain on whose behalf the component requests it; "" if it acts for itself.

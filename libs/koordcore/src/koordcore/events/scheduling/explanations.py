@@ -46,7 +46,7 @@ class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         attempt: Number of the attempt for this pod, from 1.
-        reason: One sentence; for an internal error with the id of the bug.
+        reason: Why the decision was given up, one sentence; for an internal error with the id of the bug.
     """
 
     namespace: str

@@ -176,7 +176,7 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
         plugin: Plugin that chose the node: "DefaultPreemption", "ElasticQuota", "Coscheduling".
         candidates: Number of examined nodes.
         attempt: Number of the attempt that failed, from 1.
-        message: One sentence for people.
+        message: Result of the preemption as one sentence for people.
         basis: Positions and decisions that the attempt was based on; None if they were not recorded, or if it was the
             attempt of another pod of the same job.
     """

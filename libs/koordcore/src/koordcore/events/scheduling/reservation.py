@@ -26,7 +26,7 @@ class ReservationUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=T
 
     Attributes:
         name: Name of the Reservation.
-        message: One sentence for people.
+        message: Why no node was found, one sentence for people.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
         name: Name of the Reservation.
         node: Node of the Reservation; empty if it never had one.
         reason: "Expired".
-        message: One sentence for people.
+        message: Why it failed, one sentence for people.
         available_since: RFC 3339 time at which the Reservation got its node; empty if it never had one.
         allocatable: Resource -> amount that the Reservation held: milli-cores for cpu, whole units for everything else.
     """

@@ -30,7 +30,7 @@ class NodeCpuBindPolicy(StrEnum):
 
 
 class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
-    """CPU manager of the kubelet: policy, options and reserved CPUs, from the annotation `cpu-manager-policy`.
+    """CPU manager of a node's kubelet: policy, options and reserved CPUs, from the annotation `cpu-manager-policy`.
 
     The annotation belongs to the NodeResourceTopology. Fields are empty if the agent did not report them.
     """

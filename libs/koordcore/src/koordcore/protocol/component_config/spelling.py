@@ -1,4 +1,4 @@
-"""The spelling of names in configuration files."""
+"""The spelling of field names in configuration files of components: camelCase, with Kubernetes' acronyms."""
 
 from typing import Final
 

@@ -214,7 +214,7 @@ def ratio_percent(text: str) -> int | None:
 
 
 def override_system(strategy: Strategy, annotations: Mapping[str, str]) -> Strategy:
-    """Return a system strategy with the network bandwidth of the node's annotation applied.
+    """Return a system strategy with the network bandwidth of a node, if its annotation `network-bandwidth` states one.
 
     Raises:
         InvalidInput: The annotation is not a quantity. The section is then unset for this node, and its agent uses the

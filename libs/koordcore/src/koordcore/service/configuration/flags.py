@@ -28,7 +28,7 @@ class FlagSpec:
         names: Names without dashes; help shows the first one.
         field: Field of the settings that the flag sets.
         is_bool: Whether it is a boolean flag, which takes no following word: `--x` is `true`, `--x=false` is `false`.
-        help: One sentence.
+        help: One sentence about the flag, as `--help` shows it.
         default: Default as help shows it; empty: help shows none.
     """
 

@@ -1,4 +1,4 @@
-"""A lease: its record, the store protocol, and its durations."""
+"""The lease of a leader election: its content, the protocol of its storage, and its durations."""
 
 import secrets
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class LeaseUnavailable(Exception):
 
 
 class LeaseStore(Protocol):
-    """Storage of one lease. Only one call at a time is allowed; calls may be cancelled."""
+    """Storage of one lease, such as a Kubernetes object. Only one call at a time is allowed; calls may be cancelled."""
 
     async def read(self) -> SeenLease:
         """Return the lease. It is at least as new as the last successful write of this object.

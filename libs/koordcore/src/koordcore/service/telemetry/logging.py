@@ -1,4 +1,4 @@
-"""Structured logs: one event name per place, fields instead of prose, secrets hidden.
+"""Structured logs: each line has an event name and fields instead of prose. Secrets are hidden.
 
     log = logger("manager.gateway")
     log.info("pod_bound", pod_uid=uid, node=node, seq=seq)
@@ -32,7 +32,7 @@ class _Adjustable(structlog.make_filtering_bound_logger(_LEVELS["info"])):  # ty
 
 
 class Logger(Protocol):
-    """The interface of loggers in our code: an event name and fields instead of prose."""
+    """Interface of loggers: each call writes one line with an event name and fields."""
 
     def debug(self, event: str, /, **fields: object) -> object:
         """Log details for debugging."""
