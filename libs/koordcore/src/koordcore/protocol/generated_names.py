@@ -12,7 +12,7 @@ _LETTERS: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 
 
 def generated_base(name: str) -> str:
-    """Return the prefix (`generateName`) of a name that an API server generated; "" if the name cannot be generated.
+    """Return the prefix (`generateName`) of a name that an API server generated; "" for any other name.
 
     A generated name ends with five random characters of a certain alphabet.
     """

@@ -71,7 +71,7 @@ class RecommendationTarget(KubeStruct):
 
 
 class RecommendationSpec(KubeStruct):
-    """Object `spec` of a Recommendation."""
+    """Object `spec` of a Recommendation, reduced to the pods that it selects."""
 
     target: RecommendationTarget = msgspec.field(default_factory=RecommendationTarget)
 

@@ -18,7 +18,7 @@ class ElasticQuotaSpec(KubeStruct):
 
 
 class ElasticQuotaStatus(KubeStruct):
-    """Object `status` of an ElasticQuota."""
+    """Object `status` of an ElasticQuota, reduced to the resource list `used`."""
 
     used: Quantities = {}
 
@@ -64,7 +64,7 @@ class PodDisruptionBudget(KubeStruct):
 
 
 class ServiceSpec(KubeStruct):
-    """Object `spec` of a Service."""
+    """Object `spec` of a Service, reduced to the selector of its pods."""
 
     selector: dict[str, str] = {}
 
@@ -77,7 +77,7 @@ class Service(KubeStruct):
 
 
 class ControllerSpec(KubeStruct):
-    """Object `spec` of a controller of pods."""
+    """Object `spec` of a controller of pods, such as a ReplicaSet, reduced to its selector."""
 
     selector: LabelSelector | None = None
 
@@ -108,7 +108,7 @@ class PersistentVolumeClaim(KubeStruct):
 
 
 class VolumeNodeAffinity(KubeStruct):
-    """Object `spec.nodeAffinity` of a PersistentVolume."""
+    """Object `spec.nodeAffinity` of a PersistentVolume: nodes that can use the volume. `required` None: all nodes."""
 
     required: NodeSelector | None = None
 

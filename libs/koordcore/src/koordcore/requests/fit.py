@@ -127,7 +127,7 @@ class SetFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         asked: Number of replicas.
         placed: Number of replicas that would get a node now.
         preempting: Number of replicas that would get a node after a preemption.
-        nodes_feasible: Number of nodes on which a replica was feasible before.
+        nodes_feasible: Number of nodes on which a replica was feasible before the first one was placed.
         headroom: What remains of each resource; the resource that runs out first comes first.
         shortage: Why a replica gets no node; None if all get one.
     """

@@ -1,4 +1,4 @@
-"""The base class of the states of aggregates."""
+"""The base class of the states of aggregates, each of which is a fold of the aggregate's events."""
 
 import msgspec
 

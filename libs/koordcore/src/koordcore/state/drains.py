@@ -41,15 +41,15 @@ class DrainGroupState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     """Progress of a DrainNodeGroup: the drain of a group of nodes, which are planned and drained one after the other.
 
     Attributes:
-        object_uid: Uid of its DrainNodeGroup; "" after that was deleted.
+        object_uid: Uid of the DrainNodeGroup; "" after the DrainNodeGroup was deleted.
         phase: Pending, Planning, Waiting, Running, Succeeded, Failed or Aborted.
-        message: Why it is in this phase.
-        nodes: Nodes that have its label.
-        planning: Node whose plan is not judged yet; "" if there is none.
-        available: Nodes whose pods all have a place, in planning order.
-        unavailable: Node with a pod that has none -> reason.
+        message: Why the group is in this phase; "" for no reason.
+        nodes: Nodes of the group.
+        planning: Node for whose pods places on other nodes are being searched; "" if there is none.
+        available: Nodes whose pods all have a place elsewhere, in the order in which they were planned.
+        unavailable: Node with a pod that has no place elsewhere -> reason.
         confirmed: Nodes whose drains are confirmed.
-        running: Number of confirmed drains that run.
+        running: Number of confirmed drains that have not ended.
         succeeded: Number of drains that ended without a failed pod.
         failed: Number of drains that ended with a failed pod.
         changed_at: RFC 3339 time of the last change of the phase.

@@ -68,9 +68,9 @@ class CpuTopology:
 
 
 def simulated_places(cpus: int) -> tuple[CpuPlace, ...]:
-    """Return the places of the CPUs of a simulated node: cores of two threads, CPUs 2k and 2k+1, in two NUMA nodes.
+    """Return the places of the CPUs of a simulated node with two NUMA nodes. Core k has the CPUs 2k and 2k+1.
 
-    Each NUMA node is a socket. If the number of CPUs is not a multiple of four, there is one socket.
+    Each NUMA node is a socket. If the number of CPUs is not a multiple of four, there is only one.
     """
     half = cpus // 2 if cpus % 4 == 0 else cpus
     return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=cpu // half, node=cpu // half) for cpu in range(cpus))

@@ -1,4 +1,4 @@
-"""Headers of stored events, parsed at the first access."""
+"""Headers of the events that a NATS server delivers, parsed at the first access."""
 
 from collections.abc import Iterator
 from typing import TypeVar, overload

@@ -85,7 +85,7 @@ class EndpointServer:
         Args:
             endpoint: Service, name and types of the endpoint.
             handler: Returns the answer to a request, or raises `Refusal`.
-            as_standby: Whether this instance does not lead, for an endpoint that prefers such instances.
+            as_standby: Whether to serve the address for instances that do not lead, for an endpoint that prefers them.
         """
         subscriber = self._broker.subscriber(
             f"{self._names.root}{endpoint.standby_address if as_standby else endpoint.address}",

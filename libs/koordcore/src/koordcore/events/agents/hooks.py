@@ -83,8 +83,8 @@ class HookRegistrationChanged(Event, frozen=True, kw_only=True, omit_defaults=Tr
     """The agent registered its hook server with the CRI proxy of the node.
 
     Attributes:
-        endpoint: Path of the socket on the node.
-        policy: Failure policy of the proxy: `Fail` or `Ignore`.
+        endpoint: Path of the hook server's unix socket on the node.
+        policy: If a hook fails, the proxy lets the kubelet's call fail (`Fail`) or pass unchanged (`Ignore`).
         stages: Stages that the proxy asks the agent about, in ascending order.
     """
 

@@ -33,7 +33,7 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
         user: User of the API server; empty for "apply".
         allowed: Whether the object was admitted.
         steps: Steps that changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
-        rules: Ids of the rules that denied it.
+        rules: Ids of the rules that denied the object; empty if it was admitted.
         fields: Field of each rule, aligned with `rules`.
         message: The denial as a sentence.
         patch: RFC 6902, against the object as submitted; values that may be secret are withheld.
@@ -43,7 +43,7 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
             types, was deleted, or was recorded by an older version.
         old_object: The stored object before an update or a deletion, reduced in the same way; None for "apply".
         result: Digest of the reduced object after the steps; empty if no step changed it.
-        draws: Seed of the random draws of profiles with a probability; empty: `uid`.
+        draws: Seed of the random draws of profiles with a probability; empty: `uid` is the seed.
         settings: Gates and flags that differ from their defaults: `MultiQuotaTree=true`.
         pending: Quotas that were accepted but not yet folded; the decision counted them.
     """

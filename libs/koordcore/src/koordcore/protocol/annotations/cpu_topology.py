@@ -55,10 +55,10 @@ class KubeletCpus(msgspec.Struct, frozen=True):
 def parse_cpu_topology(text: str) -> tuple[CpuPlace, ...]:
     """Return the CPUs that the annotation `cpu-topology` of a NodeResourceTopology lists, ascending; maybe empty.
 
+    Core ids in the annotation repeat between sockets. So the core id of the result is `socket << 16 | core`.
+
     Args:
         text: Text of the annotation.
-
-    Core ids in the annotation repeat between sockets. So the core id of the result is `socket << 16 | core`.
 
     Raises:
         InvalidInput: The JSON is malformed, a CPU occurs twice, or an id is out of range.

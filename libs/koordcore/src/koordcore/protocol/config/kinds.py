@@ -119,7 +119,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Rule about two fields of one configuration object: field `lower` must be less than field `upper`.
+    """Rule about two fields of one configuration object: the value of `lower` must be less than that of `upper`.
 
     Attributes:
         lower_has_default: Whether the upper bound may be written alone, because the lower one has a default (protocol
@@ -135,7 +135,7 @@ class Bounds:
 class Obj:
     """Type of a configuration field: an object with known fields.
 
-    Merging works field by field; unknown keys are ignored.
+    Merging works field by field; unknown keys are ignored. `bounds` are rules about pairs of its fields.
     """
 
     fields: tuple[Field, ...]

@@ -34,7 +34,7 @@ class Overlap:
 
 
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
-    """Yield label sets of hypothetical nodes that an entry with this selector was written for.
+    """Yield the labels of hypothetical nodes that an entry with this selector is probably meant for.
 
     Set i has the labels of matchLabels. For every expression with values, it also has the label with value number (i
     mod number of values). Operators are ignored.
@@ -52,7 +52,7 @@ def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
 
 
 def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
-    """Return the first hypothetical node that two of the entries match; None if there is none."""
+    """Return the first two entries that match one hypothetical node (see `virtual_nodes`); None if none do."""
     if len(entries) < 2:
         return None
     for entry in entries:

@@ -48,7 +48,7 @@ class DeviceFunctionGroup(KubeStruct):
 
 
 class DeviceInfo(KubeStruct):
-    """Type, health and resources of one device (object `spec.devices[]`), for the sum of a node's devices."""
+    """Type, health and resources of one device (object `spec.devices[]`), for sums over the devices of a node."""
 
     type: str = ""
     health: bool = False
@@ -56,7 +56,7 @@ class DeviceInfo(KubeStruct):
 
 
 class DeviceDetails(DeviceInfo):
-    """One device with id, minor, labels, location and virtual functions, for the choice of a device."""
+    """One device with id, minor, labels, location and virtual functions, for choosing devices for a pod."""
 
     id: str = ""
     minor: int = -1
@@ -66,7 +66,7 @@ class DeviceDetails(DeviceInfo):
 
 
 class DeviceSpec(KubeStruct):
-    """Object `spec` of a Device."""
+    """Object `spec` of a Device: the devices of the node, reduced to type, health and resources."""
 
     devices: list[DeviceInfo] = []
 

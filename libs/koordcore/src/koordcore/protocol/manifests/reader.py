@@ -30,11 +30,11 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(slots=True, kw_only=True)
 class CustomObject:
-    """A custom resource from a manifest.
+    """A custom resource from a document of `koord apply`.
 
     Attributes:
         resource: Kind and version of the object, with its schema.
-        metadata: Typed metadata, for the rules.
+        metadata: Metadata of the object as a typed value, for validation.
         document: The object as it is stored: without unknown fields and with defaults.
     """
 

@@ -42,7 +42,7 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 def lease_key(service: str) -> str:
-    """Return the key of a service's lease in the KV bucket."""
+    """Return the key of a service's lease in the KV bucket: `leader.<service>`."""
     return f"leader.{service}"
 
 

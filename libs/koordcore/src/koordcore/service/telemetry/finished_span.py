@@ -1,4 +1,4 @@
-"""A finished span, and the protocol of the sinks that export it."""
+"""A trace span that has ended, and the protocol of the sinks that export such spans."""
 
 from typing import Protocol
 
