@@ -9,8 +9,9 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from koord_projector.shell import retention
 from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.postgres.tables import metadata
+from koord_projector.shell.postgres.tables import explanations, metadata, observations
 from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.queries.moments import Moment, resolve
 from koord_projector.shell.queries.nodes import list_nodes
@@ -27,9 +28,11 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.values import codec
 from koordcore.values.allocation import is_reservation
+from koordcore.values.timestamps import unix_seconds
 from psycopg import sql
 from sqlalchemy import Connection
 from support.histories import Action, Recorder, every_kind_once, history
+from support.manual_clock import ManualClock
 from support.projector.synthetic_cluster import SyntheticCluster, small
 from support.projector.world import Projector, pods_by_fold, projector
 from support.servers import fresh_database
@@ -385,6 +388,37 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM observations").fetchone() == (len(cluster.reports),)
         assert connection.execute("SELECT count(*) FROM explanations").fetchone() == (len(cluster.explanations),)
+
+
+async def test_old_rows_of_the_archives_are_deleted_in_small_transactions(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 7)
+    cluster = SyntheticCluster(nodes=5, pods=30, minutes=20)
+    async with projector(postgres_dsn) as it:
+        for message in cluster.reports:
+            await it.observations.publish(message.ref, message.event, message.origin)
+        for message in cluster.explanations:
+            await it.explanations.publish(message.ref, message.event, message.origin)
+        async with it.running():
+            await until(lambda: it.progress.observations == len(cluster.reports))
+            await until(lambda: it.progress.explanations == len(cluster.explanations))
+        for table, time in ((observations, "reported_at"), (explanations, "occurred_at")):
+            with psycopg.connect(postgres_dsn) as connection:
+                column, name = sql.Identifier(time), sql.Identifier(table.name)
+                every = connection.execute(sql.SQL("SELECT {} FROM {} ORDER BY 1").format(column, name)).fetchall()
+            middle = str(every[len(every) // 2][0])
+            old = sum(row[0] < middle for row in every)
+            assert old > 7, "several transactions are needed"
+            clock = ManualClock(unix_seconds(middle) + 86_400)
+            context = it.context
+            policy = retention.Retention(
+                database=it.database, clock=clock, days=1, metrics=context.metrics, logger=context.logger
+            )
+            assert await retention.prune(policy, table) == old
+            with psycopg.connect(postgres_dsn) as connection:
+                oldest = connection.execute(sql.SQL("SELECT min({}) FROM {}").format(column, name)).fetchone()
+            assert oldest == (middle,)
 
 
 async def test_a_stream_of_observations_that_was_made_again_is_followed_from_its_start(postgres_dsn: str) -> None:

@@ -16,6 +16,7 @@ from koord_projector.shell.progress import Progress
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.head import watch_head
 from koord_projector.shell.requests import request_server
+from koord_projector.shell.retention import Retention, delete_old_rows
 from koord_projector.shell.web.api import routes_of
 from koord_projector.shell.web.handlers import Handlers
 from koord_projector.shell.web.live import LiveTail
@@ -71,6 +72,10 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
             logger=shell.log,
         )
         shell.service.add(Component(name=f"archive-{stream}", run=lambda archive=archive: keep_archive(archive)))
+    retention = Retention(
+        database=database, clock=shell.clock, days=settings.archive_days, metrics=metrics, logger=shell.log
+    )
+    shell.service.add(Component(name="retention", run=lambda: delete_old_rows(retention)))
     tail = LiveTail(database, news=progress.news, position=lambda: progress.position, stopped=shell.service.stopped)
     handlers = Handlers(
         database,

@@ -14,6 +14,7 @@ class ProjectorSettings(ServiceSettings):
         batch_events: Largest number of facts in one transaction.
         rebuild: Whether the tables are deleted and folded again at the start.
         pool_size: Number of connections for reads. At peaks, as many more may be opened.
+        archive_days: Age in days from which archived reports, explanations and rounds are deleted.
     """
 
     service: ClassVar[str] = "projector"
@@ -27,3 +28,6 @@ class ProjectorSettings(ServiceSettings):
     batch_events: int = Field(2000, ge=1, le=100_000, description="Facts of one transaction, at most.")
     rebuild: bool = Field(False, description="Begin again from zero at this start.")
     pool_size: int = Field(5, ge=1, le=100, description="Connections for reading; as many more may be opened at peaks.")
+    archive_days: float = Field(
+        14, gt=0, le=36_500, description="Days for which reports, explanations and rounds are kept in Postgres."
+    )

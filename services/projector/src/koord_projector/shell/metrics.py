@@ -25,6 +25,9 @@ class ProjectorMetrics:
         self._unreadable = Counter(
             "koord_projector_unreadable", "Messages of lossy streams passed over", ["stream"], registry=registry
         )
+        self._pruned = Counter(
+            "koord_projector_pruned", "Rows of archives that were deleted for their age", ["table"], registry=registry
+        )
         self._bus.follower_halted(FOLD, halted=False)
 
     def batch(self, events: int, seconds: float, position: int) -> None:
@@ -45,3 +48,7 @@ class ProjectorMetrics:
         """Report a committed transaction of an archive: its rows, and the messages that cannot be decoded."""
         self._archived.labels(stream).inc(rows)
         self._unreadable.labels(stream).inc(unreadable)
+
+    def pruned(self, table: str, rows: int) -> None:
+        """Report how many old rows of an archive a transaction has deleted."""
+        self._pruned.labels(table).inc(rows)

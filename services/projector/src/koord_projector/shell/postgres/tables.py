@@ -169,6 +169,7 @@ explanations = Table(
     Column("traceparent", Text, nullable=False),
     Column("body", Text, nullable=False),
 )
+Index("explanations_by_time", explanations.c.occurred_at)
 
 FOLDED = (events, aggregates, pods, node_versions, node_names, cluster_series)
 """Tables that a rebuild deletes and creates again from facts. Archives are not included."""
