@@ -51,9 +51,9 @@ def locate(data_dir: Path, installation: Path) -> Location:
 
     Create the folders that this needs.
 
-    If we are root and the other user cannot enter the requested place, data and a copy of the programs are stored
-    below /var/tmp. A pointer file in the requested place then names the data. Without the pointer file, such data is
-    deleted, so that deleting `var/` gives an empty database.
+    If we are root and the other user cannot enter the requested place, data and a copy of the programs are stored below
+    /var/tmp. A pointer file in the requested place then names the data. Without the pointer file, such data is deleted,
+    so that deleting `var/` gives an empty database.
 
     Args:
         data_dir: Requested data directory.

@@ -202,8 +202,8 @@ class StackLock:
 async def stop_stack(state_file: Path, *, seconds: float = 60.0) -> bool:
     """Stop the stack of a state file from another process, and remove the file.
 
-    A live supervisor gets the stop signal and stops its processes in reverse order. It is killed after `seconds`.
-    Then processes that outlived their supervisor are stopped in reverse order.
+    A live supervisor gets the stop signal and stops its processes in reverse order. It is killed after `seconds`. Then
+    processes that outlived their supervisor are stopped in reverse order.
 
     Returns:
         False if nothing ran.

@@ -81,8 +81,8 @@ class PushFeed(Protocol):
     def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
         """Iterate over new facts of these nodes. The item None means: read the desired state again, then continue.
 
-        The first item is None, after the subscriptions exist. So no push is lost between the reading and the next
-        item. None also comes after each reconnect and after each overflow of the queue.
+        The first item is None, after the subscriptions exist. So no push is lost between the reading and the next item.
+        None also comes after each reconnect and after each overflow of the queue.
 
         Args:
             nodes: Names of the nodes.

@@ -126,9 +126,9 @@ class EventLog(Protocol):
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
         """Append all events or none. Each event names the expected last sequence of its aggregate.
 
-        Two or more events (at most 1000, all of different aggregates) are one atomic batch. After a temporary
-        failure, the append is repeated with the same bytes and event ids. After a conflict, the aggregates are read,
-        because an acknowledgement may have been lost.
+        Two or more events (at most 1000, all of different aggregates) are one atomic batch. After a temporary failure,
+        the append is repeated with the same bytes and event ids. After a conflict, the aggregates are read, because an
+        acknowledgement may have been lost.
 
         Args:
             events: Sealed events.

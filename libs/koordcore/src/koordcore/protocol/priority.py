@@ -95,8 +95,7 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
     """Return the priority class as the user wrote it; None if there is none.
 
     If the label `koordinator.sh/priority-class` is present, only the label counts, and an unknown text means none.
-    Otherwise the range of
-    `spec.priority` decides.
+    Otherwise the range of `spec.priority` decides.
 
     Source:
         protocol spec, 2.2 (4)

@@ -54,8 +54,8 @@ def qos_raw(pod: Pod) -> QosClass | None:
 def kube_qos(pod: Pod) -> str:
     """Return the Kubernetes QoS class of a pod: `status.qosClass`, or computed from cpu and memory if that is not set.
 
-    Pod-level resources, if set, are used instead of those of the containers. Extended resources do not count, so a
-    pod with batch resources only is BestEffort.
+    Pod-level resources, if set, are used instead of those of the containers. Extended resources do not count, so a pod
+    with batch resources only is BestEffort.
 
     Raises:
         InvalidInput: A cpu or memory quantity is invalid.

@@ -162,8 +162,8 @@ def numa_zone_reserved(
 def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReservation) -> ResourceList:
     """Return the allocatable of a node without its reservation, as the scheduler uses it.
 
-    For every reserved resource except batch cpu and memory it is max(0, allocatable - reserved). If the apply policy
-    is neither "" nor Default, allocatable is not reduced.
+    For every reserved resource except batch cpu and memory it is max(0, allocatable - reserved). If the apply policy is
+    neither "" nor Default, allocatable is not reduced.
 
     Source:
         protocol spec, 7.4 (first row)
@@ -180,8 +180,8 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
 def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) -> str:
     """Return the CPUs that a node reservation keeps from pods, as the CPU list that the agent reports.
 
-    If CPU ids are listed, they are returned in canonical form. Otherwise CPUs for the reserved quantity are chosen
-    from all CPUs with `take_packed`.
+    If CPU ids are listed, they are returned in canonical form. Otherwise CPUs for the reserved quantity are chosen from
+    all CPUs with `take_packed`.
 
     Returns:
         The CPU list. "" if nothing is reserved, the list is invalid, or the node has too few CPUs.

@@ -93,8 +93,8 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the first pod without a node gets none, and by how much.
 
     Attributes:
-        plugin: Plugin that refuses the first pod without a node; PreEnqueue if the pod may not be attempted, and
-            Permit if it waits for the other members of its gang.
+        plugin: Plugin that refuses the first pod without a node; PreEnqueue if the pod may not be attempted, and Permit
+            if it waits for the other members of its gang.
         reason: Reason of the plugin.
         message: The whole message of the scheduler for this pod.
         nodes: Number of nodes that the plugin refuses for this reason; 0 if it refuses the pod before any node.

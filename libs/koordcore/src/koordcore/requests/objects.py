@@ -1,7 +1,7 @@
 """Changes of objects that another service asks the manager for: create, delete and patch them, open and close nodes.
 
-The manager is the only writer of objects. Without an API server it appends the facts of a change; with one it sends
-the change to the API server.
+The manager is the only writer of objects. Without an API server it appends the facts of a change; with one it sends the
+change to the API server.
 """
 
 from enum import StrEnum

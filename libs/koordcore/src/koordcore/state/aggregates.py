@@ -125,9 +125,9 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """The last decisions of the manager for one node: overcommitted resources, ratios, devices, NodeSLO, health.
 
-    The fields are those of `NodeOvercommitComputed`, `NodeRatiosComputed`, `NodeDevicesComputed` and
-    `NodeSloRendered`. `batch_...`, `mid_...`, `cpu_normalization` and `amplification` are None if the manager
-    publishes no such value; `slo` and `health` are None if they were never computed.
+    The fields are those of `NodeOvercommitComputed`, `NodeRatiosComputed`, `NodeDevicesComputed` and `NodeSloRendered`.
+    `batch_...`, `mid_...`, `cpu_normalization` and `amplification` are None if the manager publishes no such value;
+    `slo` and `health` are None if they were never computed.
     """
 
     batch_cpu_milli: int | None = None

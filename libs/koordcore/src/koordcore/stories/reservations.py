@@ -83,8 +83,7 @@ def reservation_view(document: Mapping[str, object], status: ReservationStatus) 
     Args:
         document: The Reservation object as JSON.
         status: Status of the Reservation, see `koordcore.state.reservations.reservation_status`. If our log says
-            nothing about the
-            Reservation, the status in the object replaces it: another scheduler wrote that.
+            nothing about the Reservation, the status in the object replaces it: another scheduler wrote that.
     """
     try:
         reservation = reservation_from_json(document)

@@ -127,8 +127,8 @@ class ContributedTwice(Exception):
 def combined(contributions: Iterable[Allocation]) -> Allocation:
     """Merge the parts that several plugins contribute to the allocation of one pod.
 
-    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota. At
-    most one contribution may have each part. The order of contributions does not matter.
+    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota. At most
+    one contribution may have each part. The order of contributions does not matter.
 
     Returns:
         The merged allocation in canonical order; the object `NOTHING` if there is no part.

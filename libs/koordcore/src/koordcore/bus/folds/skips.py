@@ -30,9 +30,10 @@ async def recorded_skips(log: EventLog, fold: str) -> set[int]:
 
 
 def skipped_by(events: "list[StoredEvent]") -> set[int]:
-    """Return the sequences of the events to skip that these events of an aggregate `fold.<name>` order.
+    """Return the sequences that the `EventSkipped` among these events name: the events that a fold must skip.
 
-    Events that cannot be decoded are ignored.
+    Args:
+        events: Events of one aggregate `fold.<name>`. Events that cannot be decoded are ignored.
     """
     skips: set[int] = set()
     for stored in events:

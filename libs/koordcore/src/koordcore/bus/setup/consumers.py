@@ -47,8 +47,7 @@ class ConsumerSpec:
 
         Args:
             deliveries: Number of failed deliveries so far, from 1. Beyond the length of `backoff_seconds`, the last
-                delay
-                applies.
+                delay applies.
         """
         return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
 

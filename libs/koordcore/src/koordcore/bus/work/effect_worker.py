@@ -71,8 +71,8 @@ Handler = Callable[[WorkItem], Awaitable[None]]
 class Worker:
     """Handles the messages of one durable consumer with a handler, at most `workers` of them at a time.
 
-    The context manager starts and stops it. If the handler raises, the message is delivered again after a delay. If
-    it fails too often or raises `PermanentFailure`, it becomes a dead letter.
+    The context manager starts and stops it. If the handler raises, the message is delivered again after a delay. If it
+    fails too often or raises `PermanentFailure`, it becomes a dead letter.
 
     Args:
         graceful_seconds: When the context ends, how long to wait for items that are being handled.

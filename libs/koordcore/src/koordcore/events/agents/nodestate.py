@@ -273,8 +273,8 @@ class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
     Attributes:
         id: Id of the cache in the `schemata` file of resctrl.
-        cpus: CPU list in the kernel's format, for example "0-3,8".
-        size_bytes: Size; 0 if unknown.
+        cpus: CPUs that share the cache, as a list in the kernel's format, for example "0-3,8".
+        size_bytes: Size of the cache in bytes; 0 if unknown.
     """
 
     id: int

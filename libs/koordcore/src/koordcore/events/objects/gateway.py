@@ -1,7 +1,6 @@
 """Facts of the gateway to Kubernetes: answers of the API server, evictions, drift, and genesis.
 
-Aggregates: `podspec.<uid>` (bound, bind failed),
-`eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
+Aggregates: `podspec.<uid>` (bound, bind failed), `eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
 
 Source:
     event-bus spec, 2.1, 9.3, 12

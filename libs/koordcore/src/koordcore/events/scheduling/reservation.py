@@ -59,8 +59,7 @@ class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A Reservation expired, or its node was deleted, so it ends in phase Failed.
 
     Its resources are released afterwards. Pods that took resources from it keep them; from then on these amounts count
-    on
-    the node.
+    on the node.
 
     Attributes:
         name: Name of the Reservation.

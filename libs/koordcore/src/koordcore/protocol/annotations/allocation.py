@@ -99,8 +99,8 @@ class _Reservation(msgspec.Struct, frozen=True):
 def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that binding a pod with this allocation sets on it.
 
-    A binding cannot remove an annotation. If the pod was created with an allocation annotation that does not apply,
-    the annotation is set to the empty text, which means "no allocation".
+    A binding cannot remove an annotation. If the pod was created with an allocation annotation that does not apply, the
+    annotation is set to the empty text, which means "no allocation".
 
     Args:
         allocation: Allocation of the pod.

@@ -369,8 +369,8 @@ class _Bandwidth:
     def of_entry(self, entry: WrittenEntry) -> Quantity | None:
         """Return the network bandwidth in bits per second that applies to the nodes of an entry of another section.
 
-        It is that of the entry of the system section with an equal selector, else that of the cluster; None if there
-        is none.
+        It is that of the entry of the system section with an equal selector, else that of the cluster; None if there is
+        none.
         """
         for candidate in self.entries:
             if candidate.labels == entry.labels:

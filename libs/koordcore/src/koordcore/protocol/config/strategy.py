@@ -176,9 +176,9 @@ def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | N
 def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Strategy:
     """Return a colocation strategy with the overrides in the labels and annotations of a node.
 
-    The annotation is applied first, then the four ratio labels. Invalid annotations and labels are ignored. The
-    result is not validated. The percentage of a label is trunc(float64(ratio) * 100), so 0.29 gives 28. If the node
-    has no overrides, `strategy` itself is returned.
+    The annotation is applied first, then the four ratio labels. Invalid annotations and labels are ignored. The result
+    is not validated. The percentage of a label is trunc(float64(ratio) * 100), so 0.29 gives 28. If the node has no
+    overrides, `strategy` itself is returned.
 
     Source:
         protocol spec, 6.3; manager spec, 4.1

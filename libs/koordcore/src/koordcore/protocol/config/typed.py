@@ -98,8 +98,8 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
 def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
     """Convert a colocation strategy from JSON (with all defaults) to the typed form.
 
-    An unknown policy counts as the default policy. Policies for cpu are `usage` and `maxUsageRequest`, for memory
-    also `request`.
+    An unknown policy counts as the default policy. Policies for cpu are `usage` and `maxUsageRequest`, for memory also
+    `request`.
     """
     fields = dict(strategy)
     windows = cast("dict[str, list[str]]", fields.pop("metricAggregatePolicy"))["durations"]

@@ -64,8 +64,7 @@ def admit(document: Json) -> Accepted | Refused:
     """Return the stored form of a custom resource, or the first rule of its schema that it violates.
 
     The steps have the order of the API server. Fields that the schema does not have, and nulls of fields that may not
-    be
-    null, are dropped. Defaults are added inside objects and list items that are present. Then the result is
+    be null, are dropped. Defaults are added inside objects and list items that are present. Then the result is
     validated. The status is kept; the caller decides whether the request may change it.
 
     Args:

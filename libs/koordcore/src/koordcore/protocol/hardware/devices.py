@@ -89,8 +89,8 @@ def device_from(raw: Mapping[str, Any] | None) -> Device | None:
 def read_devices(raw: Mapping[str, Any]) -> tuple[list[DeviceDetails], list[InvalidInput]]:
     """Return the valid devices of a Device object, and one error for each entry that is ignored.
 
-    An entry is ignored if it is malformed, has no type, has an index or amount out of range, or repeats type and
-    minor of an earlier entry.
+    An entry is ignored if it is malformed, has no type, has an index or amount out of range, or repeats type and minor
+    of an earlier entry.
 
     Args:
         raw: The Device object as JSON.

@@ -230,8 +230,8 @@ class Tracer:
     ) -> Span:
         """Return a span for a block that consumes messages, decides and publishes.
 
-        With one cause, the span continues its trace. With several causes, it begins a new trace with a link to each
-        of them. Publish with `inject(span.context, headers)`.
+        With one cause, the span continues its trace. With several causes, it begins a new trace with a link to each of
+        them. Publish with `inject(span.context, headers)`.
 
         Args:
             name: Name of the work.
