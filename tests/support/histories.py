@@ -169,7 +169,7 @@ from koordcore.protocol.objects import (
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import EvictionState, NodeLedger, NodeSpecState, PodSpecState, PodState, WorkloadState
-from koordcore.state.reserved_amounts import given
+from koordcore.state.reserved_amounts import taken_from_reservations
 from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
 
 NODES = ("node-a", "node-b.example", "node-c")
@@ -742,7 +742,7 @@ def ledger_sum(state: ClusterState) -> dict[str, dict[str, int]]:
         for held in ledger.pods.values():
             for resource, amount in held.requests.items():
                 total[resource] = total.get(resource, 0) + amount
-        for resource, amount in given(ledger.pods).items():
+        for resource, amount in taken_from_reservations(ledger.pods).items():
             total[resource] -= amount
         total = {resource: amount for resource, amount in total.items() if amount}
         sums[token] = total

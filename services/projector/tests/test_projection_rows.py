@@ -12,7 +12,7 @@ from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.state.cluster import decode_state
-from koordcore.state.reservations import unused_rests
+from koordcore.state.reservations import unused_amounts
 from support.histories import Action, actions, every_kind_once, history
 from support.projector.world import pods_by_fold
 
@@ -113,7 +113,7 @@ def test_any_past_figures_of_nodes_are_the_folds(steps: list[Action]) -> None:
             found, spec, ledger = figures.get(token, NO_FIGURES), specs.get(token), ledgers.get(token)
             assert found.exists == (spec is not None and spec.object is not None)
             assert found.cpu_requested == (ledger.requested.get("cpu", 0) if ledger else 0)
-            rests = unused_rests(ledger.pods) if ledger else {}
+            rests = unused_amounts(ledger.pods) if ledger else {}
             assert found.reservations == len(rests)
             assert found.pods == (len(ledger.pods) if ledger else 0) - len(rests)
             assert found.cpu_unused_reserved == sum(rest.get("cpu", 0) for rest in rests.values())

@@ -7,7 +7,7 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.protocol.reservations.status import ReservationStatus
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger
-from koordcore.state.reservations import reservation_of_log, unused_rests
+from koordcore.state.reservations import reservation_of_log, unused_amounts
 from koordcore.values.allocation import is_reservation
 from support.scheduler.scheduling import Scheduler, SmallLog
 
@@ -95,7 +95,7 @@ def sums(ledger: NodeLedger) -> dict[str, int]:
             uses = [used for each in ledger.pods.values() if (used := each.allocation.reservation) and used.uid == uid]
             taken = {name: sum(used.amounts.get(name, 0) for used in uses) for name in entry.requests}
             parts.append({name: max(0, amount - taken[name]) for name, amount in entry.requests.items()})
-    for part in (*parts, *unused_rests(ledger.pods).values()):
+    for part in (*parts, *unused_amounts(ledger.pods).values()):
         for name, amount in part.items():
             total[name] = total.get(name, 0) + amount
     return {name: amount for name, amount in total.items() if amount}

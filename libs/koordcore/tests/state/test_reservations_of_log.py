@@ -4,8 +4,8 @@ from koordcore.events.envelope import name_token
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, PodState, ReservationState
-from koordcore.state.reservations import reservation_status, unused_rests
-from koordcore.state.reserved_amounts import given
+from koordcore.state.reservations import reservation_status, unused_amounts
+from koordcore.state.reserved_amounts import taken_from_reservations
 from koordcore.values.allocation import Allocation, ReservationUse
 from support.histories import Action, history
 
@@ -56,14 +56,14 @@ def test_an_available_reservation_with_an_owner_beyond_its_borders() -> None:
 
 def test_amounts_count_once_with_the_pod_that_took_them() -> None:
     entries = {entry.uid: entry for entry in (RESERVATION, WITHIN, BEYOND)}
-    assert given(entries) == {"cpu": 4000}
-    assert unused_rests(entries) == {"r": {"cpu": 0, "memory": 100}}
-    assert given({"b": WITHIN, "a": BEYOND}) == {}, "nothing is given by a Reservation that is gone"
+    assert taken_from_reservations(entries) == {"cpu": 4000}
+    assert unused_amounts(entries) == {"r": {"cpu": 0, "memory": 100}}
+    assert taken_from_reservations({"b": WITHIN, "a": BEYOND}) == {}, "nothing is given by a Reservation that is gone"
 
 
 def test_a_reservation_gives_no_more_than_it_holds() -> None:
     small = _entry("r", {"cpu": 500}, ReservationUse(name="resv", uid="r"))
-    assert given({"r": small, "b": WITHIN}) == {"cpu": 500}
+    assert taken_from_reservations({"r": small, "b": WITHIN}) == {"cpu": 500}
 
 
 def test_a_waiting_reservation_says_why() -> None:

@@ -13,7 +13,7 @@ from koordcore.events.objects.mirror import NodeSpecChanged
 from koordcore.protocol import keys
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import Node
-from koordcore.state.node_policy import decided_annotations, lent_resources
+from koordcore.state.node_policy import policy_annotations, policy_resources
 from support.histories import stored
 
 Json = dict[str, Any]
@@ -69,9 +69,9 @@ class Cluster:
         policy = self.view.policy("n1")
         assert policy is not None
         for field in ("capacity", "allocatable"):
-            document["status"][field] |= {name: str(amount) for name, amount in lent_resources(policy).items()}
+            document["status"][field] |= {name: str(amount) for name, amount in policy_resources(policy).items()}
         document["metadata"]["labels"] |= policy.device_labels
-        document["metadata"].setdefault("annotations", {}).update(decided_annotations(policy))
+        document["metadata"].setdefault("annotations", {}).update(policy_annotations(policy))
         return document
 
 

@@ -15,7 +15,7 @@ from koord_scheduler.domain.device.usage import DeviceUse
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import parse_allocation
 from koordcore.protocol.annotations.gpu import parse_gpu_partition_spec, parse_gpu_partitions
-from koordcore.protocol.hardware.device_requests import GPU_TYPE, device_requests, filled
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, device_requests, with_both_memory_units
 from koordcore.values.quantity import parse_value
 from koordcore.values.resources import parse_amounts
 
@@ -44,7 +44,7 @@ def gpu_request_convert(given: dict[str, Json]) -> dict[str, Json]:
             }
             if given.get("gpu_memory_per_card") is not None:
                 memory = parse_value(given["gpu_memory_per_card"])
-                found[type_]["per_gpu_filled"] = _texts(filled(request.per_device, memory))
+                found[type_]["per_gpu_filled"] = _texts(with_both_memory_units(request.per_device, memory))
     return found
 
 

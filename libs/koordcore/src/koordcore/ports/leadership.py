@@ -51,7 +51,12 @@ class Leadership(Protocol):
         ...
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
-        """Register functions that are called when a term of this candidate begins and ends. They must not block."""
+        """Register functions that are called when a term of this candidate begins and ends. They must not block.
+
+        Args:
+            acquired: Called with the new term. None: no function.
+            lost: Called with the ended term and the reason. None: no function.
+        """
         ...
 
     async def acquired(self) -> Term:

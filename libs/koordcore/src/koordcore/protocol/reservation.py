@@ -134,6 +134,11 @@ def agent_reserved(
     For each resource, it is the larger of what the kubelet reserves and what the node reservation contains. The apply
     policy is ignored.
 
+    Args:
+        reservation: Node reservation.
+        capacity: Capacity of the node.
+        allocatable: Allocatable of the node.
+
     Source:
         protocol spec, 7.2 (4)
     """

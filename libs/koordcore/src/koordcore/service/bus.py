@@ -94,7 +94,7 @@ async def hold_bus(
 
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
-    """Return the leader election of a service with a key in the NATS server.
+    """Return the leader election of a service, which uses a key in a KV bucket of the NATS server.
 
     If election is disabled, this instance leads.
 

@@ -9,10 +9,11 @@ from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, 
 from koordcore.state.aggregates import NodePolicyState
 
 
-def lent_resources(policy: NodePolicyState) -> dict[str, int]:
-    """Return resource name -> whole units that a node policy adds to the node's capacity and allocatable.
+def policy_resources(policy: NodePolicyState) -> dict[str, int]:
+    """Return resource name -> amount that a node gets from its policy: batch, mid and device resources.
 
-    These are batch and mid resources and device resources. Resources that are not published are absent.
+    The manager adds them to the node's capacity and allocatable. Amounts are whole units; those of batch and mid cpu
+    are milli-cores. Resources that are not published are absent.
     """
     lent = {
         BATCH_CPU: policy.batch_cpu_milli,
@@ -23,7 +24,7 @@ def lent_resources(policy: NodePolicyState) -> dict[str, int]:
     return {name: amount for name, amount in lent.items() if amount is not None} | policy.devices
 
 
-def decided_annotations(policy: NodePolicyState) -> dict[str, str]:
+def policy_annotations(policy: NodePolicyState) -> dict[str, str]:
     """Return key -> text of the annotations that a node policy sets on the node.
 
     They are `cpu-normalization-ratio`, `resource-amplification-ratio` and `slo-health` (prefix `node.koordinator.sh/`).

@@ -80,7 +80,7 @@ def reservation_of_log(state: ClusterState, uid: str) -> ReservationStatus:
     return reservation_status(uid, placed, ended, ledger if isinstance(ledger, NodeLedger) else None)
 
 
-def unused_rests(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]]:
+def unused_amounts(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]]:
     """Return uid of each Reservation on a node -> resource -> amount that no pod has taken from the Reservation.
 
     Args:

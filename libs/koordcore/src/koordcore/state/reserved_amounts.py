@@ -1,7 +1,7 @@
 """Amounts that pods take from Reservations. On the node they count once: for the pod, and not for the Reservation.
 
     requested of a node = sum of the pods + sum of the unused rests of its Reservations
-                        = sum of all entries of its ledger - `given`
+                        = sum of all entries of its ledger - `taken_from_reservations`
 
 Source: scheduler-fine-grained spec, 3.5 (restoring), 3.6.
 """
@@ -43,7 +43,7 @@ def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict
     return {name: min(amount, held[name]) for name, amount in total.items() if min(amount, held.get(name, 0)) > 0}
 
 
-def given(entries: Mapping[str, Entry]) -> dict[str, int]:
+def taken_from_reservations(entries: Mapping[str, Entry]) -> dict[str, int]:
     """Return resource -> amount that pods take from Reservations on one node, summed over all these Reservations.
 
     Amounts from a Reservation that is not in the ledger do not count.

@@ -71,7 +71,7 @@ def format_cpuset(cpus: Iterable[int]) -> str:
 
 
 def is_same_cpuset(a: str, b: str) -> bool:
-    """Return whether both texts are valid CPU lists with equal CPUs; False if one of them is invalid.
+    """Return whether the texts `a` and `b` are valid CPU lists with equal CPUs; False if one of them is invalid.
 
     Source:
         protocol spec, 7.1

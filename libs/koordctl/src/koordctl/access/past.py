@@ -7,7 +7,7 @@ with its node, a node with its published resources.
 from typing import Any, Final
 
 from koordcore.state.aggregates import NodePolicyState
-from koordcore.state.node_policy import lent_resources
+from koordcore.state.node_policy import policy_resources
 from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, projector, refusal
@@ -120,7 +120,7 @@ def _pod(found: State, placed: State, *, is_running: bool) -> State:
 
 def _node(found: State, policy: State) -> State:
     status = dict(found.get("status", {}))
-    lent = lent_resources(codec.convert({"seq": 0, **policy}, NodePolicyState))
+    lent = policy_resources(codec.convert({"seq": 0, **policy}, NodePolicyState))
     for field in ("capacity", "allocatable"):
         if lent:
             status[field] = {**status.get(field, {}), **{name: str(amount) for name, amount in lent.items()}}

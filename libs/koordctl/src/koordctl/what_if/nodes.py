@@ -10,7 +10,7 @@ from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.tally import Tally
 from koordcore.events.management.adjustment import SLO_ADJUST
 from koordcore.state.aggregates import ControllerState, NodePolicyState
-from koordcore.state.node_policy import lent_resources
+from koordcore.state.node_policy import policy_resources
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -137,7 +137,7 @@ def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
 def lends_otherwise(fate: NodeFate) -> bool:
     """Return whether batch or mid resources of a node, or of one of its NUMA zones, differ from the record."""
     before, after = fate.recorded or NodePolicyState(seq=0), fate.rerun or NodePolicyState(seq=0)
-    return (lent_resources(before), before.zones) != (lent_resources(after), after.zones)
+    return (policy_resources(before), before.zones) != (policy_resources(after), after.zones)
 
 
 def compare_nodes(decided: NodeDecisions) -> NodeComparison:

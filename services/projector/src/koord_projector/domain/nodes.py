@@ -11,7 +11,7 @@ from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NVIDIA_GPU
 from koordcore.state.aggregates import NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
 from koordcore.state.base import AggregateState
-from koordcore.state.reservations import unused_rests
+from koordcore.state.reservations import unused_amounts
 from koordcore.stories.device_cards import ShareTotals
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts
@@ -91,7 +91,7 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
     match state:
         case NodeLedger():
             requested = state.requested
-            rests = unused_rests(state.pods)
+            rests = unused_amounts(state.pods)
             return NodeFigures(
                 exists=before.exists,
                 unschedulable=before.unschedulable,

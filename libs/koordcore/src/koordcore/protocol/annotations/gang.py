@@ -37,8 +37,8 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
     """Return the match policy of a gang: which member pods count towards its minimum.
 
-    Koordinator's annotation takes precedence over the one of pod groups. If both are absent or unknown, `default` is
-    returned.
+    The annotation `gang.scheduling.koordinator.sh/match-policy` takes precedence over
+    `pod-group.scheduling.sigs.k8s.io/match-policy`. If both are absent or unknown, `default` is returned.
 
     Source:
         protocol spec, 4.2; vectors scheduler/gang_spec (unknown text)
@@ -114,7 +114,7 @@ def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
 def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
     """Return the index of a pod in its gang, which orders the members for network topology; -1 if absent.
 
-    Pods without an index come last.
+    The annotation is `gang.scheduling.koordinator.sh/network-topology-index`. Pods without an index come last.
 
     Raises:
         InvalidInput: The text is not an int32 decimal.

@@ -50,7 +50,7 @@ def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
 def is_preemptible(labels: Mapping[str, str]) -> bool:
     """Return whether preemption for a Reservation may evict a pod.
 
-    It may not if the pod's label `disable-preemptible` is exactly `true`.
+    It may not if the pod's label `scheduling.koordinator.sh/disable-preemptible` is exactly `true`.
 
     Source:
         protocol spec, 4.1

@@ -167,7 +167,7 @@ def _per_card(total: Amounts) -> TypeRequest:
     return TypeRequest(total, count, per_card, is_shared)
 
 
-def filled(per_card: Mapping[str, int], card_memory: int) -> Mapping[str, int]:
+def with_both_memory_units(per_card: Mapping[str, int], card_memory: int) -> Mapping[str, int]:
     """Return the amounts requested of one GPU, with its memory both in bytes and in percent.
 
     Args:

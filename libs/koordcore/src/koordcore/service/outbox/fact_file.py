@@ -29,10 +29,10 @@ SealedFact = tuple[AggregateRef, dict[str, str], bytes]
 
 
 def sealed(ref: AggregateRef, event: Event, origin: Origin) -> SealedFact:
-    """Return a fact of a node as it is stored in the fact file: with headers, and without an expected position.
+    """Return the event `event` of the aggregate `ref` as it is stored in the fact file, with headers from `origin`.
 
-    The same cause may lead to several facts of a node over time. A random number keeps their ids apart, and the file
-    keeps the id through retries and restarts.
+    The expected position is added when the fact is sent. The same cause may lead to several facts of a node over time.
+    So a random number is part of the id, and the file keeps the id through retries and restarts.
     """
     new = seal(Draft(ref, event, 0), origin, secrets.randbits(62), CATALOGUE.of(type(event)).schema)
     return ref, new.headers, new.body

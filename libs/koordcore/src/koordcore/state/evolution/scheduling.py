@@ -37,7 +37,7 @@ from koordcore.state.aggregates import (
     ScheduleExplanationState,
 )
 from koordcore.state.evolution.evolve import Evolve, dropped
-from koordcore.state.reserved_amounts import given
+from koordcore.state.reserved_amounts import taken_from_reservations
 
 
 def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> PodState:
@@ -109,7 +109,7 @@ def _ledger_changed(
             requested = _added(requested, before[uid].requests, -1)
         if uid in pods:
             requested = _added(requested, pods[uid].requests, 1)
-    requested = _added(_added(requested, given(before), 1), given(pods), -1)
+    requested = _added(_added(requested, taken_from_reservations(before), 1), taken_from_reservations(pods), -1)
     return NodeLedger(seq=at.seq, pods=pods, requested=requested)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState
-from koordcore.state.node_policy import decided_annotations, lent_resources
+from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values.allocation import NOTHING
 
 
@@ -20,8 +20,8 @@ def decided_node(node: Node, policy: NodePolicyState | None) -> Node:
     """Return a node with the resources and annotations that the manager decided."""
     if policy is None:
         return node
-    lent = {name: str(amount) for name, amount in lent_resources(policy).items()}
-    annotations = decided_annotations(policy)
+    lent = {name: str(amount) for name, amount in policy_resources(policy).items()}
+    annotations = policy_annotations(policy)
     if not lent and not annotations:
         return node
     status = msgspec.structs.replace(

@@ -18,7 +18,7 @@ from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
 from koordcore.state.aggregates import NodePolicyState
-from koordcore.state.node_policy import decided_annotations, lent_resources
+from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 
@@ -35,7 +35,7 @@ def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
     None stands for a resource that has to be removed from the node. Resources that were never computed are not
     included.
     """
-    lent = lent_resources(policy)
+    lent = policy_resources(policy)
     decided = [*(LENT if policy.computed_at else ()), *_decided_devices(policy)]
     return {name: lent.get(name) for name in decided}
 
@@ -61,7 +61,7 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
     None stands for an annotation that has to be removed from the node. Annotations that were never computed are not
     included.
     """
-    wanted: dict[str, str | None] = dict(decided_annotations(policy))
+    wanted: dict[str, str | None] = dict(policy_annotations(policy))
     if policy.ratios_computed:
         wanted.setdefault(keys.RESOURCE_AMPLIFICATION_RATIO, None)
     if policy.computed_at:

@@ -19,7 +19,7 @@ from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.typed import ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodePolicyState, PodSpecState
-from koordcore.state.node_policy import decided_annotations
+from koordcore.state.node_policy import policy_annotations
 from koordcore.values.resources import parse_amounts
 
 from koord_manager.domain.cluster.view import ManagerView
@@ -72,4 +72,4 @@ def _annotations(node: Node, policy: NodePolicyState | None) -> dict[str, str]:
     if policy is None or not policy.ratios_computed:
         return node.metadata.annotations
     kept = {key: text for key, text in node.metadata.annotations.items() if key != keys.RESOURCE_AMPLIFICATION_RATIO}
-    return kept | decided_annotations(policy)
+    return kept | policy_annotations(policy)

@@ -31,7 +31,7 @@ from koordcore.state.aggregates import (
     NodePolicyState,
     PodState,
 )
-from koordcore.state.node_policy import decided_annotations, lent_resources
+from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from starlette.requests import Request
@@ -177,13 +177,13 @@ class ManagerApi:
 
 def _add_policy(node: dict[str, Any], policy: NodePolicyState) -> None:
     """Add the computed resources, annotations and labels of a node to its object."""
-    lent = {name: str(amount) for name, amount in lent_resources(policy).items()}
+    lent = {name: str(amount) for name, amount in policy_resources(policy).items()}
     status: dict[str, Any] = node.setdefault("status", {})
     for field in ("capacity", "allocatable"):
         if lent:
             status[field] = {**status.get(field, {}), **lent}
     metadata: dict[str, Any] = node.setdefault("metadata", {})
-    for field, decided in (("annotations", decided_annotations(policy)), ("labels", policy.device_labels)):
+    for field, decided in (("annotations", policy_annotations(policy)), ("labels", policy.device_labels)):
         if decided:
             metadata[field] = {**metadata.get(field, {}), **decided}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from koordcore.protocol.hardware.device_requests import GPU_TYPE, filled
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, with_both_memory_units
 from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE
 from koordcore.protocol.resource_names import GPU_MEMORY
 from koordcore.protocol.selectors import Selector
@@ -157,7 +157,7 @@ def request_for(card: Card, per_device: Mapping[str, int]) -> Mapping[str, int]:
 
     For GPUs, memory is given in bytes and in percent: the missing one is computed from the GPU's memory.
     """
-    return filled(per_device, card.total.get(GPU_MEMORY, 0)) if card.type == GPU_TYPE else per_device
+    return with_both_memory_units(per_device, card.total.get(GPU_MEMORY, 0)) if card.type == GPU_TYPE else per_device
 
 
 def is_fitting(card: Card, free: Mapping[str, int], per_device: Mapping[str, int]) -> bool:
