@@ -34,7 +34,7 @@ class Clock(Protocol):
         ...
 
     def real_seconds(self, seconds: float) -> float:
-        """Return how many real seconds `seconds` of this clock last; infinity for a clock that only moves by hand.
+        """Return the number of real seconds that `seconds` of this clock last; infinity for a clock that moves by hand.
 
         Use it for time limits that something else measures, such as a server's TTL or `asyncio.timeout`.
         """

@@ -122,7 +122,7 @@ def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None
 
 
 class NodeUpdate(NamedTuple):
-    """What the webhook for node status stores for an update.
+    """The values that the webhook for node status stores for an update of a Node.
 
     Attributes:
         allocatable: Allocatable to store, with amplification.
@@ -137,7 +137,7 @@ class NodeUpdate(NamedTuple):
 def amplify_node_update(
     annotations: Mapping[str, str], allocatable: Quantities, old_allocatable: Quantities
 ) -> NodeUpdate:
-    """Return what the webhook for node status stores: the amplified allocatable and the kubelet's own values.
+    """Return the values that the webhook for node status stores: amplified allocatable, and the kubelet's own values.
 
     Only the kubelet changes cpu and memory of allocatable. If they differ between old and new, the new values are the
     kubelet's own (raw) ones. Otherwise the raw values recorded in the annotation stay. If a ratio exceeds 1,

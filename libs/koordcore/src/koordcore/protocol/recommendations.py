@@ -179,7 +179,7 @@ def target_of(recommendation: Recommendation) -> Target:
 
 
 def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
-    """Return how a Recommendation is applied to pods; Off without the annotation.
+    """Return the mode in which a Recommendation is applied to pods; Off without the annotation.
 
     Args:
         annotations: Annotations of the Recommendation. `analysis.koordinator.sh/update-mode` counts.

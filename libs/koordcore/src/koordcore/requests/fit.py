@@ -70,7 +70,7 @@ class PreemptingPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What remains of one resource after all pods of a capacity question have landed.
+    """The amount of one resource that remains after all pods of a capacity question have landed.
 
     Attributes:
         resource: Name of the resource.
@@ -90,7 +90,7 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why the first pod without a node gets none, and by how much.
+    """The reason why the first pod without a node gets none, and the amount that is missing.
 
     Attributes:
         plugin: Plugin that refuses the first pod without a node; PreEnqueue if the pod may not be attempted, and Permit

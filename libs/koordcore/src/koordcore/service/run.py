@@ -44,7 +44,7 @@ _LAG_LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Shell(Generic[S]):
-    """What the `compose` function of a service receives to build its components from.
+    """The parts that every service has. The `compose` function of a service builds its components from them.
 
     Attributes:
         settings: Settings of the service.

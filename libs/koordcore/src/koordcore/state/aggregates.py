@@ -32,7 +32,7 @@ from koordcore.values.allocation import NOTHING, Allocation
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the API server answered the binding of a pod to the node of one placement.
+    """The answer of the API server to the binding of a pod to the node of one placement.
 
     Attributes:
         placement: Sequence of the `PodPlaced` that was to be bound.
@@ -157,7 +157,7 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What the agent of one node has reported: its identity, running pods, topology, devices and QoS actions.
+    """The facts that the agent of one node has reported: its identity, running pods, topology, devices, QoS actions.
 
     Attributes:
         host: "linux" or "simulated".

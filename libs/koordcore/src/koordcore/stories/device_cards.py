@@ -23,7 +23,7 @@ UNKNOWN_SWITCH: Final = ""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pod holds of a device.
+    """The part of a device that one pod holds.
 
     Attributes:
         uid: Uid of the pod.
@@ -130,7 +130,7 @@ def cards_with_holders(stated: Iterable[DeviceDetails], pods: Mapping[str, PodOn
 
 
 def gpu_totals(cards: Iterable[Card]) -> ShareTotals:
-    """Return how much of the GPUs among these devices pods use, summed over the GPUs."""
+    """Return the use of the GPUs among these devices, summed over the GPUs. Other devices are ignored."""
     gpus = [card for card in cards if card.type == GPU_TYPE]
     healthy = [card for card in gpus if card.state == "healthy"]
     return ShareTotals(

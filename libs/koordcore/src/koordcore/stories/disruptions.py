@@ -27,7 +27,7 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Cause(StrEnum):
-    """Why a pod is taken away from its workload.
+    """The causes for which a pod is taken away from its workload.
 
     Attributes:
         MIGRATION: A PodMigrationJob of the descheduler moves it.
@@ -73,7 +73,7 @@ _BY_CONDITION: Final = {
 
 
 class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who takes, or took, a pod away from its workload, and why.
+    """The disruption of one pod: who takes, or took, the pod away from its workload, and why.
 
     Attributes:
         cause: Kind of the disruption.
@@ -104,7 +104,10 @@ class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def cause_of(request: PodEvictionRequested) -> Cause:
-    """Return why a component requested the eviction of a pod. If the component is unknown, return API_EVICTION."""
+    """Return the cause of a requested eviction, from the component, trigger, job and reason in the request.
+
+    If the component is unknown, return API_EVICTION.
+    """
     if request.initiator == "scheduler" and request.reason == "Preempted":
         return Cause.PREEMPTION
     if request.trigger == DRAIN_TRIGGER:
@@ -113,7 +116,7 @@ def cause_of(request: PodEvictionRequested) -> Cause:
 
 
 def disruption_of(moments: Iterable[Moment]) -> Disruption | None:
-    """Return who takes or took a pod away from its workload; None if nobody does.
+    """Return the disruption of a pod: who takes or took it away from its workload; None if nobody does.
 
     If a component requested the eviction, this is the answer, whoever deleted the pod afterwards. Without a request,
     the pod's condition DisruptionTarget tells who evicts it. Otherwise the pod was deleted, or its node was lost.

@@ -194,7 +194,7 @@ def pod_sentence(event: Event) -> str | None:
 
 
 def hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:
-    """Return where a hook ran: `container main at PreCreateContainer (Proxy)`."""
+    """Return the place at which a hook ran as text: `container main at PreCreateContainer (Proxy)`."""
     of = f"container {event.container}" if event.container else "pod"
     return f"{of} at {event.stage} ({event.mode})" if event.stage else f"{of} by the {event.mode.lower()}"
 

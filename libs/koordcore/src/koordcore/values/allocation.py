@@ -70,7 +70,7 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a pod got on its node besides its requests. Most pods have the empty allocation `NOTHING`.
+    """The allocation of a pod: what it got on its node besides its requests. Most pods have the empty one, `NOTHING`.
 
     Attributes:
         version: Version of this shape. A reader refuses a version that it does not know.

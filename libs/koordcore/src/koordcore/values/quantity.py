@@ -28,7 +28,7 @@ _RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki M
 
 
 class Notation(IntEnum):
-    """How a quantity was written: DECIMAL (suffix `k` or none), BINARY (suffix `Ki`) or EXPONENT (`1e3`).
+    """Notation of a quantity as written: DECIMAL (suffix `k` or none), BINARY (suffix `Ki`) or EXPONENT (`1e3`).
 
     A quantity keeps its notation, so that it is written back in the same way.
     """

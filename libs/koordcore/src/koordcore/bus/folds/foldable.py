@@ -45,7 +45,7 @@ class Folded(NamedTuple):
 
 
 class Halt(NamedTuple):
-    """Why a fold has stopped: the event that it cannot decode or apply.
+    """The halt of a fold: the event that the fold cannot decode or apply, and the reason.
 
     Attributes:
         seq: Sequence of this event. The state contains everything before it.
@@ -60,7 +60,7 @@ class Halt(NamedTuple):
 
 
 class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named tuples are allowed since 3.11
-    """How the first state of a fold is created.
+    """The functions that create the first state of a fold: empty, or from a snapshot.
 
     Attributes:
         fresh: Returns the empty state.

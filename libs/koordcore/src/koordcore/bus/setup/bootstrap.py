@@ -45,7 +45,7 @@ class ServerTooOld(Exception):
 
 
 class Change(StrEnum):
-    """What the bootstrap did to one stream or consumer: CREATED, UPDATED, or UNCHANGED (left as it was)."""
+    """Effect of the bootstrap on one stream or consumer: CREATED, UPDATED, or UNCHANGED (left as it was)."""
 
     CREATED = "created"
     UPDATED = "updated"

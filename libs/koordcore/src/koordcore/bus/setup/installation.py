@@ -39,7 +39,7 @@ ROUTE_PORT: Final = 6222
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """Where the servers of an installation run, and which users they know.
+    """An installation of NATS servers: their addresses, the folders of their files, and the users that they know.
 
     Attributes:
         cluster: Id of the Kubernetes cluster.
@@ -66,7 +66,7 @@ class Installation:
 
     @property
     def manifests(self) -> tuple[ServiceManifest, ...]:
-        """What each user may do."""
+        """Manifests of all users: the subjects and streams that each user may read and write."""
         agents = tuple(agent(name_token(node), name=agent_user(node)) for node in self.nodes)
         proxies = tuple(criproxy(name_token(node), name=f"criproxy-{name_token(node)}") for node in self.nodes)
         return (*INSTALLED, *agents, *proxies, *((agent(), criproxy()) if self.simulates else ()))

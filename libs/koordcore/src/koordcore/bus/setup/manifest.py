@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceManifest:
-    """What one NATS user (a service) may do on the server. `permissions` turns it into lists of subjects.
+    """The rights of one NATS user (a service) on the server. `permissions` turns them into lists of subjects.
 
     Attributes:
         name: Name of the user.

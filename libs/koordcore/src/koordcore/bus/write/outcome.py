@@ -10,7 +10,7 @@ import msgspec
 
 
 class Action(StrEnum):
-    """What the appender does next after an answer of the NATS server.
+    """The steps that the appender can take after an answer of the NATS server to an append.
 
     Attributes:
         STORED: The events are stored. Return `Appended`.
@@ -89,7 +89,7 @@ _ACTIONS: dict[int, Action] = {
 
 
 def classify(answer: AppendReply) -> AppendReaction:
-    """Return what the appender has to do after an answer of the server.
+    """Return the next step of the appender after an answer of the NATS server to an append.
 
     After an unknown error of the server (5xx) or an overload (429), the append is repeated. Other unknown errors end
     it.

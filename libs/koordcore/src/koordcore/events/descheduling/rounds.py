@@ -14,7 +14,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class ClassifiedNodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a balance plugin such as LowNodeLoad classified the nodes of one node pool in a round of the descheduler.
+    """The nodes of one node pool, as a balance plugin such as LowNodeLoad classified them in one round.
 
     Attributes:
         plugin: Name of the plugin.

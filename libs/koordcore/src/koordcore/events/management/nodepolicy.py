@@ -15,7 +15,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How the batch amount of one resource was computed, in milli-cores for cpu and bytes for memory.
+    """The terms of the batch amount of one resource of a node, in milli-cores for cpu and bytes for memory.
 
         policy "request"       result = capacity - margin - reserved - high_priority_request
         the other policies     result = capacity - margin - max(system_used, reserved) - high_priority_used
@@ -46,7 +46,7 @@ class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How the mid amount of one resource was computed. Amounts are milli-cores for cpu and bytes for memory.
+    """The terms of the mid amount of one resource of a node, in milli-cores for cpu and bytes for memory.
 
     dynamic   min(max(min(prod_reclaimable, unused), 0) + unallocated_share, cap)
     static    min(static_share, cap)

@@ -23,7 +23,7 @@ from koordcore.values.allocation import NOTHING, Allocation
 
 
 class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What the scheduler knew when an attempt was made. With it, a re-run can repeat the attempt from the log.
+    """The knowledge of the scheduler when it made an attempt. With it, a re-run can repeat the attempt from the log.
 
     Attributes:
         based_on: Last fact and observation that were folded.
@@ -129,7 +129,9 @@ class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod")
 class PodReallocated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """What a placed pod or Reservation holds on its node changed. The node's ledger changed in the same atomic batch.
+    """The resources that a placed pod or Reservation holds on its node changed.
+
+    The node's ledger changed in the same atomic batch.
 
     Attributes:
         node: Name of the node.

@@ -16,7 +16,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class NodeCpuBindPolicy(StrEnum):
-    """How CPUs for pods must be chosen on a node.
+    """Rules by which CPUs for pods are chosen on a node.
 
     Attributes:
         NONE: No rule.

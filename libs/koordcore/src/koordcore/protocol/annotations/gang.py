@@ -64,7 +64,7 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 
 
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """Return how many members of a gang must be placed together: its minimum number.
+    """Return the minimum number of a gang: the number of members that must be placed together.
 
     The label `pod-group.scheduling.sigs.k8s.io/min-available` counts if present, else the annotation
     `gang.scheduling.koordinator.sh/min-available`.

@@ -16,7 +16,7 @@ from koordcore.values.duration import parse_seconds
 
 
 class CalculatePolicy(StrEnum):
-    """Which amounts of high-priority pods are deducted when batch resources are computed.
+    """Amounts of high-priority pods that are deducted when batch resources are computed.
 
     Attributes:
         USAGE: Their usage.
@@ -30,7 +30,7 @@ class CalculatePolicy(StrEnum):
 
 
 class MemoryCollectPolicy(StrEnum):
-    """Which memory the agent counts as used: without page cache, with hot page cache only, or with all page cache."""
+    """Memory that the agent counts as used: without page cache, with hot page cache only, or with all page cache."""
 
     WITHOUT_PAGE_CACHE = "usageWithoutPageCache"
     WITH_HOT_PAGE_CACHE = "usageWithHotPageCache"

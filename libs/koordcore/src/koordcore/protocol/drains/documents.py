@@ -36,14 +36,14 @@ DEFAULT_WAIT: Final = "1h"
 
 
 class CordonMode(StrEnum):
-    """How a drain closes a node for new pods: with a taint (`Taint`), or only with labels (`Label`)."""
+    """Ways in which a drain closes a node for new pods: with a taint (`Taint`), or only with labels (`Label`)."""
 
     TAINT = "Taint"
     LABEL = "Label"
 
 
 class MigrationMode(StrEnum):
-    """When pods of a drained node are migrated: after a time to leave by themselves (`WaitFirst`), or at once.
+    """Time at which pods of a drained node are migrated: after a time to leave by themselves (`WaitFirst`), or at once.
 
     `MigrateDirectly` means at once.
     """
@@ -62,14 +62,14 @@ class ConfirmState(StrEnum):
 
 
 class CordonPolicy(KubeStruct):
-    """How a drain closes nodes for new pods: `mode`, and the labels that mode `Label` sets on them."""
+    """The way in which a drain closes nodes for new pods: `mode`, and the labels that mode `Label` sets on them."""
 
     mode: CordonMode = CordonMode.TAINT
     labels: dict[str, str] = {}
 
 
 class MigrationPolicy(KubeStruct):
-    """When pods are migrated: at once, or after `wait_duration` (a Go duration)."""
+    """The time at which pods of a drained node are migrated: at once, or after `wait_duration` (a Go duration)."""
 
     mode: MigrationMode = MigrationMode.WAIT_FIRST
     wait_duration: str = DEFAULT_WAIT
@@ -111,14 +111,14 @@ class DrainNode(KubeStruct):
 
 
 class ExecutionPolicy(KubeStruct):
-    """How many planned drains of a group are confirmed: the first `partition` (None for all), none while `paused`."""
+    """Number of planned drains of a group to confirm: the first `partition` (None for all), none while `paused`."""
 
     partition: int | None = None
     paused: bool = False
 
 
 class TerminationPolicy(KubeStruct):
-    """When the drain of a group stops to plan further nodes.
+    """The conditions under which the drain of a group plans no further node.
 
     Attributes:
         max_node_count: Largest number of nodes to empty; 0 for no limit.

@@ -79,7 +79,7 @@ class ReservationOwnerRule(KubeStruct):
 
 
 class PreAllocationPolicy(KubeStruct):
-    """How a Reservation takes over resources of running pods: object `spec.preAllocationPolicy`.
+    """Rules by which a Reservation takes over resources of running pods: object `spec.preAllocationPolicy`.
 
     Attributes:
         mode: Which pods may be taken: "Default" (those that the Reservation's owners select) or "Cluster" (those with a
@@ -285,10 +285,10 @@ def readable_reservation(raw: object) -> Reservation | None:
 
 
 def phase_by_others(reservation: Reservation | None) -> str:
-    """Return the phase that the object's status states: Available, Succeeded or Failed.
+    """Return the phase in the status of a Reservation that another scheduler wrote: Available, Succeeded or Failed.
 
-    Empty if the status states none of these, if it states Available without a node, or for None. The caller must know
-    that our log has neither placed nor ended the Reservation. Then another scheduler wrote the status.
+    Empty for another phase, for Available without a node, or if `reservation` is None. The caller must know that our
+    log has neither placed nor ended the Reservation. Then another scheduler wrote the status.
     """
     if reservation is None:
         return ""
@@ -299,9 +299,10 @@ def phase_by_others(reservation: Reservation | None) -> str:
 
 
 def status_by_others(reservation: Reservation) -> ReservationStatus:
-    """Return the status that the object itself states, without conditions. See `phase_by_others`.
+    """Return the status of a Reservation that another scheduler wrote into its object, without conditions.
 
-    What owners take from the Reservation is not known. It counts as what they request, at most what it holds.
+    The amounts that owners take from the Reservation are not known. They are assumed to be the owners' requests, at
+    most what the Reservation holds.
 
     Raises:
         InvalidInput: A quantity of the status is invalid.
@@ -333,7 +334,7 @@ def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = F
     Args:
         reservation: The Reservation; its uid becomes the pod's.
         phase: "Succeeded" or "Failed" if the Reservation has ended.
-        is_bound: Whether node and amounts are those of the object's status, because another scheduler wrote them.
+        is_bound: Whether another scheduler placed the Reservation. Node and amounts then come from the object's status.
 
     Raises:
         InvalidInput: A quantity of the template is invalid.

@@ -1,7 +1,7 @@
 """A file with facts that are not in the log yet, for processes on a node that must work while the log is unavailable.
 
-It is an SQLite database. A process may keep its own tables in the same file, so that a fact and what belongs to it are
-stored in one transaction.
+It is an SQLite database. A process may keep its own tables in the same file, so that a fact and related rows are stored
+in one transaction.
 
 Source: event-bus spec, 3.3 (bounded on-disk queue).
 """
