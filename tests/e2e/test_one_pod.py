@@ -103,6 +103,26 @@ def test_status_shows_every_process_ready_and_who_leads(koord: Koord) -> None:
     assert re.match(r"scheduler: scheduler_\w+ leads since ", scheduler)
 
 
+def test_doctor_finds_everything_in_order(koord: Koord) -> None:
+    assert "0 broken" in koord.run("doctor")
+
+
+def test_backup_becomes_a_stack_with_the_same_past(koord: Koord) -> None:
+    folder, story = koord.var.parent / "backup", koord.ask("explain", "pod", "web")
+    koord.run("backup", str(folder))
+    assert "is not empty" in koord.said("backup", str(folder), status=1)[1]
+    assert "a stack runs in" in koord.said("restore", str(folder), status=1)[1]
+    again = Koord(koord.var.parent / "again")
+    again.run("restore", str(folder))
+    try:
+        again.run("up", "--no-agent", "--simulated-nodes", "3")
+        moments = again.ask("explain", "pod", "web")["moments"]
+        assert moments[: len(story["moments"])] == story["moments"]
+        assert "equal" in again.run("verify")
+    finally:
+        again.run("down")
+
+
 def test_the_priority_classes_of_the_system_are_there(koord: Koord) -> None:
     classes = koord.run("get", "priorityclasses").split()
     assert {"koord-prod", "koord-mid", "koord-batch", "koord-free", "system-cluster-critical"} <= set(classes)

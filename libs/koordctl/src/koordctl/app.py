@@ -104,6 +104,13 @@ COMMANDS = (
     Entry("node", ASK, "Show what an agent can measure and set on this machine.", "node"),
     Entry("keys", RUN, "Keys, certificates and NATS configuration for compose and Kubernetes.", "operating.keys"),
     Entry(
+        "doctor",
+        RUN,
+        "Examine an installation for what is usually wrong: services, log, streams, clocks, disk, keys.",
+        "operating.doctor",
+        "doctor",
+    ),
+    Entry(
         "backup",
         RUN,
         "Copy the log to a folder while everything runs: facts, explanations, snapshots, desired states of nodes.",

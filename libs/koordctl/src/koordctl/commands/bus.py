@@ -7,7 +7,6 @@ import getpass
 import json
 import re
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import ask, find_service, live_directory, nothing_runs, running_stack
+from koordctl.access.fold_figures import HALTED, LAG, LAG_SECONDS, fold_figures
 from koordctl.access.log import cluster_name, open_log, operator_settings, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
@@ -31,12 +31,9 @@ dlq = typer.Typer(help="Dead letters: work that failed and was parked with its r
 app.add_typer(dlq, name="dlq")
 app.command("genesis")(genesis.begin)
 
-LAG = "koord_bus_follower_lag_events"
-LAG_SECONDS = "koord_bus_follower_lag_seconds"
 FOLDING = ("manager", "scheduler", "projector")
 """Services that fold the log."""
 POLL_SECONDS = 0.5
-HALTED = "koord_bus_follower_halted"
 MIB = 1 << 20
 _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
 
@@ -143,7 +140,7 @@ def consumers() -> None:
         url = process.urls.get("http")
         if url is None:
             continue
-        figures = _figures(f"{url}/metrics")
+        figures = fold_figures(url)
         if figures is None:
             rows.append([process.name, "-", "no answer", None, None])
             continue
@@ -155,22 +152,6 @@ def consumers() -> None:
     show_table(["process", "fold", "events behind", "seconds behind", "state"], rows, empty="no folds")
     if halted:
         raise typer.Exit(1)
-
-
-def _figures(url: str) -> dict[str, dict[str, float]] | None:
-    """Return the metrics of a service by metric and fold, or None if the service does not answer."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    try:
-        page = ask(url, timeout=5).text
-    except (OSError, HTTPException):
-        return None
-    found: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if "fold" in sample.labels:
-                found.setdefault(sample.name, {})[sample.labels["fold"]] = sample.value
-    return found
 
 
 @app.command()
@@ -221,7 +202,7 @@ def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str 
 def _readiness_by_fold() -> dict[str, str]:
     found: dict[str, str] = {}
     for url in filter(None, map(find_service, FOLDING)):
-        for fold in (_figures(f"{url}/metrics") or {}).get(LAG, {}):
+        for fold in (fold_figures(url) or {}).get(LAG, {}):
             found[fold] = ask(f"{url}/readyz", timeout=5).text
     return found
 

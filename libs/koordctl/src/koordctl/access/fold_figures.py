@@ -1,0 +1,32 @@
+"""How far the folds of a service are behind the log, from its metrics page."""
+
+from http.client import HTTPException
+from typing import Final
+
+from koordctl.access.clients import ask
+
+LAG: Final = "koord_bus_follower_lag_events"
+LAG_SECONDS: Final = "koord_bus_follower_lag_seconds"
+HALTED: Final = "koord_bus_follower_halted"
+
+
+def fold_figures(url: str) -> dict[str, dict[str, float]] | None:
+    """Return metric -> fold -> value, for the metrics of a service that have a label `fold`.
+
+    None if the service does not answer.
+
+    Args:
+        url: Base URL of the service.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        page = ask(f"{url}/metrics", timeout=5).text
+    except (OSError, HTTPException):
+        return None
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if "fold" in sample.labels:
+                found.setdefault(sample.name, {})[sample.labels["fold"]] = sample.value
+    return found

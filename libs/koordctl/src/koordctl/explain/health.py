@@ -1,0 +1,153 @@
+"""Judgements of `koord doctor`: what is wrong with an installation, and what to do about it. This module is pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from koordcore.bus.setup.bootstrap import compare
+from koordcore.bus.setup.streams import StreamSpec
+
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+MOST_SKEW_SECONDS: Final = 1.0
+"""Difference of two clocks from which leases and ages of reports become wrong."""
+MOST_LAG_EVENTS: Final = 10_000
+FULL: Final = 0.8
+"""Share of its largest size from which a stream needs attention."""
+LEAST_FREE: Final = 5 * GIB
+
+
+class Verdict(StrEnum):
+    """How good the result of a check is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+class Finding(NamedTuple):
+    """The result of one check.
+
+    Attributes:
+        check: What was checked, for example "stream KOORD_EV_dev".
+        verdict: How good it is.
+        told: What was found.
+        remedy: What to do; empty if nothing has to be done.
+    """
+
+    check: str
+    verdict: Verdict
+    told: str
+    remedy: str = ""
+
+
+def service_finding(name: str, url: str | None, ready: str | None, is_optional: bool) -> Finding:
+    """Return whether a service is ready.
+
+    Args:
+        name: Name of the service.
+        url: Its address; None if no address is known.
+        ready: Why it is not ready; empty if it is, None if it does not answer.
+        is_optional: Whether an installation may lack it.
+    """
+    check = f"service {name}"
+    if url is None:
+        verdict = Verdict.OK if is_optional else Verdict.BROKEN
+        remedy = "" if is_optional else f"start it, or name its address: KOORD_{name.upper()}=http://host:port"
+        return Finding(check, verdict, "no address is known", remedy)
+    if ready is None:
+        return Finding(check, Verdict.BROKEN, f"{url} does not answer", "see its log: koord status names the file")
+    if ready:
+        return Finding(check, Verdict.BROKEN, f"is not ready: {ready}", "koord bus consumers shows how far it is")
+    return Finding(check, Verdict.OK, "is ready")
+
+
+def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Finding:
+    """Return whether a service keeps up with the log.
+
+    Args:
+        service: Name of the service.
+        fold: Name of its fold.
+        lag: Number of events that it has not folded.
+        is_halted: Whether it stopped before an event that it cannot read.
+    """
+    check = f"fold {fold} of {service}"
+    if is_halted:
+        remedy = "docs/runbook.md, 'A fold has halted': upgrade the service, or koord bus skip"
+        return Finding(check, Verdict.BROKEN, "has halted before an event", remedy)
+    if lag > MOST_LAG_EVENTS:
+        return Finding(check, Verdict.WARNING, f"is {lag:,.0f} events behind", "give the service more CPU")
+    return Finding(check, Verdict.OK, f"is {lag:,.0f} events behind")
+
+
+def clock_finding(server: datetime, here: datetime) -> Finding:
+    """Return whether the clock of the log's server agrees with that of this machine.
+
+    Args:
+        server: Time of the server when it answered.
+        here: Time of this machine at the middle of the request.
+    """
+    skew = (server - here).total_seconds()
+    told = f"the server of the log is {abs(skew):.3f} s {'ahead of' if skew >= 0 else 'behind'} this machine"
+    if abs(skew) > MOST_SKEW_SECONDS:
+        return Finding("clocks", Verdict.WARNING, told, "synchronise both clocks (chrony, systemd-timesyncd)")
+    return Finding("clocks", Verdict.OK, told)
+
+
+def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Yield whether a stream exists, has the settings that this version expects, and has room.
+
+    Args:
+        spec: Settings that it must have. The number of replicas is not compared.
+        info: Answer of the server about it; None if it does not exist.
+    """
+    check = f"stream {spec.name}"
+    if info is None:
+        yield Finding(check, Verdict.BROKEN, "does not exist", "koord bus bootstrap")
+        return
+    found, state = info["config"], info["state"]
+    wanted = {**spec.config(), "num_replicas": found["num_replicas"], "max_bytes": found["max_bytes"]}
+    differences = compare(found, wanted)
+    if differences:
+        told = "; ".join(f"{name} is {has!r}, not {want!r}" for name, (has, want) in differences.items())
+        yield Finding(check, Verdict.WARNING, told, "koord bus bootstrap changes what loses no data")
+    used, most = int(state["bytes"]), int(found["max_bytes"])
+    told = f"{state['messages']:,} messages, {used / MIB:.1f} of {most / MIB:.0f} MiB"
+    is_full = most > 0 and used > FULL * most
+    if is_full and spec.discard == "new":
+        yield Finding(check, Verdict.BROKEN, told, "a full stream refuses writes: make max_bytes larger")
+    else:
+        yield Finding(check, Verdict.OK, told)
+
+
+def dead_letter_finding(parked: int) -> Finding:
+    """Return whether work has failed and was set aside."""
+    if parked:
+        return Finding("dead letters", Verdict.WARNING, f"{parked} items wait for a person", "koord bus dlq list")
+    return Finding("dead letters", Verdict.OK, "none")
+
+
+def disk_finding(folder: str, free: int) -> Finding:
+    """Return whether the disk of a folder has room.
+
+    Args:
+        folder: The folder.
+        free: Free bytes.
+    """
+    told = f"{free / GIB:.1f} GiB are free in {folder}"
+    if free < LEAST_FREE:
+        return Finding("disk", Verdict.WARNING, told, "free space, or put KOORD_VAR on another disk")
+    return Finding("disk", Verdict.OK, told)
+
+
+def key_finding(open_files: Iterable[str]) -> Finding:
+    """Return whether only their owner can read the keys.
+
+    Args:
+        open_files: Files that others can read.
+    """
+    names = ", ".join(sorted(open_files))
+    if names:
+        return Finding("keys", Verdict.BROKEN, f"others can read {names}", "chmod 600, then koord keys rotate")
+    return Finding("keys", Verdict.OK, "only their owner can read them")

@@ -1,0 +1,82 @@
+"""Judgements of `koord doctor`, each at its border."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.streams import StreamSpec, streams
+from koordctl.explain.health import (
+    GIB,
+    LEAST_FREE,
+    MOST_LAG_EVENTS,
+    Verdict,
+    clock_finding,
+    dead_letter_finding,
+    disk_finding,
+    fold_finding,
+    key_finding,
+    service_finding,
+    stream_findings,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+EV = streams(BusNames("dev"), replicas=1)[-1]
+OBS = streams(BusNames("dev"), replicas=1)[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "ready", "is_optional", "verdict"),
+    [
+        (None, None, False, Verdict.BROKEN),
+        (None, None, True, Verdict.OK),
+        ("http://x", None, True, Verdict.BROKEN),
+        ("http://x", "log: loading", False, Verdict.BROKEN),
+        ("http://x", "", False, Verdict.OK),
+    ],
+)
+def test_a_service_is_ready_or_lacks_something(
+    url: str | None, ready: str | None, is_optional: bool, verdict: Verdict
+) -> None:
+    found = service_finding("manager", url, ready, is_optional)
+    assert found.verdict is verdict
+    assert bool(found.remedy) is (verdict is not Verdict.OK)
+
+
+def test_a_fold_that_halted_is_worse_than_one_that_is_behind() -> None:
+    verdicts = [fold_finding("m", "m", lag, False).verdict for lag in (0, MOST_LAG_EVENTS, MOST_LAG_EVENTS + 1)]
+    assert verdicts == [Verdict.OK, Verdict.OK, Verdict.WARNING]
+    assert fold_finding("m", "m", 0, True).verdict is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(("skew", "verdict"), [(0, "ok"), (1, "ok"), (1.1, "warning"), (-1.1, "warning")])
+def test_clocks_may_differ_by_a_second(skew: float, verdict: str) -> None:
+    found = clock_finding(NOW + timedelta(seconds=skew), NOW)
+    assert found.verdict == verdict
+    assert ("behind" in found.told) is (skew < 0)
+
+
+def info(spec: StreamSpec, *, used: int = 0, **config: Any) -> dict[str, Any]:
+    return {"config": {**spec.config(), **config}, "state": {"messages": 1, "bytes": used}}
+
+
+def test_a_stream_needs_its_settings_and_room() -> None:
+    def verdicts(spec: StreamSpec, found: dict[str, Any] | None) -> list[Verdict]:
+        return [each.verdict for each in stream_findings(spec, found)]
+
+    assert verdicts(EV, None) == [Verdict.BROKEN]
+    assert verdicts(EV, info(EV, num_replicas=3, max_bytes=1)) == [Verdict.OK]
+    assert verdicts(EV, info(EV, discard="old")) == [Verdict.WARNING, Verdict.OK]
+    assert verdicts(EV, info(EV, used=EV.max_bytes)) == [Verdict.BROKEN]
+    assert verdicts(OBS, info(OBS, used=OBS.max_bytes)) == [Verdict.OK], "old observations make room"
+    (first, _) = stream_findings(EV, info(EV, discard="old"))
+    assert first.told == "discard is 'old', not 'new'"
+
+
+def test_parked_work_a_full_disk_and_open_keys_are_named() -> None:
+    assert dead_letter_finding(0).verdict is Verdict.OK
+    assert dead_letter_finding(2).told == "2 items wait for a person"
+    assert disk_finding("var", LEAST_FREE).verdict is Verdict.OK
+    assert disk_finding("var", GIB).told == "1.0 GiB are free in var"
+    assert key_finding([]).verdict is Verdict.OK
+    assert key_finding(["b", "a"]).told == "others can read a, b"
