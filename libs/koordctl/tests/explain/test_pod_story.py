@@ -54,6 +54,14 @@ def placed(seq: int = 9) -> StoredEvent:
     return stored(seq, "pod.u", event)
 
 
+def test_pod_that_another_scheduler_bound_is_on_its_node() -> None:
+    bound = codec.convert({"metadata": {"name": "web", "namespace": "d"}, "spec": {"nodeName": "n"}}, Pod)
+    runs = codec.convert({**codec.to_builtins(bound), "status": {"phase": "Running"}}, Pod)
+    facts = [submitted(), stored(2, "podspec.u", PodSpecChanged(object=bound))]
+    assert (explained_pod("u", facts, []).status, explained_pod("u", facts, []).node) == ("Placed", "n")
+    assert explained_pod("u", [*facts, stored(3, "podspec.u", PodSpecChanged(object=runs))], []).status == "Running"
+
+
 def told(facts: Sequence[StoredEvent], explanations: Sequence[StoredEvent] = ()) -> list[str]:
     return [moment.step for moment in explained_pod("u", facts, explanations).moments]
 

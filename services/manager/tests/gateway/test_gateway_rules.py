@@ -271,7 +271,7 @@ def test_a_null_counts_as_absent_and_a_wrong_type_names_the_object() -> None:
     assert [item.metadata.name for item in page.objects if isinstance(item, Pod)] == ["a"]
     assert page.version == "7"
     assert len(page.unreadable) == 1
-    assert page.unreadable[0].startswith("n/b: ")
+    assert str(page.unreadable[0]).startswith("n/b: ")
 
 
 def test_nodes_are_read_without_what_the_kubelet_repeats() -> None:

@@ -1,6 +1,7 @@
 """What is written to Reservation objects, and when they are deleted."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
@@ -162,7 +163,7 @@ def test_new_leader_looks_at_every_reservation_and_knows_their_owners() -> None:
     cluster.place()
     cluster.take("a", 2000)
     cluster.writes = PendingWrites()
-    cluster.writes.seed(cluster.view)
+    cluster.writes.seed(cluster.view, datetime(2026, 1, 1, tzinfo=UTC))
     assert "customspec/reservations=web" in cluster.pending()
     cluster.fold(NODE, NodeResourcesReturned(pods=["a"]))
     assert cluster.pending() == ["customspec/reservations=web"]

@@ -145,7 +145,7 @@ async def test_verdict_says_why_and_later_the_pod_is_placed() -> None:
         assert isinstance(explanation, PodUnschedulable)
         assert explanation.message == (
             "0/1 nodes are available: 1 Insufficient cpu. "
-            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         )
         assert (await running.get("/queue")).json()["unschedulable"] == 1
         added = await say(bus.events, "nodespec", "wide", NodeSpecAdded(object=node("wide")))

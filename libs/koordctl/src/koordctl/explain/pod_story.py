@@ -140,6 +140,9 @@ def explained_pod(
                 namespace, name = event.object.metadata.namespace, event.object.metadata.name
                 requests = pod_requests(event.object)
                 submitted_at = submitted_at or stored.occurred_at
+                if event.object.spec.node_name:  # bound: by the gateway, by another scheduler, or by its own manifest
+                    node = event.object.spec.node_name
+                    status = "Running" if event.object.status.phase == "Running" or status == "Running" else "Placed"
             case PodSpecDeleted():
                 status = "Deleted"
             case PodPlaced():

@@ -7,6 +7,7 @@ a new leader adds the keys of all objects.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Final
 
 from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
@@ -15,7 +16,13 @@ from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.management.adjustment import MassAbnormalityChanged
 from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import PodBindFailed, PodBound, PodEvictionRequested
+from koordcore.events.objects.gateway import (
+    PodBindFailed,
+    PodBound,
+    PodEvicted,
+    PodEvictionFailed,
+    PodEvictionRequested,
+)
 from koordcore.events.objects.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
 from koordcore.events.scheduling.pod import (
     PodDeviceUnhealthy,
@@ -49,6 +56,7 @@ from koord_manager.domain.gateway.reservation_object import (
     reservation_ref,
 )
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
+from koord_manager.domain.pod_evictions.disruption_budgets import PLURAL as BUDGETS
 from koord_manager.domain.work_queue import WorkQueue
 
 BINDING: Final = "gateway-binding"
@@ -60,6 +68,9 @@ QUEUES: Final = (BINDING, EVICTION, NODE, STATUS)
 aggregate whose status is written to a custom resource."""
 MAX_EVENTS: Final = 10_000
 """Maximum number of Kubernetes events that wait; the oldest are dropped, because the facts are in the log."""
+RECENT: Final = timedelta(minutes=2)
+"""Age of a placement up to which a new leader records its event again, because the leader before may not have done it.
+It is longer than a lease and the longest queue of events at the shipped rate limit."""
 FIRST_DELAY_SECONDS: Final = 0.2
 LONGEST_DELAY_SECONDS: Final = 30.0
 _MIGRATION_WARNINGS: Final = frozenset({"Unschedulable", "FailedCreateReservation"})
@@ -81,12 +92,17 @@ class PendingWrites:
         self.nominated: dict[str, str] = {}
         self.events: deque[KubernetesEvent] = deque(maxlen=MAX_EVENTS)
         self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
+        self._held: dict[str, dict[str, None]] = {}  # by namespace: evictions that a disruption budget refused
         self._reservations = ReservationNames()
 
-    def seed(self, view: ManagerView) -> None:
+    def seed(self, view: ManagerView, now: datetime) -> None:
         """Start again when this instance becomes the leader: add the keys of all objects that may have a pending write.
 
-        Kubernetes events that were not recorded are dropped.
+        The events `Scheduled` of recent placements are derived again. Other events that were not recorded are dropped.
+
+        Args:
+            view: The folded cluster.
+            now: The time, which tells the recent placements.
         """
         self.queue.add_all(BINDING, (uid for uid, pod in view.state.of_kind(PodState).items() if pod.node))
         self.queue.add_all(EVICTION, view.state.of_kind(EvictionState))
@@ -102,6 +118,8 @@ class PendingWrites:
         for name in self._reservations.all():
             self._add_status(reservation_ref(name))
         self.events.clear()
+        self.events.extend(_recently_bound(view, now - RECENT))
+        self._held = {}
         self._profiles_of = {}
         for id_, profile in view.state.of_kind(QuotaProfileState).items():
             self._note_profile(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
@@ -143,6 +161,8 @@ class PendingWrites:
             case PodEvictionRequested():
                 self.queue.add(EVICTION, ref.id)
                 self.events.append(_eviction_event(ref.id, event))
+            case PodEvicted() | PodEvictionFailed():
+                self._note_end_of_eviction(ref.id)
             case PodDeviceUnhealthy():
                 self.events.append(device_health(ref.id, event.namespace, event.name, event.devices, event.node))
             case PodNominated(node=node):
@@ -164,12 +184,38 @@ class PendingWrites:
             case CustomObjectObserved():
                 self._note_object(ref)
             case CustomObjectDeleted():
+                if plural_of(ref.id) == BUDGETS:
+                    self._note_budget(ref)
                 self._note_root_quota(ref)
             case _:
                 if ref.kind in ("nodespec", "nodepolicy"):
                     self.queue.add(NODE, ref.id)
                 elif ref.kind in STATUS_KINDS:
                     self._add_status(ref)
+
+    def hold(self, uid: str, event: PodEvictionRequested, why: str) -> None:
+        """Record that a disruption budget refuses an eviction; a change of a budget in its namespace retries it.
+
+        Args:
+            uid: Uid of the pod.
+            event: The request for the eviction.
+            why: The answer of the API server.
+        """
+        held = self._held.setdefault(event.namespace, {})
+        if uid not in held:
+            about = about_pod(uid, event.namespace, event.name)
+            self.events.append(KubernetesEvent(about, "EvictionBlocked", why[:1024], "Warning", MANAGER))
+        held[uid] = None
+
+    def _note_budget(self, ref: AggregateRef) -> None:
+        namespace = namespaced_from_token(ref.id.partition("=")[2])[0]
+        self.queue.add_all(EVICTION, self._held.get(namespace, ()))
+
+    def _note_end_of_eviction(self, uid: str) -> None:
+        for namespace, held in list(self._held.items()):
+            held.pop(uid, None)
+            if not held:
+                del self._held[namespace]
 
     def _note_use(self, view: ManagerView, allocation: Allocation) -> None:
         """Add the key of the pod that acts as the Reservation of another pod."""
@@ -179,7 +225,9 @@ class PendingWrites:
 
     def _note_object(self, ref: AggregateRef) -> None:
         plural, names = plural_of(ref.id), ref.id.partition("=")[2]
-        if plural in (TOPOLOGIES, DEVICES):
+        if plural == BUDGETS:
+            self._note_budget(ref)
+        elif plural in (TOPOLOGIES, DEVICES):
             self.queue.add(NODE, names)
         elif (about := ref_of_object(plural, *namespaced_from_token(names))) is not None:
             self._add_status(about)
@@ -198,6 +246,17 @@ class PendingWrites:
 def _pod(view: ManagerView, uid: str) -> Pod | None:
     spec = view.state.of_kind(PodSpecState).get(uid)
     return spec.object if spec is not None else None
+
+
+def _recently_bound(view: ManagerView, since: datetime) -> Iterator[KubernetesEvent]:
+    """Yield the event of each pod that the gateway bound to its placement since a time."""
+    for uid, spec in view.state.of_kind(PodSpecState).items():
+        binding, placed = spec.binding, view.state.of_kind(PodState).get(uid)
+        if binding is None or binding.failure or placed is None or binding.node != placed.node:
+            continue
+        if placed.placed_at and datetime.fromisoformat(placed.placed_at) >= since:
+            done = scheduled(uid, placed.namespace, placed.name, placed.node)
+            yield done._replace(recalled=True)
 
 
 def _eviction_event(uid: str, event: PodEvictionRequested) -> KubernetesEvent:

@@ -43,6 +43,7 @@ class KubernetesEvent(NamedTuple):
         message: Sentence for the user.
         type: "Normal" or "Warning".
         component: Name of the component that reports it.
+        recalled: Whether another leader may have recorded it already. Then it is not counted again.
     """
 
     involved: Involved
@@ -50,6 +51,7 @@ class KubernetesEvent(NamedTuple):
     message: str
     type: str = "Normal"
     component: str = SCHEDULER
+    recalled: bool = False
 
     @property
     def name(self) -> str:
@@ -93,6 +95,17 @@ def device_health(
     reason, type_ = ("DeviceUnhealthy", "Warning") if devices else ("DevicesHealthy", "Normal")
     message = device_sentence(devices, node)
     return KubernetesEvent(about_pod(uid, namespace, name), reason, message[:MOST_MESSAGE], type_)
+
+
+def left_out(about: Involved, problem: str) -> KubernetesEvent:
+    """Return the event that an object is not mirrored, because it cannot be read.
+
+    Args:
+        about: The object.
+        problem: What is wrong with it.
+    """
+    message = f"Koordstream leaves this object out: {problem}"
+    return KubernetesEvent(about, "NotMirrored", message[:MOST_MESSAGE], "Warning", MANAGER)
 
 
 def event_collection(namespace: str) -> str:

@@ -43,6 +43,7 @@ class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     name: str = ""
     namespace: str = ""
+    uid: str = ""
 
 
 class _Object(msgspec.Struct):
@@ -59,6 +60,27 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
+class Unreadable(NamedTuple):
+    """An object that could not be decoded.
+
+    Attributes:
+        namespace: Its namespace, or "".
+        name: Its name, or "" if not even its metadata can be decoded.
+        uid: Its uid.
+        problem: What is wrong with it.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    problem: str
+
+    def __str__(self) -> str:
+        """Return a description for the log."""
+        path = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{path or 'an object without a name'}: {self.problem}"
+
+
 class Page(NamedTuple):
     """One page of a list of the API server.
 
@@ -66,13 +88,13 @@ class Page(NamedTuple):
         objects: The decoded objects.
         version: Version of the list, from which a watch can start.
         following: Token of the next page, or empty for the last one.
-        unreadable: Description of each object that could not be decoded and was left out.
+        unreadable: The objects that could not be decoded and were left out.
     """
 
     objects: list[Object]
     version: str
     following: str
-    unreadable: list[str]
+    unreadable: list[Unreadable]
 
 
 class Change(NamedTuple):
@@ -82,13 +104,13 @@ class Change(NamedTuple):
         version: Version of the object.
         object: The object; None for a bookmark, and if the object could not be decoded.
         gone: Whether the object was deleted.
-        unreadable: Description of an object that could not be decoded, or empty.
+        unreadable: The object if it could not be decoded.
     """
 
     version: str
     object: Object | None = None
     gone: bool = False
-    unreadable: str = ""
+    unreadable: Unreadable | None = None
 
 
 class WatchEnded(Exception):
@@ -137,12 +159,12 @@ class ResourceDecoder:
         except msgspec.ValidationError:
             raw = _decoded(_RAW_PAGE, body)
         objects: list[Object] = []
-        unreadable: list[str] = []
+        unreadable: list[Unreadable] = []
         for item in raw.items or []:
             try:
                 objects.append(self._read(bytes(item)))
             except codec.DecodeError as error:
-                unreadable.append(f"{_named(bytes(item))}: {error}")
+                unreadable.append(_unreadable(bytes(item), error))
         return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
 
     def line(self, line: bytes) -> Change:
@@ -163,7 +185,7 @@ class ResourceDecoder:
         try:
             return Change(version, self._read(body), event.type == "DELETED")
         except codec.DecodeError as error:
-            return Change(version, unreadable=f"{_named(body)}: {error}")
+            return Change(version, unreadable=_unreadable(body, error))
 
     def _read(self, body: bytes) -> Object:
         try:
@@ -181,9 +203,9 @@ def read_pod(body: bytes) -> Pod:
     return codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
 
 
-def _named(body: bytes) -> str:
+def _unreadable(body: bytes, error: Exception) -> Unreadable:
     try:
         meta = _decoded(_OBJECT, body).metadata
     except msgspec.DecodeError:
-        return "an object without a name"
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        return Unreadable("", "", "", str(error))
+    return Unreadable(meta.namespace, meta.name, meta.uid, str(error))

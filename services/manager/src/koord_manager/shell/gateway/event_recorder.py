@@ -168,6 +168,8 @@ class EventRecorder:
         repetition = event_repetition(word, self._now(), count)
         answer = await self._send(creation if count == 1 else repetition)
         match meaning_of(answer.status):
+            case Meaning.CONFLICT if word.recalled:
+                pass  # said by the leader before us, about the same binding
             case Meaning.CONFLICT if count == 1:  # said by the leader before us
                 count += 1
                 await self._send(event_repetition(word, self._now(), count))

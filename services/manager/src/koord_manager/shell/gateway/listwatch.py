@@ -10,6 +10,7 @@ Source:
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -20,10 +21,12 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_manager.domain.gateway.mirror import Seen, cleaned, is_unbound_pod
+from koord_manager.domain.gateway.pod_status_writes import Involved, KubernetesEvent, left_out
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
-from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
+from koord_manager.shell.gateway.decoding import ResourceDecoder, Unreadable, WatchEnded
 from koord_manager.shell.gateway.listing import PAGE, RequestRefused, list_pages, selection
+from koord_manager.shell.gateway.outages import OutageLog
 
 NOT_SERVED_SECONDS: Final = 15.0
 """Interval of attempts to list a resource that is not served, such as a CRD that is not installed."""
@@ -98,6 +101,8 @@ class ListWatch:
             added.
         idle_seconds: If no line arrives for this time, the watch is opened again. Bookmarks come about every minute.
         resync_seconds: Interval of complete lists; 0 to list only if the history is gone (flag `--sync-period`).
+        outages: Log of problems that all list-watches share; None for one of its own.
+        tell: Called with the Kubernetes event about an object that could not be decoded.
     """
 
     def __init__(
@@ -113,6 +118,8 @@ class ListWatch:
         page: int = PAGE,
         backoff: Backoff | None = None,
         jitter: Callable[[], float] = random.random,
+        outages: OutageLog | None = None,
+        tell: Callable[[KubernetesEvent], None] = lambda _: None,
     ) -> None:
         self._api = api
         self.resource = resource
@@ -125,6 +132,8 @@ class ListWatch:
         self._page = page
         self._backoff = backoff or Backoff()
         self._jitter = jitter
+        self._outages = outages or OutageLog(logger, time.monotonic)
+        self._tell = tell
         self._version = ""
         self.figures = WatchFigures()
 
@@ -178,7 +187,7 @@ class ListWatch:
     def _note(self, what: str, problem: str) -> None:
         self.figures.errors += 1
         self.figures.problem = problem
-        self._logger.warning(f"watch_{what}", resource=self.resource.name, problem=problem)
+        self._outages.note(what, self.resource.name, problem)
 
     async def _list(self) -> str:
         """List all objects and return the version from which a watch can start.
@@ -253,7 +262,11 @@ class ListWatch:
         self._backoff.reset()
         self.figures.problem = ""
 
-    def _complain(self, unreadable: list[str]) -> None:
+    def _complain(self, unreadable: list[Unreadable]) -> None:
         self.figures.unreadable += len(unreadable)
         for problem in unreadable[:10]:
-            self._logger.warning("object_unreadable", resource=self.resource.name, problem=problem[:500])
+            self._logger.warning("object_unreadable", resource=self.resource.name, problem=str(problem)[:500])
+            if problem.name:
+                kind, version = self.resource.kind, self.resource.api_version
+                about = Involved(kind, version, problem.namespace, problem.name, problem.uid)
+                self._tell(left_out(about, problem.problem))

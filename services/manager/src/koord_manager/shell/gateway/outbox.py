@@ -58,6 +58,9 @@ from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
 
 WORKERS: Final = 32
+NOT_ASKED: Final = ApiResponse(0, b"")
+BUDGET_CAUSE: Final = b'"DisruptionBudget"'
+"""The cause in the answer to an eviction that a disruption budget refuses."""
 Key = tuple[str, str]
 """A queue (`pending_writes.QUEUES`) and the key in it."""
 
@@ -266,6 +269,7 @@ class Outbox:
         if eviction is None:
             return True
         retry_after: float | None = None
+        answer = NOT_ASKED
         if is_leaving(view, eviction):
             ended = Evicted(gone=True)
         else:
@@ -278,6 +282,9 @@ class Outbox:
             retry_after = answer.retry_after
             ended = judge_eviction(eviction, answer.status, answer.message(), self._facts.clock.now())
         if isinstance(ended, Waits):
+            if BUDGET_CAUSE in answer.body:
+                self._pending_writes.hold(uid, eviction.request, ended.why)
+                self._spoken()
             return retry_after or 0.0
         return await self._facts.write(lambda: eviction_draft(view, eviction, ended))
 

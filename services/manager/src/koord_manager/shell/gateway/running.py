@@ -8,6 +8,7 @@ next one needs.
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,7 @@ from koordcore.values.timestamps import rfc3339
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.node_objects import node_metric_status
 from koord_manager.domain.gateway.pending_writes import NODE, PendingWrites
+from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent
 from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.domain.work_queue import WorkQueue
@@ -40,6 +42,7 @@ from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.ingest import Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import GatewayMetrics
+from koord_manager.shell.gateway.outages import OutageLog
 from koord_manager.shell.gateway.outbox import Outbox, Writes
 from koord_manager.shell.gateway.sweep import Sweep
 
@@ -200,7 +203,7 @@ class _TermOfGateway:
         self._queue: asyncio.Queue[Sighting] = asyncio.Queue(QUEUE)
         self._pending_writes = PendingWrites(lambda: 0.5 + random.random())  # noqa: S311 - spreads the load of retries
         self._pending_writes.queue.on_take = context.taken
-        self._pending_writes.seed(context.view)
+        self._pending_writes.seed(context.view, context.clock.now())
         self._facts = FactAppender(
             context.view,
             context.log,
@@ -240,6 +243,7 @@ class _TermOfGateway:
             context.metrics.written,
             self._errors("events"),
         )
+        outages = OutageLog(context.logger, time.monotonic)
         self._watches = [
             ListWatch(
                 context.api,
@@ -249,10 +253,16 @@ class _TermOfGateway:
                 watch_seconds=settings.watch_seconds,
                 idle_seconds=settings.idle_seconds,
                 resync_seconds=settings.resync_seconds,
+                outages=outages,
+                tell=self._tell,
             )
             for resource in settings.resources
         ]
         self._reported: dict[str, str] = {}
+
+    def _tell(self, event: KubernetesEvent) -> None:
+        self._pending_writes.events.append(event)
+        self._words.wake()
 
     def _errors(self, part: str) -> ErrorBoundary:
         return ErrorBoundary(part, self._context.logger, self._context.metrics.failed)

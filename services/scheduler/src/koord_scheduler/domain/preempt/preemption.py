@@ -172,9 +172,11 @@ class _Search:
         if within is not None:
             rows = np.intersect1d(rows, within, assume_unique=True)
         possible = rows[state.cluster.priorities.lowest(nodes.capacity)[rows] < self._pod.priority]
-        message = f"0/{len(nodes)} nodes are available: "
-        if len(possible) == 0 or self._plugin.spares_everyone(self._pod):
-            return NoPreemption(f"{message}{len(nodes)} No preemption victims found for incoming pod.")
+        if self._plugin.spares_everyone(self._pod):
+            return NoPreemption(_found_nothing(len(nodes), without_victims=len(nodes)))
+        without_victims = len(rows) - len(possible)
+        if len(possible) == 0:
+            return NoPreemption(_found_nothing(len(nodes), without_victims))
         most = self._plugin.most_candidates(len(nodes))
         found: dict[str, Candidate] = {}
         victims_of: dict[str, tuple[PodVictim, ...]] = {}
@@ -190,7 +192,7 @@ class _Search:
                 found[name] = _candidate(victims)
         chosen = pick_candidate(found)
         if chosen is None:
-            return NoPreemption(f"{message}{len(nodes)} Preemption is not helpful for scheduling.")
+            return NoPreemption(_found_nothing(len(nodes), without_victims))
         return Preemption(plugin=self._plugin.name, node=chosen, victims=victims_of[chosen], examined=examined)
 
     def _dry_runs_of(self, subject: Subject) -> DryRuns:
@@ -203,6 +205,21 @@ class _Search:
         """Return all rows, starting at a place that depends only on the pod."""
         offset = text_hash(self._pod.uid) % len(rows)
         return row_list(np.roll(rows, -offset))
+
+
+def _found_nothing(nodes: int, without_victims: int) -> str:
+    """Return kube-scheduler's message that preemption finds no node.
+
+    Args:
+        nodes: Number of all nodes.
+        without_victims: Number of nodes on which no pod has a lower priority. On the others, no victim would help.
+    """
+    counts = {
+        "No preemption victims found for incoming pod": without_victims,
+        "Preemption is not helpful for scheduling": nodes - without_victims,
+    }
+    reasons = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
+    return f"0/{nodes} nodes are available: {', '.join(reasons)}."
 
 
 def _candidate(victims: Sequence[PodVictim]) -> Candidate:

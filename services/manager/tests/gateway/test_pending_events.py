@@ -1,0 +1,82 @@
+"""Kubernetes events that users see when a write waits, and those that a new leader derives again."""
+
+from datetime import datetime, timedelta
+
+import structlog
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.pending_writes import EVICTION, PendingWrites
+from koord_manager.shell.gateway.outages import OutageLog
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import PodBound, PodEvicted, PodEvictionRequested
+from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.state.aggregates import PodState
+from structlog.testing import CapturingLogger
+from support.histories import stored
+
+EVICTED = AggregateRef("eviction", "u")
+REQUEST = PodEvictionRequested(namespace="d", name="web", initiator="descheduler", reason="LowNodeLoad")
+BUDGET = custom_ref("poddisruptionbudgets", "d", "web")
+
+
+def view_of(*facts: tuple[AggregateRef, Event]) -> ManagerView:
+    view = ManagerView()
+    for seq, (ref, event) in enumerate(facts, start=1):
+        view.fold(stored(seq, Draft(ref, event, 0)))
+    return view
+
+
+def bound_pod() -> ManagerView:
+    spec, pod = AggregateRef("podspec", "u"), AggregateRef("pod", "u")
+    why = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="t", based_on=BasedOn())
+    placed = PodPlaced(namespace="d", name="web", node="n", requests={}, attempt=1, queued_at="", explanation=why)
+    return view_of(
+        (spec, PodSpecAdded(object=Pod(metadata=ObjectMeta(name="web", namespace="d", uid="u")))),
+        (pod, placed),
+        (spec, PodBound(node="n", placement=2)),
+    )
+
+
+def test_a_new_leader_derives_the_events_of_recent_bindings_again() -> None:
+    view, pending = bound_pod(), PendingWrites()
+    placed_at = datetime.fromisoformat(view.state.of_kind(PodState)["u"].placed_at)
+
+    pending.seed(view, placed_at + timedelta(seconds=90))
+    assert [(each.reason, each.involved.name, each.recalled) for each in pending.events] == [("Scheduled", "web", True)]
+    pending.seed(view, placed_at + timedelta(minutes=5))
+    assert list(pending.events) == []
+
+
+def test_an_eviction_that_a_budget_refuses_is_told_once_and_retried_when_a_budget_changes() -> None:
+    view, pending = view_of((EVICTED, REQUEST)), PendingWrites()
+    pending.note(view, [(EVICTED, REQUEST)])
+    assert pending.queue.take(EVICTION) == ["u"]
+    pending.events.clear()
+
+    pending.hold("u", REQUEST, "the budget web allows no disruption")
+    pending.hold("u", REQUEST, "the budget web allows no disruption")
+    changed = CustomObjectObserved(object={"metadata": {"name": "web", "namespace": "d"}})
+    pending.note(view, [(BUDGET, changed)])
+
+    assert [(each.reason, each.message) for each in pending.events] == [
+        ("EvictionBlocked", "the budget web allows no disruption")
+    ]
+    assert pending.queue.take(EVICTION) == ["u"]
+    pending.note(view, [(EVICTED, PodEvicted()), (BUDGET, changed)])
+    assert pending.queue.take(EVICTION) == []
+
+
+def test_an_outage_is_logged_once_per_cause_and_step() -> None:
+    lines, now = CapturingLogger(), 0.0
+    outages = OutageLog(structlog.wrap_logger(lines, processors=[]), lambda: now)
+    for second in range(8):
+        now = float(second)
+        for resource in ("pods", "nodes", "services"):
+            outages.note("unreachable", resource, "refused")
+    outages.note("refused", "pods", "403")
+
+    logged = [(call.args, call.kwargs) for call in lines.calls]
+    assert len(logged) == 5, "at 0, 1, 3 and 7 seconds, and the other cause"
