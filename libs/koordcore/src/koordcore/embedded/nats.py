@@ -1,4 +1,4 @@
-"""Run nats-server from its wheel as a child process.
+"""Run nats-server, whose program a Python wheel contains, as a child process.
 
 `NatsServer` runs one server on a directory; after a stop or a kill -9 it starts again on the same directory and port.
 `supervisor` restarts it if it is part of a stack.

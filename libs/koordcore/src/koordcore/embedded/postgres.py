@@ -1,8 +1,8 @@
-"""Run Postgres from its wheel as a child process, on a data directory.
+"""Run Postgres, whose programs a Python wheel contains, as a child process on a data directory.
 
-`PostgresServer` creates the data directory once, runs the server on a loopback port (or a unix socket)
-with password authentication, and recovers it after kill -9. `postgres_location` decides where the data is stored and
-which user runs the server. `supervisor` restarts the server if it is part of a stack.
+`PostgresServer` creates the data directory once, runs the server on a loopback port (or a unix socket) with password
+authentication, and recovers it after kill -9. `postgres_location` decides where the data is stored and which user runs
+the server. `supervisor` restarts the server if it is part of a stack.
 """
 
 import asyncio

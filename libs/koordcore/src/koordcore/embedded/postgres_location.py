@@ -90,7 +90,7 @@ def pointer_file(data_dir: Path) -> Path:
 
 
 def is_traversable(path: Path, owner: Owner) -> bool:
-    """Return whether the user may enter `path` and all folders above it.
+    """Return whether the user `owner` may enter the folder `path` and all folders above it.
 
     Folders that do not exist yet count as enterable.
     """

@@ -32,7 +32,7 @@ class ElasticQuota(KubeStruct):
 
 
 class PodDisruptionBudgetSpec(KubeStruct):
-    """Object `spec` of a PodDisruptionBudget: its selector, and how many pods must stay or may be gone.
+    """Object `spec` of a PodDisruptionBudget: its selector, and the number of pods that must stay or may be gone.
 
     Numbers are integers or percentages, as written; None if not set.
     """

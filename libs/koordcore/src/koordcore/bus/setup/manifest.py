@@ -13,7 +13,7 @@ class ServiceManifest:
 
     Attributes:
         name: Name of the user.
-        appends: Aggregate kinds whose facts it may append, and read at the stream's leader.
+        appends: Aggregate kinds whose facts the user may append, and read at the stream's leader.
         reports: (class, kind) of observations and explanations that it may publish, for example ("obs", "node").
         follows: Streams that it may read in order: "ev", "obs", "explanations", "adv", "dlq", "cmd".
         commands: Services to whose work queues it may add requests; "*": all.

@@ -17,8 +17,8 @@ PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Return whether the toleration matches the taint.
 
-    The effect must be empty or equal. The key must be equal, or empty with operator Exists. The operator must be
-    Exists, or Equal with an equal value.
+    The effect of the toleration must be empty or that of the taint. Its key must be that of the taint, or empty with
+    operator Exists. Its operator must be Exists, or Equal with the value of the taint.
 
     Source:
         scheduler-core spec, 5.4

@@ -47,7 +47,7 @@ APPEND_SECONDS_BUCKETS: Final = (
 
 
 class BusMetrics(measured.BusMetrics):
-    """Prometheus metrics of how this process uses the log. Bus adapters report to it."""
+    """Prometheus metrics of how this process uses the log, as `koordcore.bus.metrics.BusMetrics` defines them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._append = Counter("koord_bus_append", "Appends by outcome", ["outcome"], registry=registry)
@@ -76,12 +76,7 @@ class BusMetrics(measured.BusMetrics):
         self._outcomes: dict[str, Counter] = {}
 
     def append(self, outcome: str, seconds: float) -> None:
-        """Count an append and its duration in real seconds.
-
-        Args:
-            outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable` or `misconfigured`.
-            seconds: Duration with all repetitions.
-        """
+        """See `koordcore.bus.metrics.BusMetrics.append`."""
         counter = self._outcomes.get(outcome)
         if counter is None:
             counter = self._outcomes[outcome] = self._append.labels(outcome)
@@ -89,28 +84,28 @@ class BusMetrics(measured.BusMetrics):
         self._append_seconds.observe(seconds)
 
     def conflict(self, kind: str) -> None:
-        """Count an append that the log refused because an aggregate of this kind had newer events."""
+        """See `koordcore.bus.metrics.BusMetrics.conflict`."""
         self._conflicts.labels(kind).inc()
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Report how far a fold is behind its stream: number of events, and age of the oldest one in seconds."""
+        """See `koordcore.bus.metrics.BusMetrics.follower_lag`."""
         self._lag_events.labels(fold).set(events)
         self._lag_seconds.labels(fold).set(seconds)
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """Report whether a fold has stopped before an event that it cannot decode or apply."""
+        """See `koordcore.bus.metrics.BusMetrics.follower_halted`."""
         self._halted.labels(fold).set(1 if halted else 0)
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """Report the number of dead letters of a consumer."""
+        """See `koordcore.bus.metrics.BusMetrics.dlq_depth`."""
         self._dlq_depth.labels(consumer).set(depth)
 
     def gap(self, fold: str) -> None:
-        """Count a gap in the sequences of a stream, after which the fold read again from its last event."""
+        """See `koordcore.bus.metrics.BusMetrics.gap`."""
         self._gaps.labels(fold).inc()
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """Report the age in seconds of the newest snapshot of a fold."""
+        """See `koordcore.bus.metrics.BusMetrics.snapshot_age`."""
         self._snapshot_age.labels(fold).set(seconds)
 
     def drift(self, kind: str) -> None:
