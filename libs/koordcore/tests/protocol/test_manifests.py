@@ -120,7 +120,18 @@ def test_a_text_that_is_no_yaml_is_refused_with_line_and_column(text: bytes, pla
         ({"apiVersion": "v1"}, "kind: must be text such as v1 / Pod, got None"),
         ({"apiVersion": "v2", "kind": "Pod"}, "apiVersion, kind: must be one of v1 Pod, "),
         ({**POD, "metadata": {"name": "Web"}}, "metadata.name: must be a DNS subdomain name"),
-        ({**POD, "metadata": {"name": "w", "labels": {"a": 1}}}, "metadata.labels: must be str, got int, got {'a': 1}"),
+        (
+            {**POD, "metadata": {"name": "w", "labels": {"a": 1}}},
+            'metadata.labels[a]: must be a text (quote it: "1"), got 1',
+        ),
+        (
+            {**POD, "metadata": {"name": "w", "labels": {"b": "yes", "a": False}}},
+            'metadata.labels[a]: must be a text (quote it: "false"), got False',
+        ),
+        (
+            {**POD, "metadata": {"name": "w", "labels": {"a": [1]}}},
+            "metadata.labels: must be str, got array, got {'a': [1]}",
+        ),
         (
             with_container(resources={"requests": {"cpu": "1x"}}),
             "spec.containers[0].resources.requests[cpu]: must be a Kubernetes quantity",

@@ -18,11 +18,28 @@ def shape_mismatch(error: Exception, value: object) -> InvalidInput:
     match = _MISMATCH.match(str(error))
     assert match is not None
     path = (match["path"] or "").lstrip(".")
+    rule = match["rule"].removeprefix("Expected ").replace("`", "")
     if "[...]" in path:
         # msgspec does not say which entry of a map it was; the map itself is named instead
-        path = path.split("[...]", 1)[0]
-    rule = match["rule"].removeprefix("Expected ").replace("`", "")
+        path, _, below = path.partition("[...]")
+        unquoted = None if below else _unquoted(_value_at(value, path), path)
+        if unquoted is not None:
+            return unquoted
     return InvalidInput(rule, _value_at(value, path), path)
+
+
+def _unquoted(entries: object, path: str) -> InvalidInput | None:
+    """Return the error about the first value of a map of texts that YAML reads as boolean or number; None if none is.
+
+    Args:
+        entries: The map, for example the labels of an object.
+        path: Path of the map.
+    """
+    for name, entry in cast("dict[str, object]", entries).items() if isinstance(entries, dict) else ():
+        if isinstance(entry, bool | int | float):
+            text = str(entry).lower() if isinstance(entry, bool) else str(entry)
+            return InvalidInput(f'a text (quote it: "{text}")', entry, f"{path}[{name}]")
+    return None
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
