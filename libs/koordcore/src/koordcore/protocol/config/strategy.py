@@ -87,7 +87,7 @@ class Section:
 
 
 def default_section(name: SectionName) -> Section:
-    """Return the section that applies if the ConfigMap lacks its key."""
+    """Return the section that applies if the ConfigMap lacks its key: defaults for the cluster, no entries."""
     return Section(name=name, cluster=SECTIONS[name].defaults)
 
 
