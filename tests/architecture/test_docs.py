@@ -26,3 +26,14 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert missing == []
+
+
+def test_every_proof_that_a_page_names_is_a_test() -> None:
+    named = {found for page in PAGES for found in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text())}
+    assert len(named) > 10
+    missing = [f"{file}::{test}" for file, test in sorted(named) if f"def {test}(" not in _text(ROOT / file)]
+    assert missing == []
+
+
+def _text(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
