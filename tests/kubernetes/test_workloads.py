@@ -16,7 +16,7 @@ from koordcore.embedded.process import NEVER_RESTART, ChildProcess, ProcessSpec
 from koordcore.service.configuration.settings import ServiceSettings
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, rendered
-from support.kubernetes.kubelets import add_nodes, node_document
+from support.kubernetes.kubelets import add_nodes, api_client, node_document
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -172,3 +172,14 @@ def test_the_highly_available_overlay_is_accepted(plane: ControlPlane) -> None:
     answer = plane.ask("apply", "--dry-run=server", "--kustomize", "k8s/overlays/ha")
 
     assert (answer.code, answer.err) == (0, "")
+
+
+def test_the_requests_of_the_manager_have_a_priority_level_of_their_own(plane: ControlPlane) -> None:
+    paths = {
+        "koord-manager": "/api/v1/nodes",
+        "koord-manager-lease": f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/koordinator-manager",
+    }
+    with api_client(plane, plane.token("koord-manager")) as client:
+        chosen = {name: client.get(path).headers["x-kubernetes-pf-flowschema-uid"] for name, path in paths.items()}
+
+    assert chosen == {name: plane.get("flowschema", name)["metadata"]["uid"] for name in paths}

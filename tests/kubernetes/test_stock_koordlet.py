@@ -1,0 +1,44 @@
+"""Koordinator's node agent with our manager: its NodeMetric becomes batch resources of the node."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.installation import NAMESPACE, Installation
+from support.kubernetes.kubelets import add_nodes, node_document
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+CONFIG = "slo-controller-config"
+
+
+def report(plane: ControlPlane, node: str, cpu: str, memory: str) -> None:
+    """Write the status of a NodeMetric as Koordinator's agent does."""
+    usage = {"resources": {"cpu": cpu, "memory": memory}}
+    status: dict[str, object] = {
+        "updateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "nodeMetric": {"nodeUsage": usage, "systemUsage": usage},
+    }
+    patch = json.dumps({"status": status})
+    plane.kubectl("patch", "nodemetric", node, "--subresource=status", "--type=merge", "-p", patch)
+
+
+async def test_reports_of_a_stock_agent_become_batch_resources(plane: ControlPlane, installed: Installation) -> None:
+    add_nodes(plane, node_document("stock-node", cpu=16, memory="32Gi"))
+    plane.kubectl("create", "-f", "k8s/configuration.yaml")
+    enabled = json.dumps({"data": {"colocation-config": json.dumps({"enable": True})}})
+    plane.kubectl("patch", "configmap", CONFIG, "-n", NAMESPACE, "-p", enabled)
+    await installed.start_manager("manager", "--take-node-metrics", webhooks=False)
+
+    await installed.until(lambda: plane.ask("get", "nodemetric", "stock-node").code == 0, "the policy is written")
+    report(plane, "stock-node", cpu="2", memory="4Gi")
+
+    def allocatable() -> dict[str, str]:
+        found: dict[str, str] = plane.get("node", "stock-node")["status"]["allocatable"]
+        return found
+
+    await installed.until(lambda: "kubernetes.io/batch-cpu" in allocatable(), "the node has batch resources")
+    # 16 cores: 60 % of the node may be used, and the system uses 2 (spec: manager, batch by usage)
+    assert allocatable()["kubernetes.io/batch-cpu"] == "7600"
+    plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
