@@ -16,12 +16,16 @@ from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.queries.moments import Moment, resolve
 from koord_projector.shell.queries.nodes import list_nodes
 from koord_projector.shell.queries.objects import aggregates_hash, list_objects, state_at
-from koord_projector.shell.queries.pods import PodFilter, list_pods
+from koord_projector.shell.queries.pods import PodFilter, list_pods, pod_life
 from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.events.agents.criproxy import HookServerFailed
+from koordcore.events.agents.hooks import ContainerHookApplied, HookedValue
 from koordcore.events.control import EventSkipped
-from koordcore.events.envelope import StoredEvent, name_token
-from koordcore.events.objects.mirror import NamespaceObserved
-from koordcore.protocol.objects import Namespace, ObjectMeta
+from koordcore.events.envelope import BasedOn, StoredEvent, name_token
+from koordcore.events.objects.mirror import NamespaceObserved, PodSpecAdded
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.protocol.objects import Namespace, ObjectMeta, Pod
 from koordcore.service.telemetry.finished_span import FinishedSpan
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
@@ -388,6 +392,36 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM observations").fetchone() == (len(cluster.reports),)
         assert connection.execute("SELECT count(*) FROM explanations").fetchone() == (len(cluster.explanations),)
+
+
+async def test_the_life_of_a_pod_has_what_hooks_did_to_it_and_to_no_other(postgres_dsn: str) -> None:
+    log = Recorder()
+    explanation = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="t", based_on=BasedOn())
+    for name in ("a", "b"):
+        spec = Pod(metadata=ObjectMeta(namespace="d", name=name, uid=name))
+        log.write("podspec", name, PodSpecAdded(object=spec))
+        placed = PodPlaced(
+            namespace="d", name=name, node="n.1", requests={}, attempt=1, queued_at="", explanation=explanation
+        )
+        log.write("pod", name, placed)
+        value = HookedValue(name="cpuset", plugin="CPUSetAllocator", new="0-3", old="0-7")
+        hooked = ContainerHookApplied(
+            uid=name, namespace="d", pod=name, container="main", stage="PreCreateContainer", mode="NRI", values=[value]
+        )
+        log.write("nodestate", name_token("n.1"), hooked)
+    failed = HookServerFailed(
+        uid="a", namespace="d", pod="a", hook="PreStartContainer", server="s", policy="Ignore", error="away"
+    )
+    log.write("criproxy", name_token("n.1"), failed)
+    async with projector(postgres_dsn) as it:
+        it.write(log.events)
+        async with it.running():
+            await it.caught_up()
+        async with it.database.reading() as connection:
+            life = await pod_life(connection, await resolve(connection, ""), "a")
+    assert [entry.step for entry in life] == ["submitted", "placed", "hooked", "hook-failed"]
+    assert life[2].sentence == "container main at PreCreateContainer (NRI): cpuset 0-3"
+    assert life[2].body["values"] == [{"name": "cpuset", "plugin": "CPUSetAllocator", "new": "0-3", "old": "0-7"}]
 
 
 async def test_old_rows_of_the_archives_are_deleted_in_small_transactions(

@@ -49,6 +49,12 @@ events = Table(
 Index("events_of_aggregate", events.c.kind, events.c.id, events.c.seq)
 # left(): a header may be arbitrarily long, an index entry may not.
 Index("events_by_time", text('"left"(occurred_at, 27)'), events.c.seq, _table=events)
+Index(
+    "hooks_by_node",
+    events.c.id,
+    events.c.seq,
+    postgresql_where=text("type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed')"),
+)
 
 aggregates = Table(
     "aggregates",

@@ -19,6 +19,7 @@ MAX_PAGE = 1000
 _JUDGED_PODS = 5_000
 _SHOWN_PENDING = 200
 _SUPPRESSIONS = 30
+_HOOKS = 100
 
 _PHASE = """
     CASE WHEN deleted_seq <= :position THEN 'terminating'
@@ -175,7 +176,11 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
             {"uid": uid, "marks": sorted(marks), "position": moment.position},
         )
     ).all()
-    rows = [*facts, *await _suppressions(connection, moment, episodes)]
+    rows = [
+        *facts,
+        *await _suppressions(connection, moment, episodes),
+        *await _hooks(connection, moment, uid, episodes),
+    ]
     explanations = await connection.execute(
         text(
             "SELECT uid, occurred_at, event_id, seq, type, attempt, based_on, actor, traceparent, body"
@@ -201,6 +206,28 @@ async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: A
                   FROM events
              WHERE kind = 'nodestate' AND id = :token AND seq > :since AND seq <= :until
                AND type IN ('BeCpuSuppressed', 'BeCpuReleased') ORDER BY seq DESC LIMIT :count
+            """
+        )
+        found.extend((await connection.execute(statement, asked)).all())
+    return list({row.seq: row for row in found}.values())
+
+
+async def _hooks(connection: AsyncConnection, moment: Moment, uid: str, episodes: Any) -> list[Row[Any]]:
+    """Return what runtime hooks did to a pod on its nodes, from its placement on, the first ones of each node."""
+    found: list[Row[Any]] = []
+    for row in episodes:
+        if not row.node:
+            continue
+        until = min(moment.position, row.to_seq or moment.position)
+        since = row.placed_seq or row.from_seq
+        asked = {"uid": uid, "token": name_token(row.node), "since": since, "until": until, "count": _HOOKS}
+        statement = text(
+            """
+            SELECT seq, kind, id, type, schema, occurred_at, actor, event_id, based_on, traceparent, body
+                  FROM events
+             WHERE id = :token AND seq >= :since AND seq <= :until
+               AND type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed')
+               AND position(:uid in body) > 0 ORDER BY seq LIMIT :count
             """
         )
         found.extend((await connection.execute(statement, asked)).all())

@@ -82,6 +82,10 @@ function given(allocation) {
 // The diagnosis tells of preemption by name: the sentence does not have to as well.
 const sentence = (entry) => (entry.body.diagnosis?.preemption ? entry.sentence.split(" preemption: ")[0] : entry.sentence);
 
+// What hooks changed in a container: the value before and after, and the plug-in.
+const hooked = (values) =>
+  h("ul", {}, ...values.map(({ name, old, new: value, plugin }) => h("li", {}, `${name}: ${old || "not set"} → ${value} (${plugin})`)));
+
 function step(entries, first, page) {
   const [entry] = entries;
   const last = entries.at(-1);
@@ -99,6 +103,7 @@ function step(entries, first, page) {
       h("span", { class: "when" }, moment(entry.occurred_at), entry !== first && ` · +${between(first.occurred_at, entry.occurred_at)}`)),
     h("div", {}, sentence(entry)),
     given(entry.body.allocation),
+    entry.step === "hooked" && hooked(entry.body.values ?? []),
     entry.explanation && explanation(entry.explanation, entry.body.node ?? ""),
     entry.body.diagnosis && diagnosis(entry.body.diagnosis),
     entries.length > 1 && h("div", { class: "again" }, `again ${entries.length === 2 ? "once" : `${grouped(entries.length - 1)} times`}, for the same reasons, until ${moment(last.occurred_at)}`),
