@@ -16,7 +16,7 @@ from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Victim
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
-from koordctl.explain.decision_lines import diagnosis_lines
+from koordctl.explain.decision_lines import diagnosis_lines, headline
 from koordctl.explain.pod_story import PodStory, Used, explained_pod
 from koordctl.explain.story_text import pod_lines
 from support.explained_events import EXPLANATION, TRACE, stored
@@ -186,6 +186,15 @@ def test_explanations_that_say_the_same_are_told_together() -> None:
 def test_explanations_on_both_sides_of_a_fact_are_told_apart(between: StoredEvent) -> None:
     lines = shown(explained_pod("u", [submitted(), between], [refused(based_on=2), refused(based_on=6)]))
     assert sum("Insufficient cpu." in line for line in lines) == 2
+
+
+def test_numbers_of_reservations_follow_the_reasons_and_preemption_is_told_once() -> None:
+    failed = "0/5 nodes are available: 5 No preemption victims found for incoming pod."
+    diagnosis = Diagnosis(questioned_key="d/web", preemption=PreemptionDiagnosis(failed_message=failed))
+    message = f"0/5 nodes are available: 5 Insufficient cpu. preemption: {failed} 2 Reservation(s) matched owner total."
+    expected = "0/5 nodes are available: 5 Insufficient cpu. 2 Reservation(s) matched owner total."
+    assert headline(message, diagnosis) == expected
+    assert headline(message, None) == message
 
 
 def test_past_moment_is_named_in_the_headline() -> None:

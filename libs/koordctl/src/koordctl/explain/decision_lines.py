@@ -20,10 +20,15 @@ _PREEMPTION_PART: Final = " preemption: "
 def headline(message: str, diagnosis: Diagnosis | None) -> str:
     """Return the message of an explanation for the first line.
 
-    A part about preemption that the diagnosis repeats is cut off.
+    The outcome of preemption is cut off if the diagnosis repeats it. What follows it, such as the number of
+    Reservations that match, stays.
     """
-    is_diagnosed = diagnosis is not None and diagnosis.preemption is not None
-    return message.partition(_PREEMPTION_PART)[0] if is_diagnosed else message
+    if diagnosis is None or diagnosis.preemption is None:
+        return message
+    reasons, _, rest = message.partition(_PREEMPTION_PART)
+    failed = diagnosis.preemption.failed_message
+    notes = rest.removeprefix(failed) if failed else ""
+    return f"{reasons}{notes}"
 
 
 def explanation_lines(found: PlacementExplanation, diagnosis: Diagnosis | None = None) -> list[str]:
