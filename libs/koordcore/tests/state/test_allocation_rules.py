@@ -51,6 +51,18 @@ def test_two_pods_on_one_cpu() -> None:
     assert found[0].sentence() == "CPU 3 is held by a, b"
 
 
+def test_a_pod_that_ignores_reservations_may_hold_what_a_reservation_holds() -> None:
+    device = AllocatedDevice(type="gpu", minor=0, amounts={CORE: 60})
+    reserved = Holder(Allocation(cpuset="0-3", devices=(device,), reservation=_use("r")))
+    guest = Holder(Allocation(cpuset="3", devices=(device,), ignores_reservations=True))
+    other = Holder(Allocation(cpuset="3", devices=(device,)))
+
+    assert violations({"r": reserved, "guest": guest}) == []
+    subjects = {(each.subject, each.holders) for each in violations({"r": reserved, "guest": guest, "other": other})}
+    assert subjects == {("CPU 3", ("guest", "other")), (f"{CORE} of gpu 0", ("guest", "other"))}
+    assert [each.holders for each in violations({"r": reserved, "s": other})] == [("r", "s"), ("r", "s")]
+
+
 def test_more_than_a_whole_device() -> None:
     found = violations({"a": gpu(0, 60), "b": gpu(0, 50), "c": gpu(1, 100)})
 

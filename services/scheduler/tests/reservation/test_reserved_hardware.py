@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 import pytest
+from koord_scheduler.domain.numa.cpu_layout import cpus_in
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.objects.custom import CustomObjectObserved
@@ -229,6 +230,53 @@ def test_a_restricted_reservation_gives_no_gpu_of_the_node() -> None:
     assert "second" not in found
 
 
+def ignoring(pod: Pod) -> Pod:
+    """The pod with the label that lets it use the room of Reservations without becoming an owner."""
+    return with_metadata(pod, labels={**pod.metadata.labels, keys.RESERVATION_IGNORED: "true"})
+
+
+def test_a_pod_that_ignores_reservations_gets_reserved_cpus_and_the_owner_others() -> None:
+    log, scheduler = numa_cluster()
+    reserve(log, cpu_reservation("r", 4))
+    log.add_pod(lsr_pod("busy", 10))
+    scheduler.live(T0)
+    log.add_pod(ignoring(lsr_pod("guest", 4)))
+    scheduler.live(T0)
+    cpus = cpus_of(log)
+    assert cpus["guest"] & cpus["uid-r"], "only 2 of 16 CPUs are free besides the Reservation"
+    log.add_pod(web(lsr_pod("owner", 2)))
+    scheduler.live(T0)
+    cpus = cpus_of(log)
+    assert cpus["owner"].isdisjoint(cpus["guest"] | cpus["busy"])
+    assert [owner.name for owner in status(log).owners] == ["owner"]
+    assert broken_rules(fold_of(log)) == {}
+    log.remove_pod("guest")
+    scheduler.live(T0)
+    row = scheduler.state.nodes.row("n")
+    assert row is not None
+    held = cpus_of(log)
+    assert cpus_in(scheduler.state.cluster.numa.book(row).bound) == sorted(held["owner"] | held["busy"] | held["uid-r"])
+
+
+def test_a_pod_that_ignores_reservations_gets_a_reserved_gpu() -> None:
+    log, scheduler = gpu_cluster([gpu(0)])
+    reserve(log, gpu_reservation("r", 100))
+    scheduler.live(T0)
+    log.add_pod(gpus("other", 100))
+    log.add_pod(ignoring(gpus("guest", 100)))
+    scheduler.live(T0)
+    log.add_pod(web(gpus("owner", 50)))
+    scheduler.live(T0)
+    found = gpus_of(log)
+    assert found["guest"] == found["uid-r"]
+    assert found.keys() == {"uid-r", "guest"}, "the GPU is in use, so neither the owner nor another pod gets it"
+    assert broken_rules(fold_of(log)) == {}
+    log.remove_pod("guest")
+    for _ in range(2):  # the pod is released, then the waiting pods are woken
+        scheduler.live(T0 + 60.0)
+    assert gpus_of(log)["owner"] == found["uid-r"]
+
+
 def random_step(chance: random.Random, log: SmallLog, step: int, alive: list[str], promised: list[str]) -> None:
     """One change: a Reservation or a pod comes or goes."""
     policy = chance.choice(["", "", "SingleNUMANode", "Restricted"])
@@ -255,7 +303,7 @@ def random_step(chance: random.Random, log: SmallLog, step: int, alive: list[str
                 if chance.random() < 0.5
                 else gpus(uid, chance.choice([30, 50, 100, 200]))
             )
-            log.add_pod(web(made) if chance.random() < 0.7 else made)
+            log.add_pod(chance.choice([web(made), web(made), web(made), made, ignoring(made)]))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,7 +6,8 @@
     4. A reservation gives no more than it holds.
 
 A Reservation holds its resources under its own uid, like a pod. Its owners take their share from these resources. So
-rules 1 to 3 do not apply between a reservation and its owners.
+rules 1 to 3 do not apply between a reservation and its owners, nor between a reservation and a pod that ignores
+reservations.
 
 The scheduler refuses a decision that takes part in a violation. A fold accepts every fact, because other schedulers may
 violate the rules. `koord verify` reports such violations.
@@ -159,9 +160,22 @@ def _shared(subject: str, owners: Sequence[str], allocated: Mapping[str, Holder]
     """Yield a violation if several holders own the subject, apart from a reservation and its owners."""
     if len(owners) > 1:
         used = {_reservation_of(uid, allocated[uid]) for uid in owners}
-        holders = [uid for uid in owners if uid not in used]
-        if len(holders) > 1:
-            yield Violation(subject, tuple(sorted(holders)))
+        for group in _rivals([uid for uid in owners if uid not in used], allocated):
+            if len(group) > 1:
+                yield Violation(subject, tuple(sorted(group)))
+                return
+
+
+def _rivals(holders: Sequence[str], allocated: Mapping[str, Holder]) -> list[list[str]]:
+    """Return the groups of holders within which the rules apply: one, or two if a pod ignores reservations.
+
+    The first group then is without reservations, the second one without pods that ignore them.
+    """
+    ignoring = [uid for uid in holders if allocated[uid].allocation.ignores_reservations]
+    if not ignoring:
+        return [list(holders)]
+    pods = [uid for uid in holders if not is_reservation(uid, allocated[uid].allocation)]
+    return [pods, [uid for uid in holders if uid not in ignoring]]
 
 
 def _exceeded_shares(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
@@ -174,9 +188,11 @@ def _exceeded_shares(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
                     of_device[uid] = of_device.get(uid, 0) + device.amounts[name]
     for type_, minor, name in sorted(shares):
         of_device = shares[type_, minor, name]
-        taken = _taken(of_device, allocated)
-        if taken > WHOLE_DEVICE:
-            yield Violation(f"{name} of {type_} {minor}", tuple(sorted(of_device)), taken, WHOLE_DEVICE)
+        for group in _rivals(list(of_device), allocated):
+            taken = _taken({uid: of_device[uid] for uid in group}, allocated)
+            if taken > WHOLE_DEVICE:
+                yield Violation(f"{name} of {type_} {minor}", tuple(sorted(group)), taken, WHOLE_DEVICE)
+                break
 
 
 def _taken(shares: Mapping[str, int], allocated: Mapping[str, Holder]) -> int:

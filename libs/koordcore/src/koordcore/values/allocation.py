@@ -82,6 +82,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         devices: Devices, or shares of devices, that the pod holds; ascending by type and minor.
         reservation: Amounts that the pod takes from a Reservation; None if it uses no Reservation.
         quota: Name of the quota that the pod is charged to; empty if it has none of its own.
+        ignores_reservations: Whether the pod may hold CPUs and devices that a Reservation of the node holds as well.
     """
 
     version: Literal[1] = 1
@@ -92,6 +93,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     devices: tuple[AllocatedDevice, ...] = ()
     reservation: ReservationUse | None = None
     quota: str = ""
+    ignores_reservations: bool = False
 
     @property
     def is_exclusive(self) -> bool:
@@ -127,8 +129,9 @@ class ContributedTwice(Exception):
 def combined(contributions: Iterable[Allocation]) -> Allocation:
     """Merge the parts that several plugins contribute to the allocation of one pod.
 
-    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota. At most
-    one contribution may have each part. The order of contributions does not matter.
+    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota. At
+    most one contribution may have each part. The order of contributions does not matter. A pod ignores Reservations if
+    one contribution says so.
 
     Returns:
         The merged allocation in canonical order; the object `NOTHING` if there is no part.
@@ -154,6 +157,7 @@ def combined(contributions: Iterable[Allocation]) -> Allocation:
         devices=tuple(sorted(devices, key=lambda device: (device.type, device.minor))),
         reservation=next((each.reservation for each in given if each.reservation is not None), None),
         quota="".join(each.quota for each in given),
+        ignores_reservations=any(each.ignores_reservations for each in given),
     )
 
 

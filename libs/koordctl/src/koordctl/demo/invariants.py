@@ -108,8 +108,9 @@ class _Node:
         for zone in sorted(set(touched) & self.zones.keys()):
             held: Amounts = {}
             for uid, pod in self.ledger.items():
-                if pod.allocation.reservation is not None and not is_reservation(uid, pod.allocation):
-                    continue  # it takes its share from the Reservation, which is counted
+                is_owner = pod.allocation.reservation is not None and not is_reservation(uid, pod.allocation)
+                if is_owner or pod.allocation.ignores_reservations:
+                    continue  # it takes its share from a Reservation, which is counted
                 for part in pod.allocation.zones:
                     if part.zone == zone:
                         for name, amount in part.amounts.items():

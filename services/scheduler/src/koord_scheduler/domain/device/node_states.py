@@ -143,18 +143,18 @@ class NodeStates:
             self._moved(row, use, devices)
 
     @contextmanager
-    def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
+    def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
         """Count the unused devices of a Reservation as free inside this context, to try one of its owners.
 
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources that the owner may take only from the Reservation.
+            limits: As for `Lender.lent`.
         """
         use = self._use(row)
         devices = use.give(uid)
         self._moved(row, use, devices)
-        self._lent = (row, reserved_of(devices, limits))
+        self._lent = _NOT_LENT if limits is None else (row, reserved_of(devices, limits))
         try:
             yield
         finally:

@@ -176,19 +176,19 @@ class NumaBooks:
             self.columns.moved(row, book, taken, before, -1)
 
     @contextmanager
-    def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
+    def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
         """Count the unused CPUs and amounts of a Reservation as free inside this context, to try one of its owners.
 
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources that the owner may take only from the Reservation.
+            limits: As for `Lender.lent`.
         """
         book = self.book(row)
         taken = book.pods.get(uid)
         self._give(row, book, uid)
         rest = Taken(0, ExclusivePolicy.NONE, {}) if taken is None else taken
-        book.share = Share(rest.cpus, rest.zones, limits)
+        book.share = None if limits is None else Share(rest.cpus, rest.zones, limits)
         try:
             yield
         finally:

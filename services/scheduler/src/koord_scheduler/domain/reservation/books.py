@@ -333,7 +333,7 @@ class ReservationBooks:
         usable = self.usable(pod_class)
         if usable is None:
             return self.pre_allocations.selected(pod_class) or NO_ROWS
-        return NO_ROWS if usable.wish.ignores else usable.by_row
+        return usable.by_row if usable.lenders or not usable.wish.ignores else NO_ROWS
 
     def nominated(self, pod_class: PodClass, row: int) -> Entry | None:
         """Return the Reservation that a pod of the class would use on a node; None if it would use none.
@@ -353,7 +353,7 @@ class ReservationBooks:
     def nominated_lent(self, pod_class: PodClass, row: int) -> Generator[Entry | None]:
         """Count the Reservation that a pod would use on a node as free for the pod inside this context, and return it.
 
-        None: the pod would use none, and nothing changes.
+        None: the pod would use none. See `Usable.lent`.
 
         Args:
             pod_class: Class of the pod.
@@ -363,8 +363,6 @@ class ReservationBooks:
         if usable is None:
             with self.pre_allocations.lent(pod_class, row):
                 yield None
-        elif entry is None:
-            yield None
         else:
             with usable.lent(row, entry):
                 yield entry

@@ -19,13 +19,14 @@ class Lender(Protocol):
         """Return whether pods of this class request resources of the plugin."""
         ...
 
-    def lent(self, row: int, uid: str, limits: frozenset[str]) -> AbstractContextManager[None]:
+    def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
         """Count the resources of a Reservation that no owner uses as free inside the context, for one of its owners.
 
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources that the owner may take only from the Reservation.
+            limits: Resources that the owner may take only from the Reservation. None: the pod is no owner. It ignores
+                Reservations, and does not prefer what the Reservation holds.
         """
         ...
 
@@ -40,14 +41,14 @@ class Lender(Protocol):
 
 
 @contextmanager
-def all_lent(lenders: Sequence[Lender], row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
+def all_lent(lenders: Sequence[Lender], row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
     """Count the resources of a Reservation that no owner uses as free inside the context, for all these plugins.
 
     Args:
         lenders: The plugins.
         row: Position of the node.
         uid: Uid of the Reservation.
-        limits: Resources that the owner may take only from the Reservation.
+        limits: As for `Lender.lent`.
     """
     with ExitStack() as stack:
         for lender in lenders:

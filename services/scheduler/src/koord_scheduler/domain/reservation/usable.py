@@ -4,7 +4,7 @@ Source: scheduler-fine-grained spec, 3.5, 3.6.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 from weakref import ref
 
@@ -274,17 +274,26 @@ class Usable:
     # --- CPUs, zones and devices -------------------------------------------------------------------------------------
 
     @contextmanager
-    def lent(self, row: int, entry: Entry) -> Generator[None]:
+    def lent(self, row: int, entry: Entry | None) -> Generator[None]:
         """Count the unused resources of a Reservation as free for a pod of the class inside this context.
 
         Args:
             row: Position of its node.
-            entry: The Reservation.
+            entry: The Reservation. None: the pod uses none. If it ignores Reservations, the unused resources of all
+                Reservations on the node count as free; otherwise nothing changes.
         """
+        ignored = self.by_row.get(row, {}).values() if self.wish.ignores else ()
+        with self._nodes.unrecorded(), ExitStack() as stack:
+            for each in ignored if entry is None else (entry,):
+                stack.enter_context(self._lent(row, each))
+            yield
+
+    @contextmanager
+    def _lent(self, row: int, entry: Entry) -> Generator[None]:
         is_limited = entry.terms is not None and entry.terms.policy == RESTRICTED
         limits = entry.held().restricted_names() if is_limited else frozenset[str]()
         unused = self._nodes.demand(entry.unused(), {})
-        with self._nodes.unrecorded(), all_lent(self.lenders, row, entry.uid, limits):
+        with all_lent(self.lenders, row, entry.uid, None if self.wish.ignores else limits):
             self._nodes.give(row, unused)
             try:
                 yield

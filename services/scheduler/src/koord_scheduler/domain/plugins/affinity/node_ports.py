@@ -94,7 +94,7 @@ class NodePorts:
         return code
 
     @contextmanager
-    def lent(self, row: int, uid: str, limits: frozenset[str]) -> Generator[None]:
+    def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
         """See `Lender.lent`: the ports of the Reservation are free, unless another owner uses them."""
         reserved = self._reserved.get((row, uid))
         if reserved is not None:

@@ -163,7 +163,7 @@ class NodeNUMAResource:
 
     # --- Reservations ------------------------------------------------------------------------------------------------
 
-    def lent(self, row: int, uid: str, limits: frozenset[str]) -> AbstractContextManager[None]:
+    def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
         """See `Lender.lent`."""
         return self._books.lent(row, uid, limits)
 

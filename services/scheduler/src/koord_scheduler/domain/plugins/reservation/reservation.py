@@ -63,6 +63,8 @@ from koord_scheduler.domain.reservation.wishes import ASPECT, PodWish, pod_wish,
 NO_MATCH: Final = "node(s) no reservations match reservation affinity"
 OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
 POLICY_CONFLICT: Final = "node(s) reservation allocate policy conflict"
+IGNORING: Final = Allocation(ignores_reservations=True)
+"""The allocation of a pod that may hold CPUs and devices of the Reservations on its node without using one."""
 _FEW_NODES: Final = 32
 """If pods have Reservations on at most so many nodes, these are examined before all others."""
 _UNRESOLVABLE: Final = 5
@@ -146,7 +148,7 @@ class Reservation:
         if wish.is_reserve:
             return self._codes_of_reserve_pod(wish, pod, rows)
         usable = self._books.usable(pod)
-        if usable is None or usable.wish.ignores:
+        if usable is None or (usable.wish.ignores and not usable.lenders):
             return None
         codes = np.full(len(rows), int(usable.has_affinity), np.int64)
         if usable.by_row:
@@ -161,13 +163,16 @@ class Reservation:
         if wish.is_reserve:
             return lambda row: self._code_of_reserve_pod(wish, pod, row)
         usable = self._books.usable(pod)
-        if usable is None or usable.wish.ignores:
+        if usable is None or (usable.wish.ignores and not usable.lenders):
             return None
         return lambda row: self._code(usable, row)
 
     def _code(self, usable: Usable, row: int) -> int:
         if row not in usable.by_row:
             return int(usable.has_affinity)
+        if usable.wish.ignores:
+            with usable.lent(row, None):
+                return self._code_for(usable.refused_alone(row))
         if usable.is_fitting(row):
             return 0
         affinity = usable.wish.affinity
@@ -294,6 +299,8 @@ class Reservation:
             adopted = selected.selection(row).pods if selected is not None and row in selected else ()
             self._books.pre_allocations.adopt(pod.uid, adopted)
             return Allocation(reservation=ReservationUse(name=self._books.name_of(pod.uid), uid=pod.uid))
+        if usable.wish.ignores:
+            return IGNORING if usable.lenders and row in usable.by_row else NOTHING
         entry = self._books.nominated(pod.subject.pod_class, row)
         if entry is None:
             if usable.has_affinity:

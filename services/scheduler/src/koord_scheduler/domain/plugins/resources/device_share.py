@@ -216,7 +216,7 @@ class DeviceShare:
 
     # --- Reservations ------------------------------------------------------------------------------------------------
 
-    def lent(self, row: int, uid: str, limits: frozenset[str]) -> AbstractContextManager[None]:
+    def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
         """See `Lender.lent`."""
         return self.states.lent(row, uid, limits)
 
