@@ -1,4 +1,4 @@
-"""Kubernetes events that `kubectl describe` shows: an eviction that a disruption budget refuses."""
+"""What `kubectl describe` shows: an eviction that a disruption budget refuses, a gang that is not complete."""
 
 import pytest
 from koordcore.bus.factory import BusSettings, open_bus
@@ -64,3 +64,26 @@ async def test_an_eviction_waits_for_its_budget_and_says_so(plane: ControlPlane,
     plane.apply(budget(0))
     await installed.until(lambda: plane.ask("get", "pod", "guarded", "-n", "default").code, "the pod is evicted")
     plane.kubectl("delete", "pdb", "guard", "-n", "default")
+
+
+async def test_a_member_of_an_incomplete_gang_says_what_it_waits_for(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    add_nodes(plane, node_document("node-0"))
+    await installed.start_manager("manager")
+    await installed.start_scheduler()
+    await installed.until_ready("manager")
+    group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    plane.apply({**group, "metadata": {"name": "gang", "namespace": "default"}})
+    labels = {"pod-group.scheduling.sigs.k8s.io": "gang"}
+    spec = {"schedulerName": "koord-scheduler", "containers": [{"name": "main", "image": "pause"}]}
+    metadata = {"name": "member", "namespace": "default", "labels": labels}
+    plane.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def condition() -> str:
+        conditions = plane.get("pod", "member", "-n", "default")["status"].get("conditions", [])
+        return next((item.get("message", "") for item in conditions if item["type"] == "PodScheduled"), "")
+
+    await installed.until(condition, "the pod has the condition")
+    assert "default/gang" in condition()
+    plane.kubectl("delete", "pod/member", "podgroup/gang", "-n", "default", "--grace-period=1")

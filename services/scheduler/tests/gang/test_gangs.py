@@ -138,6 +138,15 @@ def test_strict_gang_loses_all_nodes_and_non_strict_keeps_them_until_its_time_is
     assert placed(lenient) == ["m0", "m1"]
 
 
+def test_member_that_waits_with_a_node_is_told_so_once() -> None:
+    scheduler = scheduler_of("a")
+    submit(scheduler, *(member(name, cpu="3", mode="NonStrict", waiting_time="30s") for name in ("m0", "m1")))
+    [waits] = scheduler.state.assumed.waiting.uids()
+    told = {each.uid: each.message for each in gated(scheduler.state)}
+    assert told[waits] == "waits with node a until enough members of its gang have a node"
+    assert gated(scheduler.state) == []
+
+
 def test_member_that_has_waited_in_vain_is_told_for_how_long_and_where() -> None:
     scheduler = scheduler_of("a")
     submit(scheduler, *(member(name, cpu="3", mode="NonStrict", waiting_time="30s") for name in ("m0", "m1")))

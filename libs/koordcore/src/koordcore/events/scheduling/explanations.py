@@ -57,10 +57,10 @@ class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod", stream="explanations")
 class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A PreEnqueue plugin keeps the pod out of the scheduling queue.
+    """A PreEnqueue plugin keeps the pod out of the scheduling queue, or the pod waits at Permit for its gang.
 
     Attributes:
-        message: Reason of the plugin, for people.
+        message: Reason, for people.
     """
 
     namespace: str

@@ -10,7 +10,7 @@ from typing import Final
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
 from koordcore.ports.clock import Clock
 from koordcore.ports.observations import ObservationLog
 from koordcore.retry import Backoff
@@ -66,7 +66,7 @@ class EventRecorder:
         self._counted = counted
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._conditions: OrderedDict[str, str] = OrderedDict()
-        self._pending: OrderedDict[str, PodUnschedulable] = OrderedDict()
+        self._pending: OrderedDict[str, PodUnschedulable | PodGated] = OrderedDict()
         self._news = asyncio.Event()
 
     def wake(self) -> None:
@@ -133,7 +133,7 @@ class EventRecorder:
         except UnreadableEvent as error:
             self._logger.warning("explanation_unreadable", seq=stored.seq, reason=error.reason)
             return
-        if isinstance(explanation, PodUnschedulable):
+        if isinstance(explanation, PodUnschedulable | PodGated):
             self._pending[stored.ref.id] = explanation  # only the newest one of a pod is worth saying
             if len(self._pending) > REMEMBERED:
                 self._pending.popitem(last=False)
@@ -143,10 +143,12 @@ class EventRecorder:
         spec, placed = self._view.state.of_kind(PodSpecState).get(uid), self._view.state.of_kind(PodState).get(uid)
         return spec is None or bool(spec.object.spec.node_name) or (placed is not None and bool(placed.node))
 
-    async def _explain(self, uid: str, explanation: PodUnschedulable) -> None:
+    async def _explain(self, uid: str, explanation: PodUnschedulable | PodGated) -> None:
         spec = self._view.state.of_kind(PodSpecState).get(uid)
         if spec is None or self._is_placed(uid):
             return
+        if isinstance(explanation, PodGated) and spec.object.spec.scheduling_gates:
+            return  # the API server has set the condition SchedulingGated
         message = explanation.message[:1024]
         self._pending_writes.events.append(failed_scheduling(uid, explanation.namespace, explanation.name, message))
         if self._conditions.get(uid) == message:

@@ -15,7 +15,7 @@ from koordcore.values.allocation import Allocation
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
 from koord_scheduler.domain.cycle.decision_basis import basis_of
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain, waits_at_permit
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
 from koord_scheduler.domain.gang.job_plan import JobFailed
@@ -218,13 +218,14 @@ def _place(
 
 
 def gated(state: SchedulerState) -> list[PodExplanation]:
-    """Return explanations of the pods that PreEnqueue plugins have kept out of the queue since the last call.
+    """Return explanations of the pods that have begun to wait for other pods since the last call.
 
-    A pod that may be attempted by now, for example because its gang is complete, gets no explanation.
+    PreEnqueue plugins keep them out of the queue, or they wait at Permit with a node. A pod that does not wait any
+    more, for example because its gang is complete, gets no explanation.
 
     Source: scheduler-core spec, pitfall 22
     """
-    explanations: list[PodExplanation] = []
+    explanations = [waits_at_permit(work) for work in state.assumed.waiting.unexplained()]
     for uid, message in state.queue.gated:
         pod = state.pods.get(uid)
         if pod is not None and state.queue.is_gated(uid):

@@ -102,6 +102,22 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
     )
 
 
+def waits_at_permit(work: Placement) -> PodExplanation:
+    """Return the explanation that the pod has a node, and waits at Permit for the others of its gang.
+
+    Args:
+        work: The placement, which is not in the log yet.
+    """
+    message = f"waits with node {work.node} until enough members of its gang have a node"
+    return PodExplanation(
+        uid=work.uid,
+        trigger=f"{work.trigger}/permit/{work.attempt}",
+        traceparent=work.traceparent,
+        tracestate=work.tracestate,
+        event=PodGated(namespace=work.namespace, name=work.name, message=message),
+    )
+
+
 def abandoned(work: Placement, reason: str) -> PodExplanation:
     """Return the explanation that a placement will not be stored, and that the pod is retried after a back-off.
 

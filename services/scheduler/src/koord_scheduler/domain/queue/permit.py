@@ -28,6 +28,7 @@ class WaitingPods:
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._deadlines: list[tuple[float, str]] = []
+        self._unexplained: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -48,6 +49,13 @@ class WaitingPods:
         """
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
+        self._unexplained[work.uid] = None
+
+    def unexplained(self) -> list[Placement]:
+        """Return the placements of pods that still wait and that no earlier call has returned."""
+        works = [self._held[uid].work for uid in self._unexplained]
+        self._unexplained.clear()
+        return works
 
     def take(self, uid: str) -> Placement:
         """End the wait of a pod, remove it, and return its placement.
@@ -55,6 +63,7 @@ class WaitingPods:
         Raises:
             KeyError: The pod does not wait at Permit.
         """
+        self._unexplained.pop(uid, None)
         return self._held.pop(uid).work
 
     def work_of(self, uid: str) -> Placement | None:
