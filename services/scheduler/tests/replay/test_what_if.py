@@ -9,8 +9,10 @@ from koord_scheduler.domain.replay.what_if import Fate, WhatIf
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
+from koordcore.values.timestamps import unix_seconds
 from support.scheduler.configurations import PACKED
-from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
+from support.scheduler.reservations import CREATED, ReservingScheduler, reservation, reserve
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 from support.scheduler.stories import World, play
 
 
@@ -51,6 +53,27 @@ def test_packing_configuration_uses_fewer_nodes() -> None:
     assert (packing_of(before).nodes_in_use, after.nodes_in_use) == (4, 2)
     assert (after.pods, after.pending, after.cpu_in_use_percent) == (8, 0, 100.0)
     assert any(fate.recorded != fate.rerun for fate in fates)
+
+
+def test_owners_use_their_reservations_in_the_re_run_and_where_another_configuration_places_them() -> None:
+    log = SmallLog()
+    for name in "abcd":
+        log.add_node(node(name))
+    scheduler = ReservingScheduler(log)
+    for number in range(4):
+        reserve(log, reservation(f"r{number}", {"cpu": "1", "memory": "1Gi"}, allocateOnce=number % 2 == 0))
+        scheduler.live(unix_seconds(CREATED))
+    for number in range(4):
+        log.add_pod(with_metadata(pod(f"p{number}", {"cpu": "1", "memory": "1Gi"}), labels={"app": "web"}))
+        scheduler.live(unix_seconds(CREATED))
+    packed = PACKED.replace("  plugins:\n", "  plugins:\n    multiPoint: {enabled: [{name: Reservation}]}\n")
+    for configuration in ("", packed):
+        what_if, fates = rerun(log, configuration=configuration)
+        owners = {uid for entry in what_if.state.cluster.reservations.entries.values() for uid in entry.owners}
+        assert owners == {f"p{number}" for number in range(4)}
+        assert (len({fate.rerun for fate in fates}) == 1) is bool(configuration)
+        same = [fate.rerun == fate.recorded for fate in fates]
+        assert all(same) is not bool(configuration)
 
 
 def test_pods_that_the_api_has_bound_by_the_recorded_decision_are_free_to_go_elsewhere() -> None:
