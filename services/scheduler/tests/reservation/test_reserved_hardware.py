@@ -230,6 +230,17 @@ def test_a_restricted_reservation_gives_no_gpu_of_the_node() -> None:
     assert "second" not in found
 
 
+def test_the_score_of_the_devices_decides_between_two_reservations() -> None:
+    log, scheduler = gpu_cluster([gpu(minor) for minor in range(4)])
+    for name, percent in (("a", 100), ("b", 200)):
+        reserve(log, gpu_reservation(name, percent))
+        scheduler.live(T0)
+    log.add_pod(web(gpus("owner", 100)))
+    scheduler.live(T0)
+    found = gpus_of(log)
+    assert found["owner"] < found["uid-b"], "a: 100 for its amounts + 66 for its GPU; b: 75 + 100"
+
+
 def ignoring(pod: Pod) -> Pod:
     """The pod with the label that lets it use the room of Reservations without becoming an owner."""
     return with_metadata(pod, labels={**pod.metadata.labels, keys.RESERVATION_IGNORED: "true"})

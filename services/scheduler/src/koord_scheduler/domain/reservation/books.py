@@ -27,7 +27,6 @@ from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, change_of, 
 from koord_scheduler.domain.reservation.lending import Lender
 from koord_scheduler.domain.reservation.life_cycle import limits_of
 from koord_scheduler.domain.reservation.matching import terms_of
-from koord_scheduler.domain.reservation.nomination import nominate
 from koord_scheduler.domain.reservation.owner_index import Group, OwnerIndex
 from koord_scheduler.domain.reservation.pre_allocation import PreAllocations
 from koord_scheduler.domain.reservation.usable import Usable
@@ -343,11 +342,7 @@ class ReservationBooks:
             row: Position of the node.
         """
         usable = self.usable(pod_class)
-        candidates = [] if usable is None else usable.fitting(row)
-        if usable is None or len(candidates) < 2:
-            return candidates[0] if candidates else None
-        best = nominate(usable.requests, [each.held() for each in candidates])
-        return next(each for each in candidates if each.held() is best)
+        return None if usable is None else usable.nominated(row)
 
     @contextmanager
     def nominated_lent(self, pod_class: PodClass, row: int) -> Generator[Entry | None]:

@@ -30,6 +30,16 @@ class Lender(Protocol):
         """
         ...
 
+    def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
+        """Return a score of at least 0 for what a Reservation holds of the plugin's resources; 0 if there is no score.
+
+        Args:
+            pod_class: Class of the pods.
+            row: Position of the node.
+            uid: Uid of the Reservation.
+        """
+        ...
+
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
         """Return why the plugin refuses the node for pods of a class, as resources count now; empty if it does not.
 

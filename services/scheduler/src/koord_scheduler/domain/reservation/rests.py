@@ -63,6 +63,10 @@ class Rests(Generic[T]):
             del self._owners[reservation]
         return {reservation: self._rest(reservation)} if reservation in self._held else {}
 
+    def held(self, uid: str) -> T | None:
+        """Return what a Reservation holds, with what its owners hold of it; None if it holds nothing on the node."""
+        return self._held.get(uid)
+
     def _rest(self, uid: str) -> T:
         owners = self._owners.get(uid)
         return self._minus(self._held[uid], owners.values()) if owners else self._held[uid]

@@ -19,7 +19,7 @@ from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
 from koord_scheduler.domain.reservation.fit import PREFIX, RESTRICTED, Held, NodeRoom, fits_with
 from koord_scheduler.domain.reservation.lending import Lender, all_lent, refused_by
 from koord_scheduler.domain.reservation.matching import Match, Wish, match
-from koord_scheduler.domain.reservation.nomination import reservation_score
+from koord_scheduler.domain.reservation.nomination import MOST, nominate, reservation_score
 from koord_scheduler.domain.reservation.wishes import PodWish
 
 _USED: Final = (Match.MATCHED, Match.IGNORED)
@@ -270,6 +270,30 @@ class Usable:
         if self.lenders:
             plain = [entry for entry in plain if not self.refused_with(row, entry)]
         return plain if len(plain) < 2 else sorted(plain, key=lambda each: each.name)
+
+    def nominated(self, row: int) -> Entry | None:
+        """Return the Reservation that a pod of the class would use on a node; None if it would use none.
+
+        Args:
+            row: Position of the node.
+        """
+        candidates = self.fitting(row)
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        best = nominate(self.requests, [each.held() for each in candidates], self._scores_of_lenders(row, candidates))
+        return next(each for each in candidates if each.held() is best)
+
+    def _scores_of_lenders(self, row: int, candidates: Sequence[Entry]) -> dict[str, int]:
+        """Return name of a Reservation -> sum of the plugins' scores; the best one has 100 for each plugin."""
+        pod_class, scores = self._pod_class(), dict.fromkeys([entry.name for entry in candidates], 0)
+        if pod_class is None:
+            return scores
+        for lender in self.lenders:
+            raw = {entry.name: lender.reservation_score(pod_class, row, entry.uid) for entry in candidates}
+            best = max(raw.values())
+            for name, score in raw.items() if best > 0 else ():
+                scores[name] += MOST * score // best
+        return scores
 
     # --- CPUs, zones and devices -------------------------------------------------------------------------------------
 

@@ -105,6 +105,10 @@ class NodePorts:
             if reserved is not None:
                 self._count(row, reserved, 1)
 
+    def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
+        """See `Lender.reservation_score`."""
+        return 0
+
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
         """See `Lender.refused`."""
         return (NO_PORTS,) if self._code(pod_class)(row) else ()

@@ -167,6 +167,10 @@ class NodeNUMAResource:
         """See `Lender.lent`."""
         return self._books.lent(row, uid, limits)
 
+    def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
+        """See `Lender.reservation_score`."""
+        return 0
+
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
         """See `Lender.refused`."""
         need = self._need_of(pod_class)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray
-from koord_scheduler.domain.reservation.nomination import nominate, reservation_score
+from koord_scheduler.domain.reservation.nomination import reservation_score
 from koord_scheduler.domain.reservation.pre_allocation import SelectedAmounts
 from koord_scheduler.domain.reservation.usable import Usable
 
@@ -32,10 +32,10 @@ def raw_score(usable: Usable, row: int) -> int:
     plain = usable.plain_score(row)
     if plain is not None:
         return plain
-    candidates = [entry.held() for entry in usable.fitting(row)]
-    if not candidates:
+    nominated = usable.nominated(row)
+    if nominated is None:
         return 0
-    chosen = candidates[0] if len(candidates) == 1 else nominate(usable.requests, candidates)
+    chosen = nominated.held()
     score = reservation_score(usable.requests, chosen.allocatable, chosen.allocated)
     order = chosen.terms.order
     if order is None:

@@ -26,7 +26,7 @@ from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_seco
 from koord_scheduler.domain.device.explaining import shortage
 from koord_scheduler.domain.device.fragmentation import fragmentation_scores
 from koord_scheduler.domain.device.learned_pods import learned_from
-from koord_scheduler.domain.device.node_scores import device_row_score, device_scores
+from koord_scheduler.domain.device.node_scores import device_row_score, device_scores, score_of_reservation
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -219,6 +219,11 @@ class DeviceShare:
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
         """See `Lender.lent`."""
         return self.states.lent(row, uid, limits)
+
+    def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
+        """See `Lender.reservation_score`."""
+        asked = self._asked(pod_class)
+        return 0 if asked is None else score_of_reservation(self.states, asked, row, uid)
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
         """See `Lender.refused`."""
