@@ -15,13 +15,14 @@ from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import NEVER_RESTART, ChildProcess, ProcessSpec
 from koordcore.service.configuration.settings import ServiceSettings
 from support.kubernetes.control_plane import ControlPlane
-from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, rendered
+from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, install, rendered
 from support.kubernetes.kubelets import add_nodes, api_client, node_document
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 Json = dict[str, Any]
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
+CONTAINER = {"name": "main", "image": "pause"}
 LABEL = {"koordinator.sh/device-discovery": "true"}
 
 
@@ -109,6 +110,21 @@ def test_keys_are_made_once_and_each_workload_finds_its_own(plane: ControlPlane)
     assert base64.b64decode(first[NAMESPACE]["koord-postgres"]["password"])
 
 
+def test_a_lost_certificate_is_made_again_by_the_same_authority(plane: ControlPlane) -> None:
+    store_keys(plane)
+    before = secrets(plane, NAMESPACE)
+    lost = '[{"op": "remove", "path": "/data/tls.crt"}]'
+    plane.kubectl("patch", "secret", "koord-authority", "-n", NAMESPACE, "--type=json", "-p", lost)
+
+    said = store_keys(plane)
+
+    after = secrets(plane, NAMESPACE)
+    assert "written: koord-authority, koord-nats\n" in said
+    assert after["koord-nats"]["tls.crt"] != before["koord-nats"]["tls.crt"]
+    assert after["koord-nats"]["ca.crt"] == before["koord-nats"]["ca.crt"]
+    assert after["koord-manager"] == before["koord-manager"]
+
+
 async def test_a_manager_with_the_stored_key_serves_on_the_stored_servers(
     plane: ControlPlane, installed: Installation, tmp_path: Path
 ) -> None:
@@ -183,3 +199,23 @@ def test_the_requests_of_the_manager_have_a_priority_level_of_their_own(plane: C
         chosen = {name: client.get(path).headers["x-kubernetes-pf-flowschema-uid"] for name, path in paths.items()}
 
     assert chosen == {name: plane.get("flowschema", name)["metadata"]["uid"] for name in paths}
+
+
+async def test_pods_run_on_after_everything_is_removed(plane: ControlPlane, installed: Installation) -> None:
+    add_nodes(plane, node_document("node-0"))
+    await installed.start_manager("manager")
+    await installed.until_ready("manager")
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "node-0", "containers": [CONTAINER]}}
+    plane.apply({**pod, "metadata": {"name": "stays", "namespace": "default"}})
+    await installed.kill()
+    try:
+        plane.kubectl("delete", "--kustomize", "k8s/overlays/dev", "--timeout=180s")
+        plane.apply({**pod, "metadata": {"name": "comes", "namespace": "default"}})  # no webhook is in its way
+
+        def phases() -> set[str]:
+            return {plane.get("pod", name, "-n", "default")["status"]["phase"] for name in ("stays", "comes")}
+
+        await installed.until(lambda: phases() == {"Running"}, "both pods run")
+    finally:
+        install(plane)
+    plane.kubectl("delete", "pod", "stays", "comes", "-n", "default", "--grace-period=1")

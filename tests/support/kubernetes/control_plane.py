@@ -4,7 +4,7 @@
 etcd does not wait for the disk. There are no kubelets; `support.kubernetes.kubelets` stands in for them.
 
     with running_control_plane(directory) as plane:
-        plane.kubectl("apply", "-k", "k8s/base")
+        plane.kubectl("apply", "-k", "k8s/overlays/dev")
 """
 
 import asyncio
