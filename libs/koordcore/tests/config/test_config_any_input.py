@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from koordcore.protocol.config.admission import NodeLabels, config_faults, validate_config_map, validate_node_labels
 from koordcore.protocol.config.config_map import NodeStrategies, read_config_map
@@ -69,6 +69,7 @@ def test_any_config_map(data: dict[str, str]) -> None:
 
 
 @given(data=st.dictionaries(st.sampled_from([name.key for name in SectionName]), DOCUMENTS.map(text_of), max_size=4))
+@example(data={"slo-adjust-config": '{"memoryEvictFloorPercent": -1}'})
 @settings(max_examples=150, deadline=None)
 def test_what_refuses_a_config_map_is_among_its_faults(data: dict[str, str]) -> None:
     told = {fault.path for fault in config_faults(data)}

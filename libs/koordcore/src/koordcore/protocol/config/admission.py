@@ -19,7 +19,7 @@ from koordcore.protocol.config.kinds import JsonObject, JsonValue, ListOf, MapOf
 from koordcore.protocol.config.overlap import Overlap, first_node_conflict, first_overlap
 from koordcore.protocol.config.parse import WrittenEntry, WrittenSection, parse_section
 from koordcore.protocol.config.sections import SECTIONS, SectionName
-from koordcore.protocol.config.strategy import range_fault
+from koordcore.protocol.config.strategy import range_fault, resolve_section
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity, parse_quantity
 
@@ -162,6 +162,11 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
             overlap = first_overlap(written.entries)
             if overlap is not None:
                 faults.append(InvalidInput(_DISJOINT, list(overlap.names), f"{overlap.path}.nodeSelector"))
+        if not faults:
+            try:
+                resolve_section(table, written)
+            except InvalidInput as error:  # the ranges of merged values are checked when the section is read
+                faults.append(error)
         found += [fault.at(name.key) for fault in faults]
     return found
 
