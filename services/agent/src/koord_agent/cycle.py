@@ -133,7 +133,7 @@ class Cycle:
             self.metrics.started(node, self.clock.unix())
 
     def end(self) -> None:
-        """After the last cycle, publish the values of kernel files that the agents leave in force."""
+        """Publish the last facts of all nodes when the process stops, such as the kernel values that stay in force."""
         now_ms = int(self.clock.unix() * 1000)
         for node, agent in self.agents.items():
             self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))

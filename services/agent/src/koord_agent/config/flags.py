@@ -82,7 +82,10 @@ class Accepted:
 
 
 def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
-    """Translate a command line: drop flags without effect, and rename flags with or without `-seconds`.
+    """Translate a command line of Koordinator's agent to one of this agent.
+
+    A flag without an effect here is dropped. A flag that this agent spells with or without the suffix `-seconds` is
+    renamed, and its value converted. Flags that are in neither list stay, so that the parser refuses them.
 
     Args:
         words: A command line without the name of the program.
@@ -119,9 +122,9 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
 
 
 def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return environment variables with the mount paths that an agent in a container uses; flags override them.
+    """Return default settings for an agent in a container: name of an environment variable -> mount path.
 
-    The result is empty if the agent runs directly on the host.
+    Flags override them. The result is empty if the agent runs directly on the host.
 
     Args:
         environ: Environment variables of the process.

@@ -36,7 +36,7 @@ REGISTER_SECONDS = 10.0
 
 
 def hook_answers(shell: Shell[AgentSettings], agent: NodeAgent, audit: AuditSink) -> HookAnswers:
-    """Return what answers the calls of hooks on this machine, by a CRI proxy or by NRI."""
+    """Create the object that answers hook calls on this machine, from a CRI proxy or over NRI."""
     settings, gates, roots = shell.settings, shell.settings.feature_gates, host_roots(shell.settings)
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns, roots=roots, layout=agent.host.layout, version=agent.host.cgroup_version

@@ -54,9 +54,9 @@ class PodPolicies(Protocol):
 
 
 class StateKind(StrEnum):
-    """Parts of the node's state. An extension's callback is called when one of them changes.
+    """Parts of the node's state: NodeSLO, all pods, NodeResourceTopology, labels and annotations of the node.
 
-    The text after each member describes the object that the callback gets.
+    If a part changes, the callbacks that extensions registered for it are called.
     """
 
     NODE_SLO = "NodeSLOSpec"
@@ -174,7 +174,8 @@ class TopologyAdditions:
     A hook must not replace what the agent itself reports.
 
     Attributes:
-        zone_resources: Resource -> amount by zone name (`node-0`), for the capacity and allocatable of the zone.
+        annotations: Annotations to add to the NodeResourceTopology.
+        zone_resources: Name of a zone (`node-0`) -> resource -> amount, added to its capacity and allocatable.
     """
 
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])

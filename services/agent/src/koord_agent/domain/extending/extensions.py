@@ -49,7 +49,7 @@ class ExtensionFailed(Exception):
 
 
 class NotAsked(ExtensionFailed):
-    """Raised if an extension was not called, because it has used up its time in this cycle."""
+    """Raised if an extension was not called, because an earlier call in this cycle used up its time."""
 
 
 class Guard(Protocol):
@@ -97,17 +97,23 @@ class InPlace:
     """A guard that calls extensions in the caller's thread, for simulated nodes and tests."""
 
     def start_cycle(self) -> None:
-        """See `Guard.start_cycle`. A cycle may take as long as it likes."""
+        """Begin a cycle: give every extension its time budget again.
+
+        A cycle may take as long as it likes. See `Guard.start_cycle`.
+        """
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """See `Guard.call`. A call may take as long as it likes."""
+        """Call a function of an extension and return its result.
+
+        A call may take as long as it likes. See `Guard.call`.
+        """
         try:
             return function()
         except Exception as error:
             raise ExtensionFailed(failure(point, name, error)) from error
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """See `Guard.poll`. The call is over at once."""
+        """Run a slow function of an extension if it is due, and return its result at once. See `Guard.poll`."""
         return self.call(point, name, function) if due else None
 
 
@@ -218,7 +224,7 @@ class Extensions:
         _add(self.controllers, name, run, "a controller")
 
     def replace_eviction(self, evict: EvictPod) -> None:
-        """Use this function to end evicted pods, instead of stopping their containers with the container runtime."""
+        """Register a function that ends evicted pods, in place of the container runtime that stops their containers."""
         if self.evict is not None:
             raise InvalidInput("registered once", evict, "the eviction of pods")
         self.evict = evict
@@ -246,7 +252,7 @@ class Extensions:
             self.replace_eviction(more.evict)
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """See `Guard.call`. A failure is counted."""
+        """Call a function of an extension and return its result. A failure is counted. See `Guard.call`."""
         try:
             return self.guard.call(point, name, function)
         except NotAsked:
@@ -256,7 +262,7 @@ class Extensions:
             raise
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """See `Guard.poll`. A failure is counted."""
+        """Run a slow function of an extension in the background. A failure is counted. See `Guard.poll`."""
         try:
             return self.guard.poll(point, name, function, due=due)
         except ExtensionFailed:
@@ -264,7 +270,7 @@ class Extensions:
             raise
 
     def switch(self, switches: Mapping[str, bool]) -> None:
-        """Enable or disable strategies: name -> whether it runs.
+        """Enable or disable registered strategies; `switches` maps the name of a strategy to whether it runs.
 
         Raises:
             InvalidInput: No package has registered a strategy with that name.

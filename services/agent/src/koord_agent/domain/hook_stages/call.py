@@ -57,14 +57,14 @@ class ResctrlMachine:
 
 @dataclass(frozen=True, kw_only=True)
 class HookRules:
-    """What the plug-ins know of the node: parsed once for all calls until the next snapshot of the node.
+    """The rules and facts of the node that plug-ins use, parsed once for all calls until the next snapshot.
 
     Attributes:
         bvt: Group identities of the QoS classes.
         bvt_kernel: Whether this kernel supports group identity.
         cpuset: CPUs that each kind of pods may use. None if not known.
         ratio: CPU normalization ratio of the node. None if there is none.
-        be_unlimited: Whether CPU suppression limits the best-effort class by its quota.
+        be_unlimited: Whether best-effort pods get no CPU quota, because CPU suppression limits their class by one.
         options: Flags of the agent.
         devices: Device nodes of the machine.
         resctrl: Caches of the machine. None without resctrl.
@@ -160,9 +160,9 @@ class HookCall:
     container: HookedContainer | None = None
 
     def annotations(self, rules: HookRules) -> Mapping[str, str]:
-        """Return the annotations of the pod, with the allocation that the agent knows where they lack it.
+        """Return the annotations of the pod. If they lack its allocation, add it from the agent's own records.
 
-        A pod may start before its allocation is in the annotations that the runtime gets.
+        A pod may start before the scheduler has written its allocation to the annotations that the runtime gets.
         """
         known = rules.pods.get(self.pod.uid)
         if known is None or known.allocation is NO_ALLOCATION:

@@ -56,7 +56,7 @@ class StageResult:
 
     @property
     def error(self) -> str:
-        """Why the call failed, for its caller; "" for success."""
+        """Error text of the plug-in that ended the call, for the caller; "" if the call succeeded."""
         return next((f"{one.plugin}: {one.error}" for one in self.done if one.plugin == self.failed), "")
 
 

@@ -25,7 +25,7 @@ class HookValues:
         mounts: Paths of the machine to add.
         devices: Character devices to add.
         host_dir: Folder of the machine to create empty; "" for none.
-        problem: Part that is not set, with the reason; "" for none.
+        problem: Sentence about a value that could not be decided and stays unset; "" for none.
     """
 
     bvt: int | None = None

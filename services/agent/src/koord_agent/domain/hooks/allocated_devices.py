@@ -80,7 +80,7 @@ class GpuInjection:
         envs: Environment variables.
         mounts: Paths of the machine.
         host_dir: Folder of the machine to create empty, with mode 0777; "" for none.
-        problem: Part that is not injected, with the reason; "" for none.
+        problem: Sentence about a part that could not be injected; "" for none.
     """
 
     envs: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -64,7 +64,7 @@ class TcPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPresent:
-    """What a network interface has.
+    """The qdisc, classes and filters that a network interface has now.
 
     Attributes:
         has_qdisc: Whether its root is the qdisc htb `1:`.
@@ -78,7 +78,7 @@ class TcPresent:
 
 
 def tc_plan(node_slo: Mapping[str, Any], pods: Iterable[TcPod], known: Mapping[str, int]) -> TcPlan:
-    """Return what a node has to have.
+    """Return the tc classes, filters, IP sets and net_cls ids that a node has to have for its NodeSLO and pods.
 
     Args:
         node_slo: NodeSLO (`spec` as JSON), which chooses tc (see `is_tc_enabled`).
@@ -118,9 +118,9 @@ def tc_lines(plan: TcPlan, interface: str, present: TcPresent) -> list[str]:
     """Return the lines for `tc -batch` that change an interface from what it has to a plan.
 
     Args:
-        plan: What it has to have.
+        plan: Classes, filters and sets that the node has to have.
         interface: Name of the interface.
-        present: What it has.
+        present: Qdisc, classes and filters that the interface has now.
     """
     return [*_lines(plan, f"dev {interface}", present)]
 
@@ -136,7 +136,10 @@ def ipset_lines(plan: TcPlan) -> list[str]:
 
 
 def mark_rule(net_class: NetClass) -> list[str]:
-    """Return the iptables rule of chain POSTROUTING in table mangle that gives packets of a set their class."""
+    """Return the arguments of an iptables rule that gives packets from the IP set of a network class this tc class.
+
+    The rule belongs into chain POSTROUTING of table mangle.
+    """
     match = ["-m", "set", "--match-set", net_class.name, "src"]
     return [*match, "-j", "CLASSIFY", "--set-class", f"1:{_minor(net_class)}"]
 

@@ -218,9 +218,9 @@ def validate(name: str, value: str) -> None:
 
 
 def is_in_force(name: str, value: str) -> bool:
-    """Return whether a value that was read from a file is in force.
+    """Return whether a value that was read from a file is one that the kernel accepts and enforces.
 
-    Only a CPU quota below one millisecond, or without a number, is not. The kernel refuses such quotas.
+    It is False only for a CPU quota below one millisecond or without a number. It is True for all other files.
     """
     number = parse_number(value) if name == "cpu.cfs_quota_us" else UNLIMITED
     return number is not None and (number == UNLIMITED or number >= MIN_QUOTA_US)
@@ -235,7 +235,7 @@ def _in_range(name: str, value: str, low: int | None, high: int | None) -> None:
 
 
 def parse_number(text: str) -> int | None:
-    """Return the integer of a kernel text; `max` is the largest int64. None if it is neither."""
+    """Return the integer in a kernel text; the largest int64 for `max`. None for any other text."""
     text = text.strip()
     if text == "max":
         return INT64_MAX

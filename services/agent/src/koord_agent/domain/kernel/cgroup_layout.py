@@ -166,7 +166,7 @@ class CgroupLayout:
         return left[0] if len(left) == 1 else None
 
     def host_application_directory(self, application: HostApplication) -> str:
-        """Return the cgroup directory of a host application (agent spec, 3.3).
+        """Return the cgroup directory of a host application, a process outside of Kubernetes (agent spec, 3.3).
 
         Raises:
             ValueError: The base of cgroupPath is unknown, or the path leaves its base.

@@ -32,9 +32,9 @@ class Metrics:
     interval_ms: int
 
     def last(self, kind: Kind, of: Of = "", *, within_ms: int | None = None) -> float | None:
-        """Return the newest value of a series that is at most `within_ms` old.
+        """Return the newest value of a series; None if it is older than `within_ms`.
 
-        By default two intervals of the collectors.
+        If `within_ms` is None, the limit is two intervals of the collectors.
         """
         lookback_ms = LAST_LOOKBACK_INTERVALS * self.interval_ms if within_ms is None else within_ms
         return self.store.last(kind, self.now_ms - lookback_ms, self.now_ms, of)

@@ -121,7 +121,10 @@ _HOST_APPS = _Kinds(Kind.HOST_APP_CPU, Kind.HOST_APP_MEMORY, Kind.HOST_APP_MEMOR
 
 
 class NodeMonitor:
-    """Turns readings of one node into time series. It keeps the previous reading. Only one task may use it."""
+    """Turns readings of one node into time series, by comparing each with the previous one.
+
+    Only one task may use it.
+    """
 
     def __init__(
         self,

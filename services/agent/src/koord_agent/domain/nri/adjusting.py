@@ -10,9 +10,9 @@ from koord_agent.domain.hook_stages.values import HookValues
 
 
 def container_adjustment(values: HookValues) -> dict[str, Any]:
-    """Return the fields of a ContainerAdjustment message: only what was computed.
+    """Return the fields of NRI's ContainerAdjustment message for the values of hooks, as nested dictionaries.
 
-    Optional wrappers are plain values.
+    Values that hooks did not set are left out. An optional field, such as OptionalInt64, has its plain value.
     """
     devices = [
         {

@@ -111,7 +111,10 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
 
 
 def normalised(resource: str, value: str) -> str:
-    """Return a value in a form that can be compared: CPU lists sorted, `max` as -1. Other texts stay unchanged."""
+    """Return a value of the file `resource` in a form that can be compared: CPU lists sorted, `max` as -1.
+
+    Other texts stay unchanged.
+    """
     value = value.strip()
     if value == "max":
         return str(UNLIMITED)

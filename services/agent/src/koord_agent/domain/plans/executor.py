@@ -52,7 +52,7 @@ class Pass(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a file is not written in this cycle, for example because it already has the value, or does not exist."""
+    """Reason why an update needs no write in this cycle, such as: the file has the value already."""
 
     CACHED = "written less than the force interval ago"
     EQUAL = "file has the value already"
@@ -70,7 +70,7 @@ class Write:
         value: The value to write.
         before: Present text of the file.
         final: Whether the value is the exact one of the update. Otherwise it is the loosened value of the first pass.
-        half: The pass.
+        half: Pass in which it is written.
     """
 
     update: Update
@@ -100,7 +100,7 @@ class WritePlan:
     Attributes:
         writes: Writes in order.
         skipped: Updates that need no write, with the reason.
-        settled: Updates whose files have the exact value after all their writes have succeeded.
+        settled: Updates whose files have their exact value if all writes succeed.
     """
 
     writes: tuple[Write, ...]

@@ -33,7 +33,7 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsed:
-    """The 90th percentile of one pod's usage in the last minute, and its priority class (with default).
+    """The 90th percentile of one pod's usage in the last minute in cores and bytes, and its priority class.
 
     A usage is None if there is no sample.
     """

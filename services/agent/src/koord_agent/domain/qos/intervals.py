@@ -38,7 +38,7 @@ DEFAULT_OPTIONS = QosOptions()
 
 @dataclass(slots=True)
 class Interval:
-    """Decides in which cycles a task with an interval of its own runs.
+    """Decides in which cycles a periodic task, such as a strategy, runs.
 
     Cycles are not exact to the millisecond, so a task runs in the cycle nearest to its due time.
 

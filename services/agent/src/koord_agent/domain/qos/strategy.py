@@ -23,7 +23,7 @@ RESOURCE_THRESHOLD = "resourceUsedThresholdWithBE"
 
 
 class Pace(StrEnum):
-    """The flag whose value is the interval of a strategy, or EVERY_CYCLE for none."""
+    """The agent's flag that sets the interval of a strategy; EVERY_CYCLE for a strategy without such a flag."""
 
     EVERY_CYCLE = "every cycle"
     SUPPRESS = "cpu-suppress-interval-seconds"
@@ -79,7 +79,7 @@ class CycleState:
         effects: Changes of settings by ongoing contentions.
         view: Inputs of CPU suppression; None if this cycle has no suppression.
         suppress: Settings of CPU suppression. None without a valid NodeSLO.
-        written: File with a plan in the last cycle -> whether it has its value now.
+        written: File that had a plan in the last cycle -> whether the file has the planned value now.
         is_last: Whether this is the last cycle before the agent stops.
     """
 

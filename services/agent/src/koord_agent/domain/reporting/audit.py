@@ -58,7 +58,7 @@ def is_written(verbosity: int, verbose: int) -> bool:
 
     Args:
         verbosity: Verbosity of the event; larger numbers are less important.
-        verbose: Flag: events up to this verbosity are written; 0 writes all events.
+        verbose: Value of the flag --audit-verbose: events up to this verbosity are written; 0 writes all events.
     """
     return verbose == 0 or verbosity <= verbose
 

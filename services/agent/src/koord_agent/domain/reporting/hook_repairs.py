@@ -25,7 +25,7 @@ _LARGEST_MEMORY: Final = 16_384
 
 
 class SetValue(NamedTuple):
-    """A value that a strategy of `PLUGINS` wanted for a file, after the cycle.
+    """A value that a strategy wanted for a file in this cycle, for a strategy whose values hooks also set.
 
     Attributes:
         file: The file.
@@ -41,7 +41,10 @@ class SetValue(NamedTuple):
 
 
 class HookRepairs:
-    """Tells, once for each file, which values the other modes had missed. Later changes are not repairs."""
+    """Finds values that a pod or container lacked, because no hook had set them before it started.
+
+    Only the first value of each file counts. Later changes are not repairs.
+    """
 
     def __init__(self) -> None:
         self._known: set[CgroupFile] = set()

@@ -21,9 +21,9 @@ UNLIMITED = -1
 
 
 def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
-    """Return the decision of CPU suppression with the quota that was really written.
+    """Return the decision of CPU suppression with the quota that was really written in place of the decided one.
 
-    Another strategy may have set a lower quota.
+    They differ if another strategy proposed a lower quota.
 
     Args:
         decision: Decision of CPU suppression.
@@ -73,7 +73,7 @@ class SuppressionSummary:
             decision: Decision of CPU suppression.
             now_ms: Time in milliseconds.
             capacity_milli: CPU of the node in milli-cores.
-            every_ms: Longest time until a small change is reported.
+            every_ms: Longest time in milliseconds until a small change is reported.
             causes: Contentions that lowered the budget. If they changed, a fact is due at once.
         """
         self._causes = causes

@@ -172,9 +172,9 @@ def topology_reported(
 
 
 def report_digest(report: Event) -> str:
-    """Return a digest of the content of a report. If it is equal to that of the last report, nothing changed.
+    """Return a digest of the content of a report. Two reports with equal digests have the same content.
 
-    The time at which devices were discovered is not a change.
+    The time at which devices were discovered does not count as content.
     """
     if isinstance(report, DeviceInventoryChanged):
         annotations = {key: text for key, text in report.annotations.items() if key != keys.DEVICE_DISCOVERY_TIMESTAMP}

@@ -18,8 +18,8 @@ class CollectPolicy:
 
     Attributes:
         report_interval_seconds: Seconds between two reports.
-        aggregate_duration_seconds: Length of the window of averages.
-        durations_seconds: Lengths of the windows of percentiles.
+        aggregate_duration_seconds: Length of the window over which the reported usage is averaged.
+        durations_seconds: Lengths of the windows over which percentiles are computed.
         memory: Whether page cache counts as used memory.
     """
 

@@ -41,7 +41,10 @@ class KnownPods:
     read: Mapping[bytes, AgentPod] = field(default_factory=dict[bytes, AgentPod], repr=False)
 
     def frozen(self, now_ms: int) -> frozenset[str]:
-        """Return the UIDs of the pods that must not be changed now, because their newest object is invalid."""
+        """Return the UIDs of the pods that must not be changed now.
+
+        They are the pods whose newest object is invalid. If the last list is more than a minute old, they are all pods.
+        """
         if self.at_ms is None or abs(now_ms - self.at_ms) > STALE_MS:
             return frozenset(self.pods)
         return self.unclear

@@ -34,7 +34,7 @@ class NodeLook:
         allocatable: Allocatable of the node object, in the same units.
         reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
         pods: All pods that the agent knows of.
-        frozen: UIDs of pods that must not be changed, because their newest version is invalid.
+        frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
         host_applications: Processes outside of Kubernetes that the NodeSLO names.
         topology: Online CPUs; empty = unknown.
         reserved_cpus: CPUs of the node reservation.

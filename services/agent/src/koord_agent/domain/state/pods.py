@@ -104,7 +104,8 @@ class AgentPod:
         requests: Requests: milli-cores for cpu and batch-cpu, bytes for memory.
         be_requests_milli: batch-cpu requests of its containers in milli-cores if it is labelled BE, else empty.
         cpuset: CPUs that it owns exclusively; empty if none.
-        allocation: What the node's ledger says that it was given. The annotations say it for a pod of another source.
+        allocation: CPUs, NUMA amounts and devices that the scheduler gave to it, from the node's ledger. For a pod
+            from another source, they are in the annotations.
         usage_profile: Text of the simulation annotation; "" without one.
         containers: Containers in the order of the pod's spec, init containers last; empty if only the ledger knows the
             pod.
@@ -196,7 +197,7 @@ def agent_pod_from_json(raw: object) -> AgentPod:
 
 
 def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str, ...] = ()) -> AgentPod:
-    """Convert a pod object.
+    """Convert a pod object of the API to the agent's form of a pod.
 
     Args:
         pod: The pod object.

@@ -38,7 +38,7 @@ KEPT_PUSHES = 1_000
 
 
 class Cause(NamedTuple):
-    """Id and trace of the fact that placed a pod. When the pod starts, the fact about it names this as its cause."""
+    """Id and trace of the fact that placed a pod. The fact about the start of the pod names it as its cause."""
 
     event_id: str
     correlation_id: str

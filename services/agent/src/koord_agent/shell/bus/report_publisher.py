@@ -43,7 +43,7 @@ class ReportPublisher:
         Args:
             agents: Node -> agent.
             now_ms: Time in milliseconds.
-            breathe: Awaited after each report, so that other tasks run.
+            breathe: Called and awaited after each report. It gives control to other tasks of the event loop.
         """
         ports, count = self.link.ports, 0
         if ports is None or not self.is_on:

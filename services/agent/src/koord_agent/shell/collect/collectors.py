@@ -43,7 +43,11 @@ class CollectOptions:
         resctrl: Counters of cache and memory bandwidth.
         cold_pages: Cold page cache.
         sched_delay: Time that threads wait for a CPU.
-        cpi_window_ms: Time for which cycles and instructions are counted in each interval.
+        psi_interval_ms: Interval of pressure and of times that threads wait, in milliseconds.
+        cpi_interval_ms: Interval of cycles per instruction in milliseconds.
+        cpi_window_ms: Milliseconds of each interval in which cycles and instructions are counted.
+        resctrl_interval_ms: Interval of the counters of cache and memory bandwidth in milliseconds.
+        cold_page_interval_ms: Interval of cold page cache in milliseconds.
     """
 
     psi: bool = False
@@ -176,7 +180,7 @@ class Collectors:
         return any(slow.feature is Feature.COLD_PAGES for slow in self._slow)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop what is remembered of pods that have ended; the argument is their UIDs."""
+        """Drop the previous readings of pods that have ended; the argument is their UIDs."""
         for uid in uids:
             self._waits.pop(uid, None)
             self._stalls.pop(uid, None)

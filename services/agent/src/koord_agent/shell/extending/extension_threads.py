@@ -22,11 +22,14 @@ _LONG: Final = (Point.HTTP, Point.EVICTION)
 
 
 class ThreadGuard:
-    """See `domain.extensions.Guard`. May be shared by threads. Of callers of one extension, the later ones are refused.
+    """A `Guard` that calls each extension in a thread of its own, and waits only a limited time for the answer.
 
-    call_seconds        of a cycle for each extension
-    long_call_seconds   the same for evictions, and for each request of a page
-    clock               monotonic seconds
+    Several threads may use it. While an extension is busy with a call, a further call raises ExtensionFailed.
+
+    Args:
+        call_seconds: Seconds of each cycle that an extension may use.
+        long_call_seconds: Seconds for all evictions of a cycle, and for each request of an HTTP page.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -45,13 +48,13 @@ class ThreadGuard:
         self._lock = threading.Lock()
 
     def start_cycle(self) -> None:
-        """See `Guard.start_cycle`."""
+        """Begin a cycle: give every extension its time budget again. See `Guard.start_cycle`."""
         with self._lock:
             self._spent.clear()
             self._given_up.clear()
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """See `Guard.call`."""
+        """Call a function of an extension and return its result. See `Guard.call`."""
         seconds = self._long_call_seconds if point in _LONG else self._call_seconds
         if point is Point.HTTP:  # belongs to no round
             return self._answer(point, name, function, seconds, f"{seconds:g} s")
@@ -72,7 +75,7 @@ class ThreadGuard:
                 self._spent[point, name] = self._spent.get((point, name), 0.0) + self._clock() - begun
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """See `Guard.poll`."""
+        """Run a slow function of an extension in the background. See `Guard.poll`."""
         worker = self._worker(point, name)
         try:
             answer = worker.take()

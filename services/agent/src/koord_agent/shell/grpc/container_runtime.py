@@ -56,9 +56,9 @@ def messages() -> Any:
 
 
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
-    """Return the socket of a container runtime: its usual path below the roots, else the given path.
+    """Return the path of a container runtime's socket: its usual path below the roots, else the given path.
 
-    Return None if none exists.
+    Return None if no such socket exists.
 
     Args:
         runtime: docker, containerd, pouch or cri-o.

@@ -108,7 +108,9 @@ class HookAnswers:
         self._problem = ""
 
     def answer(self, call: HookCall) -> StageResult:
-        """Run the plug-ins of a stage. Set the values of a pod; return those of a container.
+        """Run the plug-ins of the stage of a call, and return their values.
+
+        At a stage of a pod, also write the values to the pod's files.
 
         Args:
             call: The call.

@@ -85,7 +85,7 @@ class CoreCookies:
         self._held: list[Gauge] = []
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Set and take away cookies. Return errors, one sentence each.
+        """Give the processes of pods the cookies of their groups, and take other cookies away. Return errors.
 
         Args:
             look: Snapshot of the node, with its NodeSLO.

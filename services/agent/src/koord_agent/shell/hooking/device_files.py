@@ -17,7 +17,10 @@ class LinuxDeviceFiles:
         self._functions = sys / "bus" / "pci" / "devices"
 
     def character_device(self, path: str) -> tuple[int, int] | None:
-        """See `DeviceFiles.character_device`."""
+        """Return major and minor number of a character device; None if there is none.
+
+        See `DeviceFiles.character_device`.
+        """
         try:
             found = Path(path).stat()
         except (OSError, ValueError):
@@ -25,7 +28,10 @@ class LinuxDeviceFiles:
         return (os.major(found.st_rdev), os.minor(found.st_rdev)) if stat.S_ISCHR(found.st_mode) else None
 
     def rdma_names(self, pci_address: str) -> Sequence[str]:
-        """See `DeviceFiles.rdma_names`."""
+        """Return the names of the RDMA devices of a PCI function, such as `uverbs0`; empty if there is none.
+
+        See `DeviceFiles.rdma_names`.
+        """
         if not pci_address or "/" in pci_address:
             return ()
         try:

@@ -30,10 +30,17 @@ class _Reconciler(Protocol):
 
 
 class ObserveReconciler(Protocol):
-    """Receives each run of a reconciler: level ("container", "pod", "node"), what it sets, result, seconds."""
+    """Callback that records one run of a reconciler, for example in a metric."""
 
     def __call__(self, level: str, resource: str, /, *, is_ok: bool, seconds: float) -> None:
-        """Receive one run."""
+        """Record one run.
+
+        Args:
+            level: Level of the objects that the reconciler sets: `container`, `pod` or `node`.
+            resource: Name of what it sets.
+            is_ok: Whether it succeeded.
+            seconds: Duration.
+        """
         ...
 
 
@@ -87,7 +94,7 @@ class MachineHooks:
             self._reconcilers.append(_Timed("pod", "resctrl", groups))
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Set what differs, once per interval. Return errors, one sentence each.
+        """Run every reconciler once per interval: each writes the values that differ. Return errors, one sentence each.
 
         Args:
             look: Snapshot of the node.

@@ -31,7 +31,7 @@ Message = Any
 
 
 def call_of_request(rpc: str, request: Message, *, runtime: str) -> HookCall:
-    """Return the hook call of a request.
+    """Convert a gRPC request of the RuntimeHookService to a call of the hooks.
 
     Args:
         rpc: Name of the gRPC call, such as `PreCreateContainerHook`.

@@ -36,7 +36,7 @@ class OomScores:
         self._held: dict[tuple[str, ...], int] = {}
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Write the scores that differ. Return errors, one sentence each.
+        """Write oom_score_adj of the processes whose score differs from their pod's annotation. Return errors.
 
         Args:
             look: Snapshot of the node.

@@ -58,7 +58,10 @@ class LinuxPodFiles:
         self._lock = threading.Lock()
 
     def apply(self, call: HookCall, result: StageResult) -> None:
-        """See `PodFiles.apply`."""
+        """Write the values of a stage of a pod. Failures are logged; the reconciler repairs what is missing.
+
+        See `PodFiles.apply`.
+        """
         values, directory = result.values, call.pod.cgroup_parent.strip("/")
         if call.stage is Stage.PRE_REMOVE_POD_SANDBOX:
             if values.resctrl_group is not None:
@@ -87,7 +90,7 @@ class LinuxPodFiles:
             self._tell(call, outcome)
 
     def prepare(self, values: HookValues) -> None:
-        """See `PodFiles.prepare`."""
+        """Create the folder of the machine that a container gets, if there is one. See `PodFiles.prepare`."""
         folder = Path(values.host_dir)
         try:
             shutil.rmtree(folder, ignore_errors=True)

@@ -32,7 +32,9 @@ class TerwayFiles:
         self._written: Mapping[str, str] | None = None
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Write or remove the files. If a bandwidth is invalid, they stay as they are. Return errors.
+        """Write Terway's files if the NodeSLO chooses Terway, else remove them. Return errors, one sentence each.
+
+        If a bandwidth is invalid, the files stay as they are.
 
         Args:
             look: Snapshot of the node, with its NodeSLO.

@@ -88,7 +88,9 @@ class TrafficControl:
         self._is_removed = False
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Change what differs from the plan, or remove everything if another policy is chosen. Return errors.
+        """Bring tc, ipsets and net_cls to the state that the NodeSLO asks for. Return errors, one sentence each.
+
+        If the NodeSLO chooses another network policy, remove everything that this class has set.
 
         Args:
             look: Snapshot of the node, with its NodeSLO.

@@ -36,7 +36,10 @@ class CoreSchedKernel:
         return (self._kernel / "sched_core").exists() or self.cookie(os.getpid()) is not None
 
     def enable(self) -> bool:
-        """See `CookieKernel.enable`."""
+        """Switch core scheduling on, and group identity off, where the kernel has switches. Return False on failure.
+
+        See `CookieKernel.enable`.
+        """
         for name, value in (("sched_group_identity_enabled", "0"), ("sched_core", "1")):
             current = read_kernel_file(str(self._kernel / name))
             if current is None or current.strip() == value:
@@ -48,17 +51,20 @@ class CoreSchedKernel:
         return True
 
     def cookie(self, process: int) -> int | None:
-        """See `CookieKernel.cookie`."""
+        """Return the cookie of a process, 0 for none; None if it cannot be read. See `CookieKernel.cookie`."""
         found = ctypes.c_uint64(0)
         done = self._call(GET, process, THREAD, ctypes.addressof(found))
         return found.value if done else None
 
     def create(self, process: int) -> None:
-        """See `CookieKernel.create`."""
+        """Give a process a new cookie. No-op if the process is gone. See `CookieKernel.create`."""
         self._call(CREATE, process, THREAD_GROUP)
 
     def share(self, source: int, targets: Sequence[int]) -> None:
-        """See `CookieKernel.share`."""
+        """Give the cookie of a process to other processes. Processes that are gone are skipped.
+
+        See `CookieKernel.share`.
+        """
 
         def copy() -> None:
             if self._call(SHARE_FROM, source, THREAD):
@@ -68,7 +74,10 @@ class CoreSchedKernel:
         _in_thread(copy)
 
     def clear(self, processes: Sequence[int]) -> None:
-        """See `CookieKernel.clear`. A new thread has no cookie; it shares that."""
+        """Take the cookies of processes away. Processes that are gone are skipped.
+
+        prctl can only copy cookies: a new thread without a cookie copies its state. See `CookieKernel.clear`.
+        """
 
         def copy() -> None:
             for process in processes:

@@ -126,7 +126,10 @@ class Host(Protocol):
         ...
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return resctrl group (LSR, LS, BE) -> cache id -> file name -> counter. Missing groups are left out."""
+        """Return the monitoring counters of resctrl: group (LSR, LS, BE) -> cache id -> file name -> counter.
+
+        Missing groups are left out.
+        """
         ...
 
     def features(self) -> Features:
@@ -138,7 +141,10 @@ class Host(Protocol):
         ...
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return a cgroup directory and those up to two levels below, parents first; empty if it does not exist."""
+        """Return a cgroup directory and its subdirectories up to two levels below, parents first.
+
+        Return an empty tuple if it does not exist.
+        """
         ...
 
     def read(self, file: CgroupFile) -> str | None:

@@ -79,12 +79,12 @@ class LinuxHost:
 
     @property
     def layout(self) -> CgroupLayout:
-        """See `Host.layout`."""
+        """Names of the cgroup directories of this machine. See `Host.layout`."""
         return self._layout
 
     @property
     def cgroup_version(self) -> int:
-        """See `Host.cgroup_version`."""
+        """Version of the cgroup interface: 1 or 2. See `Host.cgroup_version`."""
         return self._version
 
     @property
@@ -98,17 +98,17 @@ class LinuxHost:
         return self._numa
 
     def features(self) -> Features:
-        """See `Host.features`."""
+        """Return which features the machine has. It probes the kernel, so it takes some time. See `Host.features`."""
         return find_features(self._roots, self._version, self._layout)
 
     def capacity(self) -> Capacity:
-        """See `Host.capacity`."""
+        """Return CPU and memory of the machine. See `Host.capacity`."""
         cpus = parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or "")
         memory = parse_node_memory(read_kernel_file(self._meminfo) or "")
         return Capacity(cpu_milli=len(cpus) * 1000, memory_bytes=memory.total_bytes)
 
     def node_counters(self) -> NodeCounters | None:
-        """See `Host.node_counters`."""
+        """Return the counters of the whole machine; None if unreadable. See `Host.node_counters`."""
         at_ns = self._monotonic_ns()
         stat, meminfo = read_kernel_file(self._stat), read_kernel_file(self._meminfo)
         if stat is None or meminfo is None:
@@ -126,7 +126,7 @@ class LinuxHost:
         )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """See `Host.cgroup_counters`."""
+        """Return the counters of one cgroup; None if it does not exist. See `Host.cgroup_counters`."""
         usage_path, memory_path, stat_path, _ = self._paths.get(directory) or self._counter_paths(directory)
         at_ns = self._monotonic_ns()
         usage_text = read_kernel_file(usage_path)
@@ -172,11 +172,11 @@ class LinuxHost:
             return None
 
     def numa_memory(self) -> Mapping[int, int]:
-        """See `Host.numa_memory`."""
+        """Return NUMA node -> bytes in use; empty if unreadable. See `Host.numa_memory`."""
         return self._numa.memory_used()
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """See `Host.numa_pages`."""
+        """Return NUMA node -> pages of one cgroup; None if unreadable. See `Host.numa_pages`."""
         text = read_kernel_file((self._paths.get(directory) or self._counter_paths(directory))[3])
         try:
             return parse_numa_stat(text, self._version) if text is not None else None
@@ -184,7 +184,7 @@ class LinuxHost:
             return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """See `Host.pressure`."""
+        """Return the pressure (PSI) of one cgroup by resource: cpu, mem, io. See `Host.pressure`."""
         found: dict[str, Pressure] = {}
         for resource, file in pressure.RESOURCES.items():
             text = self.read(CgroupFile(directory, file))
@@ -197,7 +197,10 @@ class LinuxHost:
         return found
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """See `Host.cold_page_bytes`."""
+        """Return the idle page cache of one cgroup ("" for the node) in bytes; None if unreadable.
+
+        See `Host.cold_page_bytes`.
+        """
         text = self.read(CgroupFile(directory, "memory.idle_page_stats"))
         try:
             return cold_page_bytes(text) if text is not None else None
@@ -222,7 +225,10 @@ class LinuxHost:
         return True
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """See `Host.sched_counters`."""
+        """Return how long the threads of one cgroup waited for a CPU, summed; None if unreadable.
+
+        See `Host.sched_counters`.
+        """
         wait_ns = slices = 0
         threads = 0
         for below in self.tree(directory):
@@ -239,12 +245,15 @@ class LinuxHost:
         return SchedCounters(wait_ns=wait_ns, slices=slices) if threads else None
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """See `Host.disk_counters`."""
+        """Return MAJ:MIN -> counters, for the disks that one cgroup has used; None if unknown.
+
+        See `Host.disk_counters`.
+        """
         file = "io.stat" if self._version == 2 else "blkio.throttle.io_serviced_recursive"
         return disk_counters(self._roots.proc, f"{self._hierarchy('blkio', directory)}/{file}")
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """See `Host.tcp_counters`."""
+        """Return the TCP counters of a pod's network. See `Host.tcp_counters`."""
         processes = (
             process
             for below in self.tree(directory)
@@ -253,7 +262,10 @@ class LinuxHost:
         return tcp_counters(self._roots.proc, processes)
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """See `Host.open_cycle_counters`."""
+        """Open hardware counters of cycles and instructions for one cgroup; None if that is not possible.
+
+        See `Host.open_cycle_counters`.
+        """
         cpus = sorted(parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))
         self._counting = [counters for counters in self._counting if counters.open_descriptors]
         held = sum(counters.open_descriptors for counters in self._counting)
@@ -268,11 +280,14 @@ class LinuxHost:
         return counters
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """See `Host.resctrl_counters`."""
+        """Return resctrl group (LSR, LS, BE) -> cache id -> file name -> counter. Missing groups are left out.
+
+        See `Host.resctrl_counters`.
+        """
         return read_resctrl_counters(self._roots.resctrl)
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """See `Host.cpu_topology`."""
+        """Return the online CPUs; empty if unknown. See `Host.cpu_topology`."""
         root = self._roots.system_root
         of_root = [] if root is None else ["--sysroot", str(root)]
         try:
@@ -288,7 +303,10 @@ class LinuxHost:
         return parse_lscpu(done.stdout)
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """See `Host.tree`."""
+        """Return a cgroup directory and those up to two levels below, parents first; empty if it does not exist.
+
+        See `Host.tree`.
+        """
         if not os.path.isdir(self._hierarchy("cpu", directory)):  # noqa: PTH112 - in the fast loop
             return ()
         below = [f"{directory}/{name}" for name in self._children("cpu", directory)]
@@ -296,14 +314,14 @@ class LinuxHost:
         return (directory, *below, *lowest)
 
     def read(self, file: CgroupFile) -> str | None:
-        """See `Host.read`."""
+        """Return the raw text of a kernel file; None if it does not exist or is not supported. See `Host.read`."""
         try:
             return read_kernel_file(self._path(file, reading=True))
         except Unsupported:
             return None
 
     def write(self, file: CgroupFile, value: str) -> None:
-        """See `Host.write`."""
+        """Write a value, in the style of cgroup v1, to a kernel file. See `Host.write`."""
         path = self._path(file, reading=False)
         text = to_file_text(file.resource, value, self._version)
         try:

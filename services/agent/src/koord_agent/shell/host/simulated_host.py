@@ -126,20 +126,20 @@ class SimulatedHost:
 
     @property
     def layout(self) -> CgroupLayout:
-        """See `Host.layout`."""
+        """Names of the cgroup directories of this machine. See `Host.layout`."""
         return self._layout
 
     @property
     def cgroup_version(self) -> int:
-        """See `Host.cgroup_version`."""
+        """Version of the cgroup interface: 1 or 2. See `Host.cgroup_version`."""
         return 1
 
     def features(self) -> Features:
-        """See `Host.features`."""
+        """Return which features the simulated machine has. See `Host.features`."""
         return features_of(FEATURES, file="simulated", why="not simulated")
 
     def capacity(self) -> Capacity:
-        """See `Host.capacity`."""
+        """Return CPU and memory of the machine. See `Host.capacity`."""
         return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
 
     def start_pod(self, pod: AgentPod) -> None:
@@ -185,7 +185,7 @@ class SimulatedHost:
         return float(self._fleet.slowdown[self._index])
 
     def node_counters(self) -> NodeCounters | None:
-        """See `Host.node_counters`."""
+        """Return the counters of the whole machine; None if unreadable. See `Host.node_counters`."""
         now = self._fleet.snapshot()
         total, used = self._node.memory_bytes, now.node_memory[self._index]
         available = total - used
@@ -201,7 +201,7 @@ class SimulatedHost:
         )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """See `Host.cgroup_counters`."""
+        """Return the counters of one cgroup; None if it does not exist. See `Host.cgroup_counters`."""
         now = self._fleet.snapshot()
         pod = self._by_directory.get(directory)
         if pod is not None:
@@ -225,15 +225,15 @@ class SimulatedHost:
         return None
 
     def numa_memory(self) -> Mapping[int, int]:
-        """See `Host.numa_memory`."""
+        """Return NUMA node -> bytes in use; empty if unreadable. See `Host.numa_memory`."""
         return {}
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """See `Host.numa_pages`."""
+        """Return NUMA node -> pages of one cgroup; None if unreadable. See `Host.numa_pages`."""
         return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """See `Host.pressure`."""
+        """Return the pressure (PSI) of one cgroup by resource: cpu, mem, io. See `Host.pressure`."""
         pod = self._by_directory.get(directory)
         if pod is None and directory not in self._class_knobs:
             return None
@@ -246,11 +246,17 @@ class SimulatedHost:
         return {"cpu": Pressure(some=some, full=Stall(), full_supported=True), "mem": idle, "io": idle}
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """See `Host.cold_page_bytes`."""
+        """Return the idle page cache of one cgroup ("" for the node) in bytes; None if unreadable.
+
+        See `Host.cold_page_bytes`.
+        """
         return None
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """See `Host.sched_counters`."""
+        """Return how long the threads of one cgroup waited for a CPU, summed; None if unreadable.
+
+        See `Host.sched_counters`.
+        """
         pod = self._by_directory.get(directory)
         if pod is None:
             return None
@@ -258,20 +264,29 @@ class SimulatedHost:
         return SchedCounters(wait_ns=int(pods.wait_ns[pod.row]), slices=int(pods.slices[pod.row]))
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """See `Host.disk_counters`."""
+        """Return MAJ:MIN -> counters, for the disks that one cgroup has used; None if unknown.
+
+        See `Host.disk_counters`.
+        """
         return None
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """See `Host.tcp_counters`."""
+        """Return the TCP counters of a pod's network. See `Host.tcp_counters`."""
         return None
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """See `Host.open_cycle_counters`."""
+        """Open hardware counters of cycles and instructions for one cgroup; None if that is not possible.
+
+        See `Host.open_cycle_counters`.
+        """
         pod = self._by_directory.get(directory)
         return None if pod is None else _CycleCounters(self._fleet, pod.row)
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """See `Host.resctrl_counters`."""
+        """Return resctrl group (LSR, LS, BE) -> cache id -> file name -> counter. Missing groups are left out.
+
+        See `Host.resctrl_counters`.
+        """
         return {}
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
@@ -302,14 +317,17 @@ class SimulatedHost:
         )
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """See `Host.tree`."""
+        """Return a cgroup directory and those up to two levels below, parents first; empty if it does not exist.
+
+        See `Host.tree`.
+        """
         below = sorted(d for d in (*self._class_knobs, *self._by_directory) if d.startswith(directory + "/"))
         if directory not in self._class_knobs and directory not in self._by_directory:
             return ()
         return (directory, *sorted(below, key=lambda d: (d.count("/"), d)))
 
     def read(self, file: CgroupFile) -> str | None:
-        """See `Host.read`."""
+        """Return the raw text of a kernel file; None if it does not exist or is not supported. See `Host.read`."""
         knobs = self._knobs(file.directory)
         if knobs is None:
             return None
@@ -319,7 +337,7 @@ class SimulatedHost:
         return None if text is None else text + "\n"
 
     def write(self, file: CgroupFile, value: str) -> None:
-        """See `Host.write`."""
+        """Write a value, in the style of cgroup v1, to a kernel file. See `Host.write`."""
         text = to_file_text(file.resource, value, 1)
         knobs = self._knobs(file.directory)
         if knobs is None or not self._is_knob(file.resource):

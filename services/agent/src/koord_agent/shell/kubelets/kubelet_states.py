@@ -95,7 +95,7 @@ class KubeletStates:
         return any(pod.cpus for pod in self.held)
 
     def trouble(self) -> str | None:
-        """Return the reason why the agent is not ready: the kubelet has not listed its pods yet. None after it has."""
+        """Return the reason why the agent is not ready, if the kubelet has not listed its pods yet; otherwise None."""
         if self._kubelet is None or self.known.at_ms is not None:
             return None
         return self._said.get("/pods/") or "the kubelet has not listed its pods yet"

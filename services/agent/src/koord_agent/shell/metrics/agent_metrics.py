@@ -133,11 +133,11 @@ class AgentMetrics:
             self._evicted.remove(*oldest)
 
     def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
-        """Publish the state of the outbox, read when metrics are scraped.
+        """Export the size of the outbox as metrics; both functions are called when metrics are scraped.
 
         Args:
             outbox: Returns the number of queued facts.
-            refused: Returns the number of facts that had no room.
+            refused: Returns the number of facts that the full outbox refused.
         """
         self._outbox.set_function(outbox)
         self._refused.set_function(refused)

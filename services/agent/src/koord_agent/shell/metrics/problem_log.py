@@ -16,7 +16,7 @@ class ProblemLog:
     _last: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     def tell(self, node: str, problems: tuple[str, ...]) -> None:
-        """Log those problems of a node's cycle that its last cycle did not have."""
+        """Log and count the problems of a node's cycle that its previous cycle did not have."""
         last = self._last.get(node, ())
         if problems == last:
             return

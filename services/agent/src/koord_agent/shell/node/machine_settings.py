@@ -69,11 +69,18 @@ class MachineSettings:
         return None if self.storage is None else self.storage.known(now_ms)
 
     def group_identity(self, *, has_file: bool) -> BvtKernel:
-        """See `NodeSettings.group_identity`."""
+        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
+
+        Args:
+            has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
+        """
         return self._settings.group_identity(has_file=has_file)
 
     def switch_group_identity(self) -> bool:
-        """See `NodeSettings.switch_group_identity`."""
+        """Switch group identity on and core scheduling off; the kernel allows only one of them.
+
+        See `NodeSettings.switch_group_identity`.
+        """
         return self._settings.switch_group_identity()
 
     def apply(self, look: NodeLook) -> list[str]:

@@ -36,10 +36,10 @@ OBJECT_MARGIN_MS = 60_000
 
 
 class Kubelet(NamedTuple):
-    """What a node's agent knows from its kubelet besides the pods.
+    """Facts about the kubelet that measuring needs besides the list of pods.
 
     Attributes:
-        frozen: UIDs of pods that must not be changed, because their newest version is invalid.
+        frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
         is_static: Whether the CPU manager policy is static.
     """
 

@@ -188,7 +188,10 @@ class NodeAgent:
         self._measuring.collect_garbage(now_ms)
 
     def not_said(self, facts: Iterable[Event]) -> None:
-        """See `NodePods.not_said`."""
+        """Mark starts and ends of pods as unpublished, because the outbox refused these facts.
+
+        See `NodePods.not_said`.
+        """
         self._pods.not_said(facts)
 
     @property

@@ -54,7 +54,7 @@ class NodeSettings:
         self._mount_tried = False
 
     def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Write those kernel parameters of a `systemStrategy` that differ. Return errors, one sentence each."""
+        """Write the kernel parameters that differ from a `systemStrategy` (JSON). Return errors, one sentence each."""
         features = self._path(SCHED_FEATURES)
         wanted = system_config.system_writes(
             section,
@@ -101,7 +101,7 @@ class NodeSettings:
         return True
 
     def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Write resctrl groups of QoS classes, their schemata and threads, for a `resourceQOSStrategy`.
+        """Write the schemata and threads of the QoS classes' resctrl groups, as a `resourceQOSStrategy` (JSON) asks.
 
         Return errors, one sentence each.
         """

@@ -165,7 +165,7 @@ class QosCycle:
             look: Snapshot of the node.
             view: Inputs of CPU suppression.
             policy: Settings of CPU suppression. None without a valid NodeSLO.
-            report_interval_ms: Interval of the node's reports. Small changes are reported after several of them.
+            report_interval_ms: Interval of the node's reports. Facts about small changes wait for several of them.
             end: Ends the processes of a pod on this node; returns False if it cannot.
         """
         problems: list[str] = []

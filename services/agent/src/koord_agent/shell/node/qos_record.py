@@ -56,7 +56,7 @@ class QosRecord:
         self._every_ms = SAY_AFTER_MS
 
     def start_cycle(self, report_interval_ms: int) -> None:
-        """Set how long facts about small changes are delayed, from the report interval in milliseconds."""
+        """Begin a cycle. Facts about small changes are delayed by several report intervals (milliseconds)."""
         self._every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
 
     def contentions(self, facts: tuple[Event, ...]) -> tuple[Event, ...]:

@@ -23,11 +23,11 @@ class HostReadings:
         self._host = host
 
     def read(self, file: CgroupFile) -> str | None:
-        """See `Readings.read`."""
+        """Return the text of a kernel file; None if it is unreadable. See `Readings.read`."""
         return self._host.read(file)
 
     def quota_us(self, directory: str) -> int | None:
-        """See `Readings.quota_us`."""
+        """Return the CFS quota of a directory; -1 if unlimited, None if unreadable. See `Readings.quota_us`."""
         text = self._host.read(CgroupFile(directory, QUOTA))
         if text is None:
             return None
@@ -38,10 +38,13 @@ class HostReadings:
         return quota if quota >= 0 else UNLIMITED
 
     def group_identity(self) -> BvtKernel:
-        """See `Readings.group_identity`."""
+        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
+
+        See `Readings.group_identity`.
+        """
         has_file = self._host.read(CgroupFile(self._host.layout.root, BVT)) is not None
         return BvtKernel(has_file=has_file) if self.machine is None else self.machine.group_identity(has_file=has_file)
 
     def disks(self, now_ms: int) -> StorageInfo | None:
-        """See `Readings.disks`."""
+        """Return the disks of the machine; None while they are unknown. See `Readings.disks`."""
         return None if self.machine is None else self.machine.disks(now_ms)

@@ -105,7 +105,7 @@ def nri_messages() -> Mapping[str, Any]:
 
 
 def call_of(stage: Stage, pod: Message, container: Message | None, resources: Message, *, runtime: str) -> HookCall:
-    """Return the hook call of an event.
+    """Convert an event of the NRI protocol to a call of the hooks.
 
     Args:
         stage: Stage of the event.

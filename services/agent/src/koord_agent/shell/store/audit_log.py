@@ -37,7 +37,7 @@ IDENTIFYING_BYTES = 256
 
 
 class AuditSink(Protocol):
-    """Receives audit events and writes them with the present time."""
+    """Function that writes an audit event with the present time."""
 
     def __call__(self, event: AuditEvent, verbosity: int) -> None:
         """Write an event of this verbosity."""

@@ -45,7 +45,10 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
 
     @property
     def by_allocatable(self) -> bool:
-        """Whether best-effort requests are compared with the allocatable batch cpu instead of the real limit."""
+        """Whether BECPUEvict compares best-effort requests with the allocatable batch-cpu of the node.
+
+        If not, it compares them with the CPU that best-effort pods can really get.
+        """
         return self.cpu_evict_policy == BY_ALLOCATABLE
 
 
@@ -104,10 +107,11 @@ def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None 
     Args:
         threshold: Threshold in percent; None = not set.
         lower: Lower bound in percent; None = not set.
-        default_gap: Distance of a missing lower bound from the threshold; None: the lower bound is required.
+        default_gap: Percentage points between the threshold and a lower bound that is not set. None: the lower bound
+            is required.
 
     Returns:
-        Both. None if one is missing or negative, or the lower bound is not below the threshold.
+        Threshold and lower bound. None if one is missing or negative, or the lower bound is not below the threshold.
     """
     if lower is None and threshold is not None and default_gap is not None:
         lower = threshold - default_gap

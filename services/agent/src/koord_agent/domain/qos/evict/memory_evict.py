@@ -29,7 +29,7 @@ def judge_memory_usage(
     pods: Sequence[AgentPod],
     used_bytes: Mapping[str, int],
 ) -> Judgement:
-    """Decide whether memory of the node is short, and which pods are evicted.
+    """Decide whether the node uses too much memory, and which pods are evicted to bring usage below the lower bound.
 
     Args:
         feature: BEMemoryEvict evicts best-effort pods, MemoryEvict pods of low priority (D-22).

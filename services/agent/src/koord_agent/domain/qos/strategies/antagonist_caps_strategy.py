@@ -22,5 +22,5 @@ class AntagonistCapsStrategy:
         self._caps = caps
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`."""
+        """Propose the CPU quotas of pods that disturb others for this cycle. See `Strategy.propose`."""
         return Proposal(self._caps.plans(look, state.readings.quota_us, ttl_ms=state.ttl_ms, ends=state.is_last))

@@ -39,7 +39,10 @@ class BlockIoStrategy:
     needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. Contention for disks halves the weight of the best-effort class."""
+        """Propose block-IO limits and weights for this cycle.
+
+        Contention for disks halves the weight of the best-effort class. See `Strategy.propose`.
+        """
         be_root, readings = look.layout.qos_directory(KubeQos.BEST_EFFORT), state.readings
         if look.cgroup_version != 1 or not _current(readings, be_root):
             return Proposal()

@@ -37,7 +37,7 @@ class BurstLimiter:
         return 2 * self.period_seconds
 
     def allows(self) -> bool:
-        """Return whether the container may exceed its CPU limit now."""
+        """Return whether the container may exceed its CPU limit now, because it has tokens."""
         return self.tokens > 0
 
     def step(self, usage_percent: int, now_ms: int) -> bool:

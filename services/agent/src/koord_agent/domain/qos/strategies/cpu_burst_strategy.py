@@ -72,7 +72,10 @@ class CpuBurstStrategy:
     _resting: dict[str, BurstPolicy] = field(default_factory=dict[str, BurstPolicy])
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. A pod whose quota is unreadable keeps it."""
+        """Propose burst buffers and CPU quotas for this cycle.
+
+        A pod whose quota is unreadable keeps it. See `Strategy.propose`.
+        """
         node_policy, read_quota, ttl_ms = burst_policy(policy), state.readings.quota_us, state.ttl_ms
         pool: PoolState | None = None
         plans: list[Plan] = []

@@ -54,7 +54,10 @@ class CpuQosStrategy:
     _is_off: bool = False
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. Propose nothing while nothing changed and the last plans are fresh."""
+        """Propose group identity and cpu.idle of classes, pods and applications for this cycle.
+
+        Propose nothing while nothing changed and the last plans are fresh. See `Strategy.propose`.
+        """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )

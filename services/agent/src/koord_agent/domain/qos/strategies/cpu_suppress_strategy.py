@@ -40,7 +40,10 @@ class CpuSuppressStrategy:
         self._decision: Decision | None = None
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. The policy is `state.suppress`, which was parsed with the desired state."""
+        """Propose the CPU limits of best-effort pods for this cycle.
+
+        The policy is `state.suppress`, which was parsed with the desired state. See `Strategy.propose`.
+        """
         view, suppress = state.view, state.suppress
         if view is None:
             return Proposal()

@@ -58,7 +58,10 @@ class CpusetStrategy:
     _at_ms: int | None = None
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. Propose nothing while nothing changed and the last plans are fresh."""
+        """Propose CPU lists and unlimited quotas for this cycle.
+
+        Propose nothing while nothing changed and the last plans are fresh. See `Strategy.propose`.
+        """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )

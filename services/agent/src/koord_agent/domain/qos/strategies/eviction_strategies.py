@@ -38,7 +38,10 @@ class _EvictionStrategy(ABC):
         self._features = frozenset(gate for gate in self.needs.gates if is_enabled(gate))
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. Nothing is evicted unless the policy has `enable`."""
+        """Propose the pods to evict in this cycle.
+
+        Nothing is evicted unless the policy has `enable`. See `Strategy.propose`.
+        """
         if not policy.get("enable"):
             return Proposal()
         pods = [pod for pod in look.pods if pod.uid not in look.frozen]

@@ -37,7 +37,10 @@ class MemoryQosStrategy:
     _at_ms: int = 0
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. Propose nothing while nothing changed and the last plans are fresh."""
+        """Propose values of memory.* files for this cycle.
+
+        Propose nothing while nothing changed and the last plans are fresh. See `Strategy.propose`.
+        """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )

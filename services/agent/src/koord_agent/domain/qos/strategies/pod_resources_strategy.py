@@ -64,7 +64,10 @@ class PodResourcesStrategy:
     _at_ms: int = 0
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. Propose nothing while nothing changed and the last plans are fresh."""
+        """Propose CPU shares, quotas and memory limits of pods for this cycle.
+
+        Propose nothing while nothing changed and the last plans are fresh. See `Strategy.propose`.
+        """
         problems = self._take_ratio(look)
         by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD))
         seen = (self._ratio, self._restore_until_ms, by_quota, look.frozen)

@@ -126,7 +126,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressMemory:
-    """What the strategy remembers between cycles: whether the quota was restored since it last limited best effort."""
+    """State of CPU suppression between cycles: whether the quota was lifted since it last limited best effort."""
 
     quota_recovered: bool = False
 
