@@ -3,6 +3,7 @@
 The image holds the busybox of this machine, so nothing is downloaded.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -134,10 +135,14 @@ def unusable(folder: Path) -> str:
         return f"the path of {folder} is too long for a socket"
     if not os.access("/sys/fs/cgroup", os.W_OK):
         return "the cgroup file system is read-only"
-    if any(comm.read_text().strip() == "kubelet" for comm in _names_of_processes()):
+    if "kubelet" in _names_of_processes():
         return "a kubelet manages the containers of this machine"
     return ""
 
 
-def _names_of_processes() -> list[Path]:
-    return [path for path in Path("/proc").glob("[0-9]*/comm") if path.exists()]
+def _names_of_processes() -> set[str]:
+    names: set[str] = set()
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # the process may end at any moment
+            names.add(comm.read_text().strip())
+    return names
