@@ -1,0 +1,144 @@
+"""Pages of the guide as programs: their files, their commands, and the output that they show.
+
+A fenced block `yaml title="quota.yaml"` is a file. A fenced block `console` has commands after `$ `, each followed by
+its output, in which `...` stands for any text. A command that only reads is repeated until its output is as shown,
+because what it shows becomes true a moment later.
+"""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.until import until_blocking
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "guide"
+
+_BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
+_READS = re.compile(
+    r"^koord (get|explain|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule)\b"
+)
+_OWN = frozenset({".git", "var"})
+_EXPORT = re.compile(r"^export (\w+)=")
+_MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a page.
+
+    Attributes:
+        text: The command line for bash.
+        output: What the page shows below it; empty if it shows nothing.
+    """
+
+    text: str
+    output: str
+
+    @property
+    def only_reads(self) -> bool:
+        """Return whether the command may be repeated."""
+        return _READS.match(self.text) is not None
+
+
+@dataclass(frozen=True)
+class File:
+    """One file that a page tells the reader to write."""
+
+    name: str
+    text: str
+
+
+def steps(page: Path) -> Iterator[Command | File]:
+    """Yield the files and commands of a page, in their order."""
+    for block in _BLOCK.finditer(page.read_text()):
+        if block["file"]:
+            yield File(block["file"], block["text"])
+        elif block["kind"] == "console":
+            yield from _commands(block["text"])
+
+
+def blocks(page: Path) -> list[str]:
+    """Return every fenced block of a page with its first line."""
+    return [block.group(0) for block in _BLOCK.finditer(page.read_text())]
+
+
+def _commands(text: str) -> Iterator[Command]:
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield Command(command, output)
+
+
+class Reader:
+    """Follows a page step by step, as somebody would in a terminal.
+
+    Args:
+        folder: Where the reader works: an empty folder, which becomes a checkout of the repository by links.
+        environment: Variables that replace those of this process.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder = folder
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self._environment = {**os.environ, "COLUMNS": "160", "PATH": path, **environment}
+        for each in ROOT.iterdir():
+            if each.name not in _OWN:
+                (folder / each.name).symlink_to(each)
+
+    def follow(self, page: Path) -> None:
+        """Write the files of a page and run its commands.
+
+        Raises:
+            AssertionError: A command failed, or its output is not the one that the page shows.
+        """
+        for step in steps(page):
+            if isinstance(step, File):
+                (self._folder / step.name).write_text(step.text)
+            elif step.only_reads and step.output:
+                self._read(step)
+            else:
+                printed = self.run(step.text)
+                assert not step.output or shows(step, printed), (
+                    f"$ {step.text}\n{printed}\nthe page has:\n{step.output}"
+                )
+
+    def _read(self, command: Command) -> None:
+        printed = ""
+
+        def is_shown() -> bool:
+            nonlocal printed
+            printed = self.run(command.text)
+            return shows(command, printed)
+
+        try:
+            until_blocking(is_shown, command.text, every=0.5)
+        except AssertionError as error:
+            raise AssertionError(f"$ {command.text}\n{printed}\nthe page has:\n{command.output}") from error
+
+    def run(self, command: str) -> str:
+        """Return what a command printed on both of its streams; it must succeed. What it exports holds from then on."""
+        if exported := _EXPORT.match(command):
+            self._environment[exported[1]] = self.run(f"{command[7:]}; echo -n ${exported[1]}")
+            return ""
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+        return done.stdout
+
+
+def shows(command: Command, printed: str) -> bool:
+    """Return whether a command printed what its page shows."""
+    return doctest.OutputChecker().check_output(command.output, printed, _MATCHES)
