@@ -229,7 +229,7 @@ class AgentSettings(ServiceSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was changed in the command line: one sentence for each renamed or ignored flag."""
+        """Changes of the command line: one sentence for each renamed or ignored flag."""
         return self._notes
 
     @classmethod

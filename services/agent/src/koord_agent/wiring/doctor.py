@@ -23,7 +23,7 @@ _USAGE: Final = 2
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """What `koord node doctor` shows of a machine.
+    """The features of a machine, as `koord node doctor` shows them.
 
     Attributes:
         node: Name of the node.

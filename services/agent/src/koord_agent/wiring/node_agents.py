@@ -197,7 +197,13 @@ def linux_agent(
 
 
 def _devices(shell: Shell[AgentSettings], said: str, gpus: "NvidiaGpus | None") -> DeviceReporter | None:
-    """Return what reports the devices of this machine; None without the gate Accelerators."""
+    """Create the reporter of this machine's devices; None without the gate Accelerators.
+
+    Args:
+        shell: Settings, metrics and logger of the service.
+        said: Digest of the last report of devices; "" if there is none.
+        gpus: The watched NVIDIA GPUs; None if they are not watched.
+    """
     settings, gates = shell.settings, shell.settings.feature_gates
     if not gates.enabled("Accelerators"):
         return None

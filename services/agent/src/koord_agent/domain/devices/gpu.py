@@ -41,7 +41,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuFault:
-    """Why a GPU must take no new pod: an error code such as `Xid79`, and a sentence for people."""
+    """Fault of a GPU that must take no new pod: an error code such as `Xid79`, and a sentence for people."""
 
     code: str
     message: str

@@ -82,7 +82,7 @@ Callback = Callable[[StateKind, object, Target], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What an extension's collector or state can read: the pods of the node, and its cgroup files.
+    """The inputs of an extension's collector or state: the pods of the node, and its cgroup files.
 
     Attributes:
         now_ms: Time in milliseconds.

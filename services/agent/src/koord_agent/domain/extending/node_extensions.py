@@ -266,7 +266,11 @@ class NodeExtensions:
         return injected
 
     def _policy(self, pod: AgentPod, key: str) -> tuple[str | None, bool]:
-        """Return the first policy by name, and whether every extension has answered."""
+        """Return the policy of the first extension (by name) that has one for a pod.
+
+        Returns:
+            JSON of the policy, or None if no extension has one. Whether all extensions that were called answered.
+        """
         all_answered = True
         for name, policies in sorted(self._all.policies.items()):
             ask = policies.cpu_burst if key == keys.CPU_BURST else policies.memory_qos
@@ -304,7 +308,7 @@ def _values(found: Iterable[Found]) -> tuple[Found, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _GuardedStrategy:
-    """A strategy of an installed package, called with a guard."""
+    """A strategy of an installed package. If it fails, the problem is recorded and the proposal is empty."""
 
     name: str
     needs: Needs

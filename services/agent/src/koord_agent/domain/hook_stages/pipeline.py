@@ -17,7 +17,7 @@ from koord_agent.domain.hook_stages.values import NOTHING, HookValues
 
 
 class FailurePolicy(StrEnum):
-    """What happens if a hook fails. IGNORE: the other hooks run. FAIL: the call ends with the error."""
+    """Effect of a hook that fails. IGNORE: the other hooks run. FAIL: the call ends with the error."""
 
     IGNORE = "Ignore"
     FAIL = "Fail"
@@ -25,7 +25,7 @@ class FailurePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookDone:
-    """What one plug-in did at a stage.
+    """Result of one plug-in at a stage.
 
     Attributes:
         plugin: Its name.

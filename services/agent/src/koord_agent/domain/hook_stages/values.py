@@ -1,4 +1,4 @@
-"""What hooks decide for a pod or container, and what a request had before.
+"""Values that hooks decide for a pod or container, and values that a request had before.
 
 Source: runtime spec, 2.4.
 """

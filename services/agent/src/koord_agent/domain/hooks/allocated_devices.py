@@ -1,4 +1,4 @@
-"""What a container gets of the devices that the scheduler gave to its pod: environment, mounts, device nodes.
+"""Environment, mounts and device nodes of a container for the devices that the scheduler gave to its pod.
 
 Source: runtime spec, 3.5 (GPUEnvInject, HAMi-core), 3.6 (RDMADeviceInject). Vectors: gpu_env, rdma_env.
 """
@@ -74,7 +74,7 @@ class CharDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInjection:
-    """What a container gets for the GPUs of its pod.
+    """Environment and mounts that a container gets for the GPUs of its pod.
 
     Attributes:
         envs: Environment variables.
@@ -220,7 +220,10 @@ def _devices(annotations: Mapping[str, str], kind: str) -> list[_Device]:
 
 
 def _decoded(annotations: Mapping[str, str]) -> dict[str, list[_Device] | None]:
-    """Return type -> entries in the order of the annotation, which `Allocation` does not keep."""
+    """Return device type -> entries of the annotation device-allocated, in the order of the annotation.
+
+    An entry list is None if the annotation has null. `Allocation` is not used, because it does not keep the order.
+    """
     text = annotations.get(keys.DEVICE_ALLOCATED)
     return decode(text, dict[str, list[_Device] | None]) if text else {}
 

@@ -22,7 +22,7 @@ _EXPELLER_BY_DEFAULT: Final = {"lsrClass": True, "lsClass": True, "beClass": Fal
 
 @dataclass(frozen=True, slots=True)
 class CoreSchedClass:
-    """How a QoS class takes part in core scheduling.
+    """Settings of core scheduling for one QoS class.
 
     Attributes:
         enabled: Whether its pods get a cookie.

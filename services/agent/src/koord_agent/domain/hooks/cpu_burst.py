@@ -33,7 +33,7 @@ POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurs
 
 
 class BurstPolicyName(StrEnum):
-    """Which mechanisms of CPU burst are used: none, cpuBurstOnly, cfsQuotaBurstOnly or auto (both)."""
+    """The mechanisms of CPU burst that a pod uses: none, cpuBurstOnly, cfsQuotaBurstOnly or auto (both)."""
 
     NONE = "none"
     CPU_BURST_ONLY = "cpuBurstOnly"
@@ -195,7 +195,7 @@ def pool_load(
 
 
 class QuotaStep(StrEnum):
-    """What happens to the quota of a container: up, down, remain, or reset to the quota of the CPU limit."""
+    """Direction in which the quota of a container changes: up, down, remain, or reset to the quota of the CPU limit."""
 
     UP = "up"
     DOWN = "down"

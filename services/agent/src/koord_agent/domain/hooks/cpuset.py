@@ -29,7 +29,7 @@ class _ZoneResources(msgspec.Struct):
 
 
 class ResourceStatus(msgspec.Struct, rename="camel"):
-    """What the scheduler gave to a pod: the annotation resource-status.
+    """The CPUs and NUMA amounts that the scheduler gave to a pod: the annotation resource-status.
 
     Attributes:
         cpuset: CPU list that the pod owns. "" means none.
@@ -53,7 +53,7 @@ def _has_cpu(zone: _ZoneResources) -> bool:
 
 
 def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
-    """Return what the scheduler gave to a pod, from the annotation resource-status; empty without the annotation.
+    """Return the CPUs and NUMA amounts of a pod from its annotation resource-status; empty without the annotation.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -63,7 +63,9 @@ def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
 
 
 def status_of_pod(pod: AgentPod) -> ResourceStatus:
-    """Return what the scheduler gave to a pod: its annotation, or its allocation if the pod comes from the ledger.
+    """Return the CPUs and NUMA amounts that the scheduler gave to a pod.
+
+    They come from the pod's annotation, or from its allocation if only the ledger knows the pod.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -82,7 +84,7 @@ def status_of_pod(pod: AgentPod) -> ResourceStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpusetRule:
-    """Which CPUs of a node each kind of pods may use.
+    """The CPUs of a node that each kind of pods may use.
 
     Attributes:
         shared: CPUs that latency-sensitive pods share, by NUMA node.

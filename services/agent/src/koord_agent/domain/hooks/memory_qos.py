@@ -265,7 +265,7 @@ def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int 
 
 
 def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
-    """Return the page cache limit of a pod (cgroup v2): a size capped by the pod's limit, or a percentage of it."""
+    """Return the values of the page cache files of a pod: a size, at most the pod's limit, or a percentage of it."""
     limit = _page_cache_base(pod)
     size = settings.page_cache_limit_size
     if size is not None:
@@ -284,12 +284,10 @@ def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
 
 
 def _page_cache_base(pod: AgentPod) -> int:
-    """Return the bytes that the pod may use: the sum of its limits; -1 if unlimited.
-
-    With label BE, all containers must have a limit.
+    """Return the sum of the memory limits of a pod's containers in bytes, the base of its page cache limit.
 
     Returns:
-        -1 if the pod is unlimited.
+        -1 if the pod is unlimited. A pod with label BE is unlimited unless all its containers have a limit.
     """
     resource = _resource(pod)
     if not pod.containers:

@@ -64,7 +64,10 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
 
 
 def _masks(llc: _Part, cbm_mask: str, cache_ids: Sequence[int]) -> dict[int, int]:
-    """Return the cache ways by cache. Parsing stops at the first invalid range."""
+    """Return cache id -> mask of cache ways for the L3 part of the annotation.
+
+    Parsing stops at the first invalid range.
+    """
     masks = dict.fromkeys(cache_ids, 0)
     full = int(cbm_mask.strip() or "0", 16)
     if full & (full + 1):

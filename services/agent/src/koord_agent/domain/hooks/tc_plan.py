@@ -1,4 +1,4 @@
-"""What tc, ipset and net_cls have to be on a node, and the lines for `tc -batch` and `ipset restore` that make it so.
+"""The wanted state of tc, ipset and net_cls on a node, and the lines for `tc -batch` and `ipset restore` that set it.
 
 Source: runtime spec, 3.11.
 """
@@ -30,7 +30,7 @@ _MAJOR: Final = 0x10000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPod:
-    """What tc needs to know of a pod.
+    """The fields of a pod that network QoS with tc reads.
 
     Attributes:
         directory: Its cgroup directory, relative to the root of a hierarchy.
@@ -176,7 +176,13 @@ def _lines(plan: TcPlan, device: str, present: TcPresent) -> Iterator[str]:
 
 
 def _own_minor(pod: TcPod, known: Mapping[str, int], taken: Container[int]) -> int:
-    """Return the minor number of the class of one pod: the present one, else one that follows from its uid."""
+    """Return the minor number of the tc class of one pod: its present number, else a free one derived from its uid.
+
+    Args:
+        pod: The pod.
+        known: cgroup directory of a pod -> value of its net_cls.classid now.
+        taken: Minor numbers of other classes.
+    """
     minor = known.get(pod.directory, 0) - _MAJOR
     if not FIRST_OWN_MINOR <= minor <= _LAST_MINOR or minor in taken:
         minor = FIRST_OWN_MINOR + zlib.crc32(pod.uid.encode()) % (_LAST_MINOR - FIRST_OWN_MINOR)
@@ -187,7 +193,11 @@ def _own_minor(pod: TcPod, known: Mapping[str, int], taken: Container[int]) -> i
 
 
 def _quantum(rate: int) -> int:
-    """Return how many bytes a class may send in a row; the kernel warns about amounts outside of these borders."""
+    """Return the quantum of a tc class: the bytes that it may send in a row, within the bounds of the kernel.
+
+    Args:
+        rate: Guaranteed bandwidth of the class in bytes per second.
+    """
     return min(max(rate // 10, 1_500), 60_000)
 
 

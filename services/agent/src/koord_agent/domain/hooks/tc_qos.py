@@ -62,7 +62,7 @@ class NetClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNetClass:
-    """How the packets of a pod are classified.
+    """The tc class of the packets of a pod: the class of its QoS class, or one of its own.
 
     Attributes:
         net_class: Class by its QoS label; None for a pod that is not handled.

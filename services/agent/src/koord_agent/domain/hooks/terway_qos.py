@@ -44,7 +44,7 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPod:
-    """What network QoS needs to know of a pod.
+    """The fields of a pod that network QoS with Terway reads.
 
     Attributes:
         qos_label: QoS label; "" without one.

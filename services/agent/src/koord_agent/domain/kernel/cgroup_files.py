@@ -35,7 +35,7 @@ class Unsupported(LookupError):
 
 
 class Form(StrEnum):
-    """How the text of a kernel file is compared and converted between cgroup v1 and v2."""
+    """Form of a kernel file's text, by which it is compared and converted between cgroup v1 and v2."""
 
     NUMBER = "number"
     CPUSET = "cpuset"

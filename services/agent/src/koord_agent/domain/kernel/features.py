@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Which features a machine has: one finding for each feature that the agent can use."""
+    """The features of a machine: for each feature that the agent can use, whether the machine has it."""
 
     findings: tuple[Finding, ...]
 

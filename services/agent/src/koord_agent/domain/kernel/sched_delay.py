@@ -10,7 +10,7 @@ from koord_agent.domain.kernel.counters import MalformedCounter, whole_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedCounters:
-    """How long threads waited for a CPU.
+    """Time for which threads waited for a CPU, and the number of their time slices, since they started.
 
     Attributes:
         wait_ns: Nanoseconds in which they were ready and did not run.

@@ -13,7 +13,7 @@ MINORS_PER_DISK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageInfo:
-    """Which disk belongs to a device, volume group or mount point of the node.
+    """The disks of the node, by device, partition, volume group and mount point.
 
     Attributes:
         disk_number: /dev/<disk> -> MAJ:MIN.

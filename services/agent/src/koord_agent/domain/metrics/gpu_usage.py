@@ -17,7 +17,7 @@ PERCENT: Final = 100
 
 
 class GpuProcess(NamedTuple):
-    """What one process uses of a GPU: cores in percent, memory in bytes."""
+    """Usage of a GPU by one process: cores in percent, memory in bytes."""
 
     pid: int
     core_percent: float

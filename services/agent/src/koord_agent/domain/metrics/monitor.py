@@ -105,7 +105,7 @@ class _Totals(NamedTuple):
 
 
 class _Kinds(NamedTuple):
-    """Metric kinds of one group of objects. Throttled is None if it is not measured."""
+    """Metric kinds of one group of objects, such as pods; `throttled` is None if throttling is not measured."""
 
     cpu: Kind
     memory: Kind
@@ -248,7 +248,7 @@ class NodeMonitor:
     def _observe_system(
         self, now_ms: int, pods: _Totals | None, apps: _Totals | None, *, apps_with_page_cache: bool
     ) -> float | None:
-        """Append samples of the usage outside of pods and host applications, and return its cores."""
+        """Append samples of the usage outside of pods and host applications, and return its CPU part in cores."""
 
         def measured(value: float | None) -> Measured | None:
             return None if value is None else Measured(at_ms=now_ms, value=value)
@@ -280,9 +280,15 @@ class NodeMonitor:
         system_cpu: float | None,
         now_ms: int,
     ) -> None:
-        """Append samples by NUMA node.
+        """Append samples of the CPU and memory usage of each NUMA node, and of the system on it.
 
-        Samples of the node itself do not depend on it.
+        Samples of the node itself do not depend on these.
+
+        Args:
+            reading: The NUMA nodes now.
+            counters: Previous and current counters of the node; None without both.
+            system_cpu: CPU usage of the system in cores; None if unknown.
+            now_ms: Time of the samples in milliseconds.
         """
         cores: dict[int, float] = {}
         if counters is not None and counters[1].at_ns > counters[0].at_ns:

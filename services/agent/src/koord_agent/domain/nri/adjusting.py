@@ -1,4 +1,4 @@
-"""What an NRI plugin answers: the values that hooks computed for a container, in the form of the protocol.
+"""Answers of an NRI plugin: the values that hooks computed for a container, as messages of the protocol.
 
 Source: runtime spec, 7.1.
 """

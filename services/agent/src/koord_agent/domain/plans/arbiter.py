@@ -29,7 +29,10 @@ _INFINITY = 1 << 80
 
 
 class Loss(StrEnum):
-    """Why a plan was not carried out: expired, overridden by one of higher priority, or conflict with an equal one."""
+    """Reason why a plan was not carried out: expired, overridden by a plan of higher priority, or in conflict with one.
+
+    A conflict is between plans of the same priority with different values.
+    """
 
     EXPIRED = "expired"
     OVERRIDDEN = "overridden"

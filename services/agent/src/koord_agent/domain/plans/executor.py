@@ -95,7 +95,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """What has to be written in a cycle.
+    """The writes of one cycle in order, and the updates that need none.
 
     Attributes:
         writes: Writes in order.

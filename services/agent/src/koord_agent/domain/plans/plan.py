@@ -26,7 +26,7 @@ class Band(IntEnum):
 
 
 class Merge(StrEnum):
-    """How the first pass of a write loosens a value, before the second pass sets the exact one (agent spec, 9).
+    """Rule by which the first pass of a write loosens a value; the second pass sets the exact value (agent spec, 9).
 
     NONE: not at all. LARGER: the larger of old and new number. QUOTA: the larger quota. CPUSET: the union of both CPU
     lists.

@@ -34,7 +34,7 @@ class Pace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """When a strategy runs, and which part of the NodeSLO it gets.
+    """Conditions under which a strategy runs, and the part of the NodeSLO that it gets.
 
     Attributes:
         gates: Feature gates. At least one must be on. Empty: the strategy needs none.
@@ -93,7 +93,7 @@ class CycleState:
 
 
 class Proposal(NamedTuple):
-    """What a strategy proposes in one cycle: values of kernel files, and evictions.
+    """The proposal of a strategy in one cycle: values of kernel files, and evictions.
 
     Attributes:
         plans: At most one value for each file.
@@ -118,7 +118,7 @@ class Strategy(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """When the strategy runs, and which part of the NodeSLO it gets."""
+        """Conditions under which the strategy runs, and the part of the NodeSLO that it gets."""
         ...
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:

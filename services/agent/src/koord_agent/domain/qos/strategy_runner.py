@@ -18,7 +18,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """What all strategies of a node together propose in a cycle.
+    """The proposals of all strategies of a node in a cycle.
 
     Attributes:
         plans: Values of kernel files, in the order of the strategies.

@@ -65,7 +65,7 @@ def is_written(verbosity: int, verbose: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """What happens to the files of the audit log when the present one is full.
+    """Renames and deletions of files of the audit log, when the present file is full.
 
     Attributes:
         rename_to: New name of the full file; None if all names of this second are in use.

@@ -61,7 +61,7 @@ class UsageProfile:
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    """JSON object of the annotation."""
+    """JSON object in the simulation annotation of a pod, whose fields become a `UsageProfile`."""
 
     profile: str
     mean: float = 0.5

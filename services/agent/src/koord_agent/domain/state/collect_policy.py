@@ -14,7 +14,7 @@ MIN_AGGREGATE_DURATION_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPolicy:
-    """How a node is measured and reported: the object `metricCollectPolicy` of its NodeMetric, with defaults.
+    """Intervals and windows of measuring a node: the object `metricCollectPolicy` of its NodeMetric, with defaults.
 
     Attributes:
         report_interval_seconds: Seconds between two reports.

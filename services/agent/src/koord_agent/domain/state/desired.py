@@ -187,7 +187,10 @@ def _slo_of(spec: bytes) -> _Slo:
 
 
 def _collect_or_last(written: Mapping[str, Any], last: DesiredView | None) -> tuple[CollectPolicy, str]:
-    """Return the collect policy, and the reason why the newest one was refused."""
+    """Return the collect policy, and the reason why it was refused; "" if it is valid.
+
+    If it is refused, the last valid policy is returned, or the defaults if there was none.
+    """
     try:
         return collect_policy_of(written).effective(), ""
     except InvalidInput as error:

@@ -1,9 +1,9 @@
 """The pods of a node in the list of its kubelet. While the kubelet does not answer, the last list stays.
 
-    ledger (log)    what was placed here          starts and stops are published for these
-    kubelet         what is here                  wins in every detail: containers, labels, phase
+    ledger (log)    pods placed on the node       their starts and stops are published
+    kubelet         pods present on the node      takes precedence for containers, labels and phase
 
-If an object cannot be parsed, its pod is frozen: it stays as it was, and nothing touches it.
+If an object cannot be parsed, its pod is *frozen*: its files stay unchanged, and it is not evicted.
 
 Source: agent spec, 4.3.
 """

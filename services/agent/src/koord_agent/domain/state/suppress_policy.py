@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class CpuSuppressPolicy(StrEnum):
-    """How best-effort pods are limited: by a CPU quota or by CPU lists."""
+    """Kind of file with which CPU suppression limits best-effort pods: a CPU quota or CPU lists."""
 
     CPUSET = "cpuset"
     CFS_QUOTA = "cfsQuota"

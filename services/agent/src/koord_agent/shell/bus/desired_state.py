@@ -166,7 +166,7 @@ class DesiredStates:
             self._causes[node] = {uid: cause for uid, cause in causes.items() if uid in wanted}
 
     def _apply(self, node: str, push: Push) -> bool:
-        """Apply a push; return whether it follows the known state or is already contained in it."""
+        """Apply a pushed fact to the state of a node. Return False if facts before it were missed."""
         view = self.views.get(node)
         if view is None:
             return False

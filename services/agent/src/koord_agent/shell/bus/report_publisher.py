@@ -72,7 +72,7 @@ class ReportPublisher:
 
 
 def _phase(node: str) -> int:
-    """Return the node's place within its report interval in thousandths; it stays the same after a restart."""
+    """Return the thousandths of a report interval after which a node reports; they depend only on its name."""
     return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) % 1000
 
 

@@ -35,7 +35,7 @@ from koord_agent.shell.host.host import CycleSource, Host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Which slow collectors are switched on, and their intervals on the service's clock (agent spec, 2.1, 2.2).
+    """The slow collectors that are switched on, and their intervals on the service's clock (agent spec, 2.1, 2.2).
 
     Attributes:
         psi: Pressure (PSI).
@@ -75,7 +75,15 @@ VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
 
 
 class _Slow(NamedTuple):
-    """A collector with its own interval. `always`: it runs even if interference is not detected."""
+    """A collector with an interval of its own.
+
+    Attributes:
+        always: Whether it runs even if interference is not detected.
+        feature: Feature of the machine without which it does not run.
+        every_ms: Its interval in milliseconds.
+        collect: Reads the machine and appends samples.
+        visits: Group of collectors by which pod filters exclude pods.
+    """
 
     always: bool
     feature: Feature
@@ -86,7 +94,7 @@ class _Slow(NamedTuple):
 
 @dataclass(slots=True)
 class _Measuring:
-    """Open counters, and the time at which they were opened."""
+    """Open hardware counters: (UID of a pod, id of a container) -> counters, and the time at which they were opened."""
 
     since_ms: int
     sources: dict[tuple[str, str], CycleSource] = field(default_factory=dict[tuple[str, str], CycleSource])

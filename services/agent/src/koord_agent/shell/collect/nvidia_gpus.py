@@ -94,7 +94,7 @@ class NvidiaGpus:
             return None
 
     def _wait_for_fault(self, events: Any) -> None:
-        """Wait for one critical error until the next look is due."""
+        """Wait for a critical Xid error until the list of GPUs has to be read again, and mark its GPU as faulty."""
         try:
             event = _nvml.nvmlEventSetWait_v2(events, self._every_ms)
         except _nvml.NVMLError_Timeout:
@@ -116,7 +116,7 @@ class NvidiaGpus:
         _log.error("gpu_failed", uuid=uuid or "all", code=fault.code)
 
     def _look(self, events: Any) -> None:
-        """List the GPUs and publish the report."""
+        """Read the list of GPUs and their processes, and make them the result of `report` and `usage`."""
         try:
             count = int(_nvml.nvmlDeviceGetCount())
         except _nvml.NVMLError as error:

@@ -1,4 +1,4 @@
-"""What the reconciler mode sets outside of cgroup files: OOM scores, cookies, resctrl groups, files of Terway, tc.
+"""Reconcilers of values outside of cgroup files: OOM scores, cookies, resctrl groups, files of Terway, tc.
 
 Source: runtime spec, 2.6.
 """

@@ -43,7 +43,7 @@ class LinuxPodFiles:
     """Writes the values of pods on a real machine. Many threads may use it; one writes at a time."""
 
     def __init__(self, host: Host, roots: HostRoots, *, audit: AuditSink, now_ms: Callable[[], int]) -> None:
-        """Write to a machine.
+        """Create a writer for the pods of one machine.
 
         Args:
             host: The machine. Nobody else uses this object.

@@ -33,7 +33,7 @@ class PodGroups:
     """Resctrl groups of single pods."""
 
     def __init__(self, root: Path) -> None:
-        """Keep groups below the mount point of resctrl."""
+        """Manage the groups below `root`, the mount point of resctrl."""
         self._root = root
 
     def create(self, name: str, schemata: str) -> None:

@@ -195,7 +195,7 @@ class TrafficControl:
         return str(routes[0]["dev"])
 
     def _present(self, interface: str) -> TcPresent:
-        """Return what an interface has. The addresses of filters are not read back."""
+        """Return the qdisc, classes and filters of an interface; addresses of filters are not read and stay None."""
         shown = self._run(("tc", "-j", "qdisc", "show", "dev", interface), "")
         qdiscs: list[dict[str, Any]] = json.loads(shown or "[]")
         if not any(each.get("root") and (each.get("kind"), each.get("handle")) == ("htb", "1:") for each in qdiscs):
@@ -211,7 +211,7 @@ class TrafficControl:
 
 
 def _after(text: str, word: str) -> list[str]:
-    """Return the words that follow a word in a text."""
+    """Return each word of the text that directly follows an occurrence of `word`."""
     words = text.split()
     return [following for each, following in pairwise(words) if each == word]
 

@@ -23,7 +23,7 @@ PURGE_EVERY_MS = 60_000
 
 
 class Result(StrEnum):
-    """What happened to one planned value in a cycle.
+    """Result of writing one planned value in a cycle.
 
     WRITTEN. UNCHANGED: the file had it. IGNORED: no such file. REFUSED: not allowed or not valid. FAILED: the kernel
     refused it. HELD_BACK: skipped because a parent or child could not change.

@@ -92,12 +92,12 @@ class _CycleCounters:
         return float(pods.cpu_ns[self._row]) / 1e9 * CYCLES_PER_SECOND, float(pods.instructions[self._row])
 
     def read(self) -> Counted:
-        """See `CycleSource`."""
+        """Return cycles and instructions since the counters were opened. See `CycleSource.read`."""
         cycles, instructions = self._now()
         return Counted(cycles=cycles - self._cycles, instructions=instructions - self._instructions)
 
     def close(self) -> None:
-        """See `CycleSource`."""
+        """Do nothing: simulated counters hold no file descriptors. See `CycleSource.close`."""
 
 
 class SimulatedHost:

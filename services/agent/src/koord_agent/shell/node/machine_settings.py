@@ -1,4 +1,4 @@
-"""What the agent sets on a real machine beside the files of pods: kernel parameters, resctrl groups, block-IO goals.
+"""Settings of a whole real machine, beside the files of pods: kernel parameters, resctrl groups, block-IO goals.
 
 These files belong to the whole machine, so they do not pass through the arbiter.
 """
@@ -44,8 +44,8 @@ class MachineSettings:
         Args:
             host: The machine.
             roots: Where its file systems are.
-            gates: Which settings are made.
-            audit: Gets every write.
+            gates: Feature gates that enable the settings.
+            audit: Receives every write.
             interval: When settings are compared with the machine.
             storage_refresh_ms: Milliseconds after which the disks are looked up again.
         """

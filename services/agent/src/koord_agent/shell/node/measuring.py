@@ -104,7 +104,7 @@ class NodeMeasuring:
 
     @property
     def features(self) -> Features:
-        """Which features the machine has."""
+        """Features of the machine that the agent can use, and the missing ones with the reason."""
         return self._collectors.features
 
     @property
@@ -287,7 +287,7 @@ class NodeMeasuring:
         )
 
     def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
-        """Train the models and store samples if due; return errors."""
+        """Train the usage models, and store models and samples on disk, if it is due. Return errors of the disk."""
         troubles: list[str | None] = []
         if self._predicting is not None:
             troubles.append(self._predicting.learn(metrics, pods, now_ms / 1000))

@@ -216,7 +216,7 @@ class NodeAgent:
 
     @property
     def features(self) -> Features:
-        """Which features the machine has."""
+        """Features of the machine that the agent can use, and the missing ones with the reason."""
         return self._measuring.features
 
     @property

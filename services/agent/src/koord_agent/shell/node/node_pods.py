@@ -152,7 +152,7 @@ class NodePods:
                 self._announced |= set(fact.pods)
 
     def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
-        """Replace the known pods, and return new errors about pods that cannot have a cgroup directory.
+        """Replace the pods that the agent knows, and return new errors about pods that cannot have a cgroup directory.
 
         Args:
             placed: UID -> pod, from the log.

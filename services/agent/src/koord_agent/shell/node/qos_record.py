@@ -45,7 +45,7 @@ class QosRecord:
             layout: Names of the cgroup directories.
             quota_file: Quota of the best-effort class. It has its own facts.
             audit: Receives the audit events.
-            repairs: Tells which values of hooks pods lacked. None: it is not told.
+            repairs: Finds values of hooks that pods lacked. None: no facts are made about them.
         """
         self._repairs = repairs
         self._audit = audit

@@ -18,7 +18,7 @@ class HostReadings:
     """
 
     def __init__(self, host: Host, machine: MachineSettings | None) -> None:
-        """Read files from `host`, and settings outside of cgroups from `machine`."""
+        """Create readings: files come from `host`, settings outside of cgroups from `machine`."""
         self.machine = machine
         self._host = host
 

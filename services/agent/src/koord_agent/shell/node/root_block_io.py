@@ -24,7 +24,7 @@ class RootBlockIo:
         write: Callable[[str, str], None],
         disks: Callable[[int], StorageInfo | None],
     ) -> None:
-        """Use one hierarchy.
+        """Create the writer for the root of the blkio hierarchy.
 
         Args:
             read: Returns the text of a file; None if this kernel does not have it.

@@ -43,7 +43,7 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """How ongoing contentions change other strategies. There are no changes unless `psi.act` is set in the NodeSLO.
+    """Changes of other strategies by ongoing contentions. There are none unless `psi.act` is set in the NodeSLO.
 
     Attributes:
         suppress_points: Percentage points by which the threshold of CPU suppression is lowered.
@@ -122,7 +122,7 @@ class Contentions:
         return tuple(facts)
 
     def effects(self, settings: InterferenceSettings) -> Effects:
-        """Return how other strategies change because of the ongoing contentions of prod pods."""
+        """Return the changes of other strategies that follow from the ongoing contentions of prod pods."""
         if not settings.psi.act:
             return NO_EFFECTS
         by_signal: dict[Signal, list[str]] = {}
@@ -146,7 +146,7 @@ class Contentions:
 
 
 def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
-    """Return what the agent does against a contention, as sentences for the fact.
+    """Return the measures of the agent against a contention, as sentences for the fact; empty for none.
 
     Args:
         settings: Settings of the NodeSLO.

@@ -124,7 +124,10 @@ class CpiDetection:
     def _search(
         self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
     ) -> tuple[list[Suspect], rules.Cap | None]:
-        """Return the other pods by correlation with the victim's CPI, and the cap that follows."""
+        """Return the suspects, by correlation of their CPU usage with the victim's CPI, and the cap for one of them.
+
+        The cap is None if no suspect may be capped.
+        """
         since = look.now_ms - settings.correlation_seconds * 1000
         cpis = {at: value for at, value in victim.minutes if at > since}
         minutes = [(at, used) for at, used in self._usage if at in cpis]

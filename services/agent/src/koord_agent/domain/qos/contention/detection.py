@@ -44,7 +44,10 @@ class Detection:
         return (*self._signals(look, settings), *self.cpi.take(look, cpi, read_quota))
 
     def _signals(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
-        """Process the newest value of each signal once per sample, not once per cycle."""
+        """Process the newest value of each pressure signal. Return the facts about contentions that began or ended.
+
+        No-op until 10 s have passed since the last call that did something, so that each sample counts once.
+        """
         back = self._due_ms - look.now_ms > SIGNAL_EVERY_MS
         if look.now_ms < self._due_ms and not back:
             return ()

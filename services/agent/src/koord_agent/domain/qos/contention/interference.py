@@ -20,7 +20,7 @@ LEAVE_FRACTION = 0.8
 
 
 class Signal(StrEnum):
-    """What is measured of a pod to find out whether it is disturbed.
+    """A measured value of a pod that shows whether the pod is disturbed.
 
     PSI of cpu, memory and io; scheduling delay; memory allocation stall; disk wait; TCP retransmissions; cycles per
     instruction.
@@ -45,7 +45,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How many consecutive values change the state of a signal.
+    """Numbers of consecutive values after which the state of a signal changes.
 
     Attributes:
         enter_samples: Values at or above the threshold that make it contended.

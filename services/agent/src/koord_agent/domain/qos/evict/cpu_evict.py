@@ -148,7 +148,10 @@ def _is_usage_high(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> b
 
 
 def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: int, upper: int) -> int:
-    """Return the requests to release in milli-cores: int(request * (upper - limit / request)), 0 if usage is low."""
+    """Return the batch-cpu requests to release in milli-cores: int(request * (upper - limit / request)).
+
+    Return 0 if the limit covers more than `lower` percent of the requests, or if best-effort pods use little of it.
+    """
     if be.request_milli <= 0 or not _is_usage_high(policy, be, allocatable):
         return 0
     satisfaction = _limit(policy, be, allocatable) / be.request_milli

@@ -14,7 +14,7 @@ from koordcore.values.resources import Amounts
 
 
 class Target(StrEnum):
-    """What counts as released when a pod is evicted: its request or its usage."""
+    """Amount that counts as released when a pod is evicted: the request or the usage of the pod."""
 
     USED = "podUsed"
     REQUESTED = "podResourceRequest"

@@ -43,7 +43,16 @@ MOST_SCALED = 2_000
 
 
 class _Target(NamedTuple):
-    """A container, or a pod whose containers are unknown."""
+    """A container, or a pod whose containers are unknown, with its CPU limit and last measurements.
+
+    Attributes:
+        key: Id of the container, or UID of the pod.
+        directory: Its cgroup directory.
+        limit_milli: CPU limit in milli-cores.
+        is_running: Whether the container runs.
+        used_cores: Last CPU usage in cores; None if there is no sample.
+        throttled: Last throttled ratio, from 0 to 1; None if there is no sample.
+    """
 
     key: str
     directory: str

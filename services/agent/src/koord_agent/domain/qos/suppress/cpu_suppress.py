@@ -116,7 +116,7 @@ class SuppressTerms:
 
 
 class Action(StrEnum):
-    """What a suppression decision does: nothing, limit by CPU quota, limit by CPU list, or recover (lift the limit)."""
+    """Action of a suppression decision: nothing, limit by CPU quota, limit by CPU list, or recover (lift the limit)."""
 
     NONE = "none"
     CFS_QUOTA = "cfs_quota"
