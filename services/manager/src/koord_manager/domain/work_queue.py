@@ -42,7 +42,7 @@ class Failure(NamedTuple):
 
 
 class _BackOff:
-    """Back-off of one key: number of retries, last delay, and time of the next attempt."""
+    """Back-off of one key: number of retries, last delay in seconds, and time of the next attempt in seconds."""
 
     __slots__ = ("delay", "due", "is_failure", "retries")
 
@@ -75,7 +75,7 @@ class WorkQueue:
         Args:
             first_delay: Seconds before the first retry; each further delay is twice as long.
             longest_delay: Upper bound of the delay in seconds.
-            jitter: Factor of each delay, drawn anew for each.
+            jitter: Returns a factor by which a delay is multiplied. It is called for each delay.
         """
         self.now = 0.0
         self._first, self._longest, self._jitter = first_delay, longest_delay, jitter

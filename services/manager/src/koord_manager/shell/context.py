@@ -22,7 +22,7 @@ from koord_manager.shell.intake import Intake
 
 @dataclass(slots=True)
 class TermState:
-    """What this process remembers of its present term of leadership.
+    """State of this process in its present term of leadership.
 
     Attributes:
         nodes: Tokens of the nodes whose desired state this process has written.
@@ -106,9 +106,10 @@ async def reason_not_to_decide(context: ManagerContext) -> str | None:
 
 
 def reached(outcome: AppendOutcome | NotAppended) -> int:
-    """Return the last position that the outcome of an append tells, or 0 if it tells none.
+    """Return the position up to which the log has to be folded after an append.
 
-    For stored facts it is the position of the last one, for a conflict that of the conflicting fact.
+    For stored facts it is the position of the last one. For a conflict it is that of the conflicting fact. It is 0 if
+    the outcome has no position.
     """
     match outcome:
         case Appended(last_seq=seq):

@@ -220,7 +220,7 @@ class ControllerMetrics:
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
-        """Set the metrics of a node's batch and mid resources.
+        """Set the metrics of the batch and mid resources that a node lends.
 
         Args:
             node: Name of the node.

@@ -17,7 +17,7 @@ from koord_manager.domain.documents.admitting import WITHIN_RULE
 from koord_manager.domain.documents.delete import Target
 
 WorkSubject: TypeAlias = Manifest | Target | ChangeNode | PatchObject
-"""What is decided: a document, the object to delete, or a change of an object."""
+"""Subject of a decision: a document, the object to delete, or a change of an object."""
 
 
 class FieldError(msgspec.Struct, frozen=True):

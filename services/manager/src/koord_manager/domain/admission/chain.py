@@ -164,9 +164,14 @@ def admit(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def read_pod(document: JsonObject, what: str = "a pod") -> Pod:
-    """Return a pod as a typed object.
+    """Convert a pod from JSON to a typed object.
 
-    Raise InvalidInput with the path of a field that has the wrong shape.
+    Args:
+        document: The pod as JSON.
+        what: Name of the object in error messages.
+
+    Raises:
+        InvalidInput: A field has the wrong shape. The error has its path.
     """
     try:
         return pod_from_json(document)

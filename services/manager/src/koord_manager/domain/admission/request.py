@@ -15,7 +15,7 @@ JsonObject = dict[str, Any]
 
 
 class Operation(StrEnum):
-    """What a request does with the object: CREATE, UPDATE, DELETE or CONNECT."""
+    """Operation of a request on its object: CREATE, UPDATE, DELETE or CONNECT."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"

@@ -160,7 +160,7 @@ def served(options: Options) -> list[Webhook]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """How the API server reaches the webhooks: through a Service, or by a URL if `host` is set."""
+    """Address by which the API server reaches the webhooks: a Service, or a URL if `host` is set."""
 
     namespace: str
     service: str
@@ -273,7 +273,10 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
 
 
 def _template(stored: list[JsonObject], installed: list[JsonObject]) -> list[JsonObject]:
-    """Return the stored entries, with those that were installed again in other form, and new ones."""
+    """Return the entries of the new template: the stored ones, replaced by installed entries with other fields.
+
+    Installed entries that the stored template does not have are added.
+    """
     by_name = {str(entry.get("name")): entry for entry in stored}
     for entry in installed:
         name = str(entry.get("name"))
@@ -287,7 +290,7 @@ def _without_address(entry: JsonObject) -> JsonObject:
 
 
 def _added(present: JsonObject, template: list[JsonObject], options: Options, address: Address) -> list[JsonObject]:
-    """Return the entries of gates that are on, are off by default, and were not installed."""
+    """Return the entries to add: those of gates that are off by default and on now, and that were not installed."""
     kind = "mutate" if present.get("kind") == "MutatingWebhookConfiguration" else "validate"
     known = {entry.get("name") for entry in template} | {webhook.entry_name for webhook in served(Options())}
     made = cast("list[JsonObject]", configuration(kind, "", options, address, b"")["webhooks"])

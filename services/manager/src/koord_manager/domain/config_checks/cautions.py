@@ -65,9 +65,7 @@ def _last(path: str) -> str:
 def cautions(data: Mapping[str, str]) -> tuple[str, ...]:
     """Return warnings about values of slo-controller-config that are valid and probably wrong, or ignored.
 
-    Each is a text `field: sentence`.
-
-    A section that is not valid has no warnings.
+    Each warning is a text `field: sentence`. A section that is not valid has no warnings.
 
     Args:
         data: Section key -> JSON text.

@@ -81,7 +81,14 @@ def _of_entries(table: SectionTable, value: object, path: str) -> Iterator[str]:
 
 
 def _of_object(obj: Obj, value: object, path: str, more: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the unknown fields and policies of an object; `more` are further names that it may have."""
+    """Yield a sentence for each unknown field and policy of an object.
+
+    Args:
+        obj: Table of the known fields.
+        value: The object as JSON.
+        path: Path of the object, for the sentences.
+        more: Further names of fields that are known.
+    """
     if not isinstance(value, dict):
         return
     others = {name.lower() for name in more}

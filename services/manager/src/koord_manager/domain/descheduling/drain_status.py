@@ -63,7 +63,7 @@ def group_status(state: DrainGroupState) -> Json:
 
 
 def with_drain_status(view: ManagerView, plural: str, document: Json) -> Json:
-    """Return a DrainNode or DrainNodeGroup with the status of its facts; unchanged if it has none."""
+    """Return a DrainNode or DrainNodeGroup with the status that follows from its facts; unchanged without facts."""
     meta: Json = document["metadata"]
     status = status_of_drain(view, plural, str(meta.get("name", "")), str(meta.get("uid", "")))
     return document if status is None else {**document, "status": status}

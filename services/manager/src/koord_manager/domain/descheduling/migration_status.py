@@ -41,7 +41,7 @@ def migration_status(state: MigrationState) -> Json:
 
 
 def with_migration_status(view: ManagerView, document: Json) -> Json:
-    """Return a PodMigrationJob with what its facts say; unchanged if there are none.
+    """Return a PodMigrationJob with the status, metadata and spec that its facts give it; unchanged without facts.
 
     Args:
         view: The folded state of the cluster.
@@ -58,7 +58,9 @@ def with_migration_status(view: ManagerView, document: Json) -> Json:
 
 
 def migration_patch(found: Json, state: MigrationState) -> Json:
-    """Return what the facts add to metadata and spec of a job: the arbitration, its Reservation, and the pod's uid.
+    """Return the merge patch by which the facts change metadata and spec of a PodMigrationJob.
+
+    It sets the result of the arbitration, the Reservation of the job, and the uid of its pod.
 
     Args:
         found: The object.

@@ -50,7 +50,7 @@ _KNOWN_BY_PLAIN: Final = _grouped(lambda key: _plain(key.partition("/")[2]))
 
 
 class _Metadata(NamedTuple):
-    """Labels and annotations with their path in the document, and the rules of their readers."""
+    """Labels and annotations of an object or pod template, their paths in the document, and the rules for values."""
 
     labels_at: str
     labels: Mapping[str, object]

@@ -166,7 +166,7 @@ def _node_of(view: ManagerView, uid: str) -> str:
 
 
 def _uncounted(options: Options) -> Options:
-    """Return the options without quota admission, for a pod that is only compared or tried."""
+    """Return the options without quota admission, for a pod that is compared or tried and never stored."""
     return replace(options, gates={**options.gates, "EnableQuotaAdmission": False})
 
 
@@ -270,7 +270,12 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
 
 
 def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -> InvalidManifest:
-    """Return all violations of a configuration, so that a user can correct them at once."""
+    """Return an error with all violations of a configuration, so that a user can correct them at once.
+
+    Args:
+        data: Section key -> JSON text.
+        violations: Violations found so far.
+    """
     faults = config_faults(data)
     told = {fault.path for fault in faults}
     return InvalidManifest([*faults, *(violation for violation in violations if violation.path not in told)])

@@ -11,7 +11,7 @@ from koord_manager.domain.documents.apply_custom import delete_custom
 
 
 class Target(NamedTuple):
-    """The object to delete; the namespace is empty for cluster-scoped kinds."""
+    """Kind, namespace and name of an object to delete; the namespace is empty for cluster-scoped kinds."""
 
     kind: str
     namespace: str

@@ -127,7 +127,7 @@ def binding_request(binding: Binding) -> Request:
 
 
 def judge_binding(status: int, message: str) -> Settled | Later | None:
-    """Return what the API server's answer to a binding means.
+    """Return the outcome of a binding that the API server's answer tells.
 
     Args:
         status: HTTP status; 0 stands for no answer.

@@ -97,7 +97,7 @@ def eviction_request(eviction: Eviction) -> Request:
 
 
 def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime) -> Evicted | GivenUp | Waits:
-    """Return what the API server's answer to an eviction means.
+    """Return the outcome of an eviction that the API server's answer tells: done, failed for good, or to be retried.
 
     Args:
         eviction: The eviction.

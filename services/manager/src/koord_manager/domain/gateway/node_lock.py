@@ -37,7 +37,7 @@ def look_request(binding: Binding) -> Request:
 def lock_request(
     view: ManagerView, binding: Binding, status: int, body: bytes, now: datetime
 ) -> Request | Settled | Later | None:
-    """Return the request that locks the node, or why it cannot be locked.
+    """Return the next step to lock the node of a binding, after the node was read.
 
     Args:
         view: The fold, which knows the pods that exist.
@@ -47,7 +47,9 @@ def lock_request(
         now: The present time.
 
     Returns:
-        None if the pod holds the lock already. A failed binding if another pod holds it, or the node is gone.
+        The request that sets the lock. None if the pod holds the lock already. `Settled` if the binding failed,
+        because another pod holds the lock, or because the node is gone or may not be read. `Later` if the API server
+        did not answer, so that the node has to be read again.
     """
     match meaning_of(status):
         case Meaning.DONE:

@@ -178,7 +178,7 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
 
 
 def _used(usage: Usage, gpus: Sequence[GpuUsage]) -> Json:
-    """Return a usage with the GPUs in use, as a NodeMetric has it.
+    """Return a usage and the GPUs in use as JSON, in the form of a NodeMetric.
 
     Source:
         agent spec, 7

@@ -98,7 +98,7 @@ def device_health(
 
 
 def left_out(about: Involved, problem: str) -> KubernetesEvent:
-    """Return the event that an object is not mirrored, because it cannot be read.
+    """Return the Kubernetes event that an object is not mirrored, because it cannot be decoded.
 
     Args:
         about: The object.
@@ -114,7 +114,7 @@ def event_collection(namespace: str) -> str:
 
 
 def log_outdated(namespace: str, problem: str) -> KubernetesEvent:
-    """Return the event of a manager that gives up the lease because a newer log was begun for the cluster.
+    """Return the Kubernetes event that a manager gives up the lease, because the cluster has a newer log than its own.
 
     Args:
         namespace: Namespace of the ConfigMap with the cluster's epoch.

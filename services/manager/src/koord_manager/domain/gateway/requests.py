@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 class Meaning(StrEnum):
-    """What the API server's answer means for the write that was sent.
+    """Meaning of the API server's answer for the write that was sent.
 
     Attributes:
         DONE: The write took effect, now or in an earlier attempt.

@@ -14,7 +14,7 @@ NODE_SLOS = "nodeslos"
 
 
 class Intake(StrEnum):
-    """What the gateway does with an observed object of a resource.
+    """Treatment of an observed object of a resource by the gateway.
 
     Attributes:
         TYPED: Write a fact with a typed part of the object (pods, nodes ...).

@@ -127,7 +127,7 @@ def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
 
 
 def _zone(present: Json, wanted: TopologyZone) -> Json:
-    """Return a zone with the resources of the agent's report; its other fields stay."""
+    """Return the zone `present` as JSON with the resources of the agent's report; its other fields stay."""
     resources = _resources(present)
     for name in wanted.allocatable:
         capacity, allocatable = (amount.canonical() for amount in _amounts(wanted, name))

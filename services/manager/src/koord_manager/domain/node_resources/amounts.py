@@ -95,7 +95,7 @@ def scaled(amount: int, percent: int) -> int:
 
 
 def amount_of_usage(usage: Usage | None) -> Amount:
-    """Return a usage sample as an amount of milli-cores and bytes, or zero if there is no sample."""
+    """Return a usage sample as an amount in milli-cores and bytes; zeros if there is no sample."""
     return Amount(usage.cpu_milli, usage.memory_bytes) if usage else Amount()
 
 

@@ -1,4 +1,4 @@
-"""What batch pods may request on a node: the batch resources of one node from one report.
+"""Batch resources of a node, which batch pods may request, computed from one usage report.
 
     cap       capacity
     margin    cap * (100 - reclaimThresholdPercent) / 100
@@ -191,7 +191,17 @@ def _terms(
     policy: CalculatePolicy,
     cap_percent: int | None,
 ) -> OvercommitTerms:
-    """Return the terms of the formula for one resource; `use` holds the three sums over high-priority pods."""
+    """Return the terms of the formula for one resource, all amounts in milli-cores or bytes.
+
+    Args:
+        capacity: Capacity of the node or zone.
+        reclaim_percent: Reclaim threshold: percentage of the capacity that may be used.
+        system: System usage.
+        reserved: Reservation of the node.
+        use: Sums over high-priority pods: usage, requests, and the larger of both.
+        policy: Sum that is deducted.
+        cap_percent: Upper limit of the result as a percentage of the capacity; None for no limit.
+    """
     used, request, max_usage_request = use
     margin = scaled(capacity, 100 - reclaim_percent)
     match policy:

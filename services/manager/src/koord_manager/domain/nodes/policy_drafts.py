@@ -238,7 +238,10 @@ def normalization_in_force(published: NodePolicyState | None, annotations: dict[
 
 
 def _ratio_moved(old: str | None, new: str) -> bool:
-    """Return whether the old ratio is absent, not valid, or differs by more than 0.01 (manager spec, 5.6)."""
+    """Return whether a ratio has to be published: the old one is absent, invalid, or differs by more than 0.01.
+
+    Source: manager spec, 5.6.
+    """
     before, after = parse_normalization_text(old) if old else None, parse_normalization_text(new)
     return before is None or after is None or abs(after - before) > REWRITE_ABOVE
 

@@ -105,7 +105,9 @@ def node_path(name: str) -> str:
 
 
 def node_request(change: ChangeNode, document: Json) -> Request:
-    """Return the request that opens or closes a node. It is refused if the node has changed since it was read.
+    """Return the request that changes `unschedulable`, labels and taints of a node, for example to cordon it.
+
+    The API server refuses it if the node has changed since it was read.
 
     Args:
         change: The change.

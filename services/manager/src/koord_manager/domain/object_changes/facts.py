@@ -26,7 +26,9 @@ Change: TypeAlias = ChangeNode | PatchObject
 
 
 def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: Options) -> Applied:
-    """Return the fact that changes a node, a pod or a custom resource; without a fact if it does not exist.
+    """Decide the change of a node, a pod or a custom resource: return the fact that makes it.
+
+    If the object does not exist, the result has no fact.
 
     Args:
         view: The folded state of the cluster.
@@ -45,7 +47,7 @@ def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: O
 
 
 def changed_node(node: Node, change: ChangeNode) -> Node:
-    """Return a node with other labels, taints and another `unschedulable`. The given node is not changed."""
+    """Return a node with the labels, taints and `unschedulable` that a change asks for. `node` is not changed."""
     labels = {name: text for name, text in {**node.metadata.labels, **change.labels}.items() if text is not None}
     gone = {(taint.key, taint.effect) for taint in (*change.taints, *change.removed_taints)}
     taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in gone]

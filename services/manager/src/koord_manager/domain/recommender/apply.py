@@ -73,9 +73,9 @@ def apply_to_new_pod(
 
 
 def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
-    """Write the sum of the recommended requests to an annotation, if every container has one.
+    """Write the sum of the recommended requests to the annotation `recommended-usage`, if every container has one.
 
-    An existing annotation stays.
+    An existing annotation stays. Return the name of the Recommendation that was used, or None if nothing changed.
     """
     metadata: dict[str, Any] = document.setdefault("metadata", {})
     if keys.RECOMMENDED_USAGE in (metadata.get("annotations") or {}):

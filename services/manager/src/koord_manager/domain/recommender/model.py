@@ -46,7 +46,7 @@ def memory_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What the model remembers of one instance: the container in one pod. Times are Unix seconds, memory is in bytes.
+    """State of one instance, the container in one pod. Times are Unix seconds, memory is in bytes.
 
     Attributes:
         last_cpu_at: Time of the last cpu sample, or None before the first one.

@@ -288,7 +288,7 @@ def _percent(strategy: Mapping[str, object], field: str) -> int:
 
 
 def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str | None:
-    """Return what changed in the health of a node, or None if nothing relevant did.
+    """Return the cause to record the health of a node again, such as a changed level; None if the record stays.
 
     A node that was always healthy is not recorded.
     """
@@ -349,7 +349,7 @@ def health_text(level: str, weight: int, abnormality: float, reasons: list[str],
 
 
 def is_adjusted(health: NodeHealth) -> bool:
-    """Return whether a health has an effect: a level other than Healthy, a lower weight, or a lower threshold."""
+    """Return whether the health of a node has an effect: a level other than Healthy, a lower weight or threshold."""
     return health.level != Level.HEALTHY or health.reported_weight != FULL_WEIGHT or any(health.offsets.values())
 
 

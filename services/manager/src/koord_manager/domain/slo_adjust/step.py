@@ -47,7 +47,7 @@ class Offsets(NamedTuple):
 
 
 class HealthState(NamedTuple):
-    """What one assessment of a node passes to the next.
+    """State of a node's health that one assessment passes to the next.
 
     Attributes:
         abnormality: Smoothed abnormality, from 0 to 1.

@@ -78,7 +78,7 @@ def reconcile_workload(
 
 
 def is_made_here(pod: Pod, owner_uid: str) -> bool:
-    """Return whether this controller created a pod for a workload. Other pods with the same owner are left alone."""
+    """Return whether this controller created a pod for the workload with uid `owner_uid`; it deletes no other pods."""
     meta = pod.metadata
     owners = (owner for owner in meta.owner_references if owner.uid == owner_uid)
     return any(_OUR_NAME.fullmatch(meta.name.removeprefix(owner.name)) for owner in owners)

@@ -107,7 +107,12 @@ class Case(NamedTuple):
 
 
 def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
-    """Return a recorded decision in a form that can be repeated, or `NOT_RETAINED` if its input is not in the log."""
+    """Return a recorded decision in a form that can be repeated, or `NOT_RETAINED` if its input is not in the log.
+
+    Args:
+        told: The recorded decision.
+        record: All recorded decisions, to find others about the same request.
+    """
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE
     is_webhook = event.source == WEBHOOK
@@ -192,7 +197,15 @@ def _is_applied(stored: StoredEvent) -> bool:
 
 
 def _admitted_case(stored: StoredEvent, event: Event, pod: tuple[str, str], source: str, again: Again) -> Case:
-    """Return the case of a fact that contains the whole admitted object, so that results are compared by value."""
+    """Return the case of a fact that contains the whole admitted object, so that results are compared by value.
+
+    Args:
+        stored: The fact.
+        event: Its event.
+        pod: Namespace and name of the object.
+        source: Who asked for admission.
+        again: Function that repeats the admission.
+    """
     result = stored_object(event)
 
     def is_same(found: Outcome) -> bool:

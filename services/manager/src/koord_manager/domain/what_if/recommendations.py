@@ -126,9 +126,9 @@ class RecommendationDecisions:
         self._take_in(moment_of(stored), self._expected[0][2] if self._expected else _EVERYTHING)
 
     def folded(self, event: Event | None, stored: StoredEvent) -> None:
-        """Take note of a folded fact.
+        """Update the re-run after a fact was folded.
 
-        It may change which pods a Recommendation selects, or it may name the recorded settings.
+        The fact may change which pods a Recommendation selects, or it may name the recorded settings.
 
         Args:
             event: The event, or None if it was ignored.
@@ -337,7 +337,10 @@ def _was_loading(recorded: RecommendationComputed) -> bool:
 
 
 def _samples(event: RecommendationComputed | RecommendationState) -> list[tuple[str, int, str, str]]:
-    """Return number and times of the samples that a recommendation is based on, for each container."""
+    """Return the samples that a recommendation is based on.
+
+    There is one tuple for each container: its name, the number of samples, and the times of the first and last one.
+    """
     return [(one.name, one.samples, one.first_sample_at, one.last_sample_at) for one in event.containers]
 
 

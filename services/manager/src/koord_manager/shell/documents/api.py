@@ -199,7 +199,7 @@ def _status(results: Iterable[Result]) -> int:
 
 
 async def _documents(request: Request) -> list[object]:
-    """Return the documents of a body; parsed in a thread, because megabytes of YAML take seconds."""
+    """Return the documents in a request body, which is parsed in a thread because megabytes of YAML take seconds."""
     return await asyncio.to_thread(read_documents, await request.body())
 
 

@@ -45,7 +45,10 @@ _PLURALS: Final = {
 
 
 class Teller(Protocol):
-    """What `tell` needs to publish an admission decision. The manager's and the webhooks' contexts provide it."""
+    """The services that `tell` uses to publish an admission decision: stream, logger and options.
+
+    `ManagerContext` and the webhooks' `Desk` implement it.
+    """
 
     @property
     def explanations(self) -> ObservationLog | None:
@@ -102,7 +105,7 @@ class Subject(NamedTuple):
 
 
 class Occasion(NamedTuple):
-    """When an admission decision was made, and on which state.
+    """Time of an admission decision, and the state that it was based on.
 
     Attributes:
         now: Time, RFC 3339.
@@ -211,7 +214,7 @@ async def tell(
 
 
 def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
-    """Return the namespace and the name in the subject of the event.
+    """Return the namespace and the name of the object, as parts of the NATS subject of its explanation.
 
     If the API server generates the name of a pod later, the id of the request is used, so that pods of a workload do
     not replace each other in the stream. If such a pod is denied, its `generateName` is used, because its controller

@@ -107,7 +107,7 @@ def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[li
 
 
 def _claims(context: ManagerContext, subject: WorkSubject) -> set[tuple[str, ...]]:
-    """Return what two documents of one group must not share: the object itself, and the quota that a pod charges."""
+    """Return keys that documents of one group must not share: of the object, and of the quota that a pod charges."""
     claims: set[tuple[str, ...]] = {_identity(subject)}
     if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
         pod = subject.object

@@ -59,7 +59,9 @@ class EpochCheck:
         return problem if term is not None and self._leadership.term is term else None
 
     async def allows(self, term: Term) -> bool:
-        """Return whether the term may begin. If not, return after a pause, or once the log is new enough.
+        """Return whether this instance may begin a term, because its log is the newest log of the cluster.
+
+        If not, the method returns False after a pause, or earlier if the epoch of the own log has grown.
 
         Args:
             term: The present term of this instance.

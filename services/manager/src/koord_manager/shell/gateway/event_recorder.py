@@ -79,7 +79,7 @@ class EventRecorder:
         return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
-        """Write nominated nodes, conditions and events to the API server until cancelled; events in groups."""
+        """Write waiting nominated nodes, conditions and Kubernetes events to the API server, until cancelled."""
         while True:
             if self._pending_writes.nominated:
                 uid = next(iter(self._pending_writes.nominated))

@@ -30,10 +30,10 @@ class NotKept(Exception):
 
 
 class SecretsApi(Protocol):
-    """The part of `KubernetesApi` that is needed here."""
+    """The method of the API server's client that reads and writes Secrets."""
 
     async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse:
-        """See `KubernetesApi.request`."""
+        """Send one request and return its response, whatever its status. See `KubernetesApi.request`."""
         ...
 
 

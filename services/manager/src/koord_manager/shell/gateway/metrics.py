@@ -16,8 +16,8 @@ class GatewayMetrics:
 
     Args:
         registry: Registry of the metrics page, or None if no page shows them.
-        drifted: Counts a difference between the fold and the API server, by kind of object.
-        wrote: Called for each write as well, with its purpose and the meaning of its answer.
+        drifted: Called with the kind of an object that differs between the fold and the API server.
+        wrote: Also called for each write, with its purpose and the meaning of its answer.
     """
 
     def __init__(

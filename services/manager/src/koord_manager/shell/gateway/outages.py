@@ -12,7 +12,13 @@ LONGEST_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class _Step:
-    """The time after one line, in which problems of the same cause are only counted."""
+    """The time after a line in the log, in which further problems of the same cause are only counted.
+
+    Attributes:
+        seconds: Length of this time.
+        ends: Its end in seconds.
+        others: Resources that had the problem in this time.
+    """
 
     seconds: float
     ends: float
@@ -26,7 +32,7 @@ class OutageLog:
     names the resources that had it meanwhile. After a pause that is as long as the last step, the steps begin again.
 
     Args:
-        now: Time of the host in seconds.
+        now: Returns the time of the host in seconds.
     """
 
     def __init__(self, logger: Logger, now: Callable[[], float]) -> None:

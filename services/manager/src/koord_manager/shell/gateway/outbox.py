@@ -70,7 +70,7 @@ Counted = Callable[[str, str], None]
 
 @dataclass(slots=True, kw_only=True)
 class Writes:
-    """Which kinds of objects the gateway writes, besides bindings and evictions.
+    """The kinds of objects that the gateway writes, besides bindings and evictions.
 
     Attributes:
         node_status: Extended resources, annotations and labels of nodes; batch resources of topology zones.
@@ -188,7 +188,12 @@ class Outbox:
         self._news.set()
 
     async def _carry_out(self, key: Key) -> bool | float:
-        """Return True if nothing is pending any more, otherwise the minimum seconds before the next attempt."""
+        """Decide and send the writes for one key.
+
+        Returns:
+            True if no write for the key is pending any more. Otherwise the minimum number of seconds before the next
+            attempt.
+        """
         name, id_ = key
         if name == BINDING:
             return await self._bind(id_)
@@ -311,7 +316,11 @@ class Outbox:
         return await self._send_all(decisions)
 
     async def _send_all(self, decisions: list[Callable[[], list[Request]]]) -> bool | float:
-        """Send the requests of each decision, each decided right before, and return True if none has to be repeated."""
+        """Call each decision and send its requests, one after the other.
+
+        Returns:
+            True if no request has to be repeated. Otherwise the minimum number of seconds before the next attempt.
+        """
         again: float | None = None
         for request in (request for decide in decisions for request in decide()):
             answer = await self._send(request)

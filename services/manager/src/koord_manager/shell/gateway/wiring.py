@@ -141,7 +141,7 @@ def gateway_settings(
 
 
 async def refuse_documents(intake: Intake) -> None:
-    """Answer every document of `koord apply` with a refusal: with Kubernetes, objects come from the API server."""
+    """Refuse every waiting and later document of `koord apply`: with Kubernetes, objects come from the API server."""
     reason = "objects of this cluster come from its API server; use kubectl"
     while works := await intake.take(MOST_REFUSED):
         for work in works:

@@ -16,7 +16,7 @@ from koord_manager.domain.admission.webhooks import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEnvironment:
-    """Where to serve the webhooks, where certificates are stored, and which objects are maintained.
+    """Address of the webhook server, place of its certificates, and names of the objects to maintain.
 
     Attributes:
         namespace: Namespace of the Secret and the Service.

@@ -132,7 +132,16 @@ def _delete_from(result: JsonObject, field: str, values: list[Any]) -> None:
 
 
 def _order(result: JsonObject, field: str, wanted: list[Any], key: str) -> None:
-    """Sort the items that a directive names into its order, in place; other items keep their places."""
+    """Sort the items of a list into the order of a `$setElementOrder` directive, in place.
+
+    Items that the directive does not name keep their places.
+
+    Args:
+        result: Object that contains the list.
+        field: Name of the list.
+        wanted: Items or keys in the order of the directive.
+        key: Field that identifies an item.
+    """
     present = result.get(field)
     if not isinstance(present, list):
         return

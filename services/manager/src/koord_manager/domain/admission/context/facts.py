@@ -189,7 +189,7 @@ class Facts:
             _decrement(self._pods_of_quota, quota)
 
     def with_profiles(self, index: ProfileIndex) -> "Facts":
-        """Return a shallow copy with other colocation profiles. It may only be used until the original changes."""
+        """Return a copy with other colocation profiles. It shares all else and is valid until the original changes."""
         other = copy.copy(self)
         other._profile_index = index
         return other

@@ -152,7 +152,10 @@ def read_profile(document: JsonObject) -> ColocationProfile:
 
 
 def _patch(written: object) -> JsonObject | InvalidInput | None:
-    """Return the patch, in which nulls stand for deleted fields."""
+    """Return the patch of a profile, in which nulls stand for deleted fields.
+
+    Return None without a patch, and an InvalidInput if the value is not an object.
+    """
     if written is None or written == {}:
         return None
     if not isinstance(written, dict):

@@ -199,15 +199,21 @@ class Quotas:
             self._of_namespace[bound].discard(name)
 
     def get(self, name: str) -> Quota | None:
-        """See `QuotaTree.get`."""
+        """Return the quota of a name, or None if there is none; names are unique in the cluster.
+
+        See `QuotaTree.get`.
+        """
         return self._by_name.get(name)
 
     def children(self, name: str) -> list[Quota]:
-        """See `QuotaTree.children`."""
+        """Return the children of a quota, in order of name. See `QuotaTree.children`."""
         return [self._by_name[child] for child in sorted(self._children.get(name, ()))]
 
     def of_namespace(self, namespace: str) -> Quota | None:
-        """See `QuotaTree.of_namespace`."""
+        """Return the quota whose annotation `namespaces` contains a namespace, or None if there is none.
+
+        See `QuotaTree.of_namespace`.
+        """
         names = self._of_namespace.get(namespace)
         return self._by_name[min(names)] if names else None
 
@@ -229,17 +235,23 @@ class QuotasWithPending:
         self._pending = pending
 
     def get(self, name: str) -> Quota | None:
-        """See `QuotaTree.get`."""
+        """Return the quota of a name, or None if there is none; names are unique in the cluster.
+
+        See `QuotaTree.get`.
+        """
         return self._pending[name] if name in self._pending else self._observed.get(name)
 
     def children(self, name: str) -> list[Quota]:
-        """See `QuotaTree.children`."""
+        """Return the children of a quota, in order of name. See `QuotaTree.children`."""
         found = [quota for quota in self._observed.children(name) if quota.name not in self._pending]
         found += [quota for quota in self._pending.values() if quota is not None and quota.parent == name]
         return sorted(found, key=lambda quota: quota.name)
 
     def of_namespace(self, namespace: str) -> Quota | None:
-        """See `QuotaTree.of_namespace`."""
+        """Return the quota whose annotation `namespaces` contains a namespace, or None if there is none.
+
+        See `QuotaTree.of_namespace`.
+        """
         for quota in self._pending.values():
             if quota is not None and namespace in quota.namespaces:
                 return quota

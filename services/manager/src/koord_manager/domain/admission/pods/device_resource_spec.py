@@ -19,7 +19,9 @@ _WHOLE_CARD: Final = 100
 
 
 def normalize_devices(pod: JsonObject) -> bool:
-    """Normalize the GPU requests of all containers of a pod in place, and return whether anything changed.
+    """Replace GPU requests of all containers by core, memory ratio and number of cards, in place.
+
+    Return whether anything changed. `normalize_gpu` has the rules.
 
     Raises:
         InvalidInput: A quantity is not valid.
@@ -35,7 +37,9 @@ def normalize_devices(pod: JsonObject) -> bool:
 
 
 def normalize_gpu(resources: JsonObject) -> bool:
-    """Normalize the GPU requests of one container in place, and return whether anything changed.
+    """Replace the GPU requests of one container by core, memory ratio and number of cards, in place.
+
+    Return whether anything changed. `resources` is the field `resources` of the container.
 
     Limits get the same values. `gpu.shared` is the number of cards. If the memory ratio (otherwise the core) is a
     multiple of 100 above 100, it is the ratio divided by 100; otherwise it is 1.

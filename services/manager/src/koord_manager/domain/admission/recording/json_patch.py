@@ -91,7 +91,12 @@ def _without_secrets(operation: Operation) -> Operation:
 
 
 def _redacted(value: Any, withheld: frozenset[str]) -> Any:
-    """Return the value with `WITHHELD` in place of the fields that are withheld there."""
+    """Return a value in which fields that may be secret are replaced by `WITHHELD`.
+
+    Args:
+        value: The value.
+        withheld: Names of the fields to replace.
+    """
     if isinstance(value, dict):
         return {
             name: WITHHELD
@@ -146,7 +151,7 @@ def _of_lists(before: list[Any], after: list[Any], at: str, found: list[Operatio
 
 
 def _below(at: str, name: str) -> str:
-    """Return the RFC 6901 pointer of an entry; the function of the library takes 20 us."""
+    """Return the RFC 6901 pointer of the entry `name` in the object at `at`; the library's function takes 20 us."""
     if "~" in name or "/" in name:
         name = name.replace("~", "~0").replace("/", "~1")
     return f"{at}/{name}"
