@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.log_size import report_log_size
 from koordcore.bus.read.stream_reader import patient_api
 from koordcore.bus.setup.bootstrap import Change, StreamDiffers, bootstrap
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
-from support.bus.bus_worlds import SMALL
+from koordcore.events.objects.mirror import PriorityClassDeleted
+from support.bus.bus_worlds import SMALL, sealed
 from support.until import until
 
 pytestmark = pytest.mark.nats
@@ -35,6 +39,43 @@ async def test_everything_is_created_once_and_safe_changes_are_made(fresh_nats_s
         config = await config_of(bus.connection, NAMES.ev)
         assert config["max_bytes"] == SMALL.ev * 2
         assert (config["allow_atomic"], config["discard"], config["deny_delete"]) == (True, "new", True)
+
+
+async def test_a_stream_never_becomes_smaller(fresh_nats_server: NatsServer):
+    """A manager that starts with the default sizes must not take back what `--log-size` has given."""
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
+    await bootstrap_bus(settings, sizes=replace(SMALL, ev=SMALL.ev * 2))
+
+    done = await bootstrap_bus(settings, sizes=SMALL)
+
+    assert set(done.values()) == {Change.UNCHANGED}
+    async with open_bus(settings) as bus:
+        assert bus.connection is not None
+        assert (await config_of(bus.connection, NAMES.ev))["max_bytes"] == SMALL.ev * 2
+
+
+class LogSizes(BusMetrics):
+    """Keeps what is reported of the log's size."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def log_size(self, used: int, limit: int) -> None:
+        self.seen.append((used, limit))
+
+
+async def test_the_size_of_the_log_and_its_limit_are_reported(fresh_nats_server: NatsServer):
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
+    await bootstrap_bus(settings, sizes=SMALL)
+    found = LogSizes()
+    async with open_bus(settings) as bus:
+        assert bus.connection is not None
+        reporting = asyncio.create_task(report_log_size(bus.connection, NAMES, found, pause=0.01))
+        await until(lambda: found.seen)
+        await bus.events.append([sealed("priorityclass", "gone", PriorityClassDeleted(name="gone"))])
+        await until(lambda: found.seen[-1][0] > found.seen[0][0])
+        reporting.cancel()
+    assert {limit for _, limit in found.seen} == {SMALL.ev}
 
 
 async def test_a_service_waits_until_the_streams_are_created(

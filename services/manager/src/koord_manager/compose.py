@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.bus.folds.foldable import Folded
+from koordcore.bus.read.log_size import report_log_size
 from koordcore.ports.leadership import Leadership
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import bus_settings, leadership_of
@@ -206,6 +207,8 @@ def assemble(
     if bus.connection is not None:
         changes = ObjectChanges(view, intake, leadership, api)
         shell.service.add(Component(name="object-changes", run=partial(changes.run, bus.connection, bus.names)))
+        size = partial(report_log_size, bus.connection, bus.names, shell.metrics.bus)
+        shell.service.add(Component(name="log-size", run=size))
     if api is None:
         # documents are taken by the leader only; webhooks answer whoever leads
         shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")

@@ -33,6 +33,9 @@ class BusMetrics:
     def gap(self, fold: str) -> None:
         """Count a gap in the sequences of a stream, after which the fold read again from its last event."""
 
+    def log_size(self, used: int, limit: int) -> None:
+        """Report the size of the stream of facts and its largest size, both in bytes. At the limit it is full."""
+
     def snapshot_age(self, fold: str, seconds: float) -> None:
         """Report the age in seconds of the newest snapshot of a fold."""
 

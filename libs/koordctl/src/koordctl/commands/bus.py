@@ -21,6 +21,7 @@ from koordctl.access.fold_figures import HALTED, LAG, LAG_SECONDS, fold_figures
 from koordctl.access.log import cluster_name, open_log, operator_settings, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
+from koordctl.commands.operating.log_size import LogSize
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
 if TYPE_CHECKING:
@@ -72,21 +73,24 @@ async def _streams() -> list[list[object]]:
 def bootstrap(
     replicas: Annotated[int, typer.Option(min=1, max=5, help="Servers that store each stream: 3 in production.")] = 1,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the servers.")] = 60.0,
+    log_size: LogSize = None,
 ) -> None:
     """Create the streams and consumers of the cluster on the servers, or change them where no data is lost.
 
-    Services create no stream. Run this once before they start, and again after an upgrade; it is idempotent. It
-    connects as the user `bootstrap` to KOORD_NATS with the key KOORD_NATS_SEED.
+    Services create no stream. Run this once before they start, and again after an upgrade; it is idempotent, and never
+    makes a stream smaller. It connects as the user `bootstrap` to KOORD_NATS with the key KOORD_NATS_SEED.
 
     Examples:
 
       koord bus bootstrap --replicas 3
+
+      koord bus bootstrap --replicas 3 --log-size 20Gi
     """
-    for stream, change in wait_for(_bootstrap(replicas, wait)).items():
+    for stream, change in wait_for(_bootstrap(replicas, wait, log_size)).items():
         console.print(f"{stream}: {change}")
 
 
-async def _bootstrap(replicas: int, wait: float) -> dict[str, str]:
+async def _bootstrap(replicas: int, wait: float, log_size: int | None) -> dict[str, str]:
     from dataclasses import replace
 
     from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected, connect
@@ -97,9 +101,11 @@ async def _bootstrap(replicas: int, wait: float) -> dict[str, str]:
     from koordcore.bus.setup.consumers import bootstrap_consumers
     from koordcore.bus.setup.consumers import consumers as durable
     from koordcore.bus.setup.manifest import BOOTSTRAP
+    from koordcore.bus.setup.streams import StreamSizes
     from koordcore.bus.setup.streams import streams as wanted
 
     settings = replace(operator_settings(principal=BOOTSTRAP.name), connect_seconds=wait)
+    sizes = StreamSizes() if log_size is None else StreamSizes(ev=log_size)
     try:
         connection = await connect(settings)
         try:
@@ -107,7 +113,7 @@ async def _bootstrap(replicas: int, wait: float) -> dict[str, str]:
                 while True:
                     try:
                         names = BusNames(cluster_name())
-                        done = await create(connection, wanted(names, replicas=replicas))
+                        done = await create(connection, wanted(names, replicas=replicas, sizes=sizes))
                         done |= await bootstrap_consumers(connection, durable(names))
                     except NoAnswer:  # JetStream has no leader yet
                         await asyncio.sleep(POLL_SECONDS)

@@ -13,7 +13,7 @@ GIB: Final = 1 << 30
 MOST_SKEW_SECONDS: Final = 1.0
 """Difference of two clocks from which leases and ages of reports become wrong."""
 MOST_LAG_EVENTS: Final = 10_000
-FULL: Final = 0.8
+FULL: Final = 0.7
 """Share of its largest size from which a stream needs attention."""
 LEAST_FREE: Final = 5 * GIB
 
@@ -116,7 +116,7 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
     told = f"{state['messages']:,} messages, {used / MIB:.1f} of {most / MIB:.0f} MiB"
     is_full = most > 0 and used > FULL * most
     if is_full and spec.discard == "new":
-        yield Finding(check, Verdict.BROKEN, told, "a full stream refuses writes: make max_bytes larger")
+        yield Finding(check, Verdict.BROKEN, told, "a full stream refuses writes: koord bus bootstrap --log-size")
     else:
         yield Finding(check, Verdict.OK, told)
 

@@ -25,7 +25,7 @@ _NO_STREAM: Final = 10059
 _log = logging.getLogger("koordcore.bus")
 
 SAFE_FIELDS = frozenset({"description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"})
-"""Fields that may change on an existing stream. A full stream accepts messages again after `max_bytes` grows."""
+"""Fields that may change on an existing stream. `max_bytes` only grows: a full stream then accepts messages again."""
 
 _ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}
 
@@ -114,6 +114,7 @@ async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
         await patient_api(connection, f"$JS.API.STREAM.CREATE.{spec.name}", json.dumps(wanted).encode())
         return Change.CREATED
     found = cast("dict[str, Any]", json.loads(data)["config"])
+    wanted["max_bytes"] = max(spec.max_bytes, found["max_bytes"])
     differences = compare(found, wanted)
     refused = {field: pair for field, pair in differences.items() if field not in SAFE_FIELDS}
     if refused:

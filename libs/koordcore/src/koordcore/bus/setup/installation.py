@@ -23,6 +23,7 @@ from typing import Final
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import INSTALLED, ServiceManifest, agent, criproxy
 from koordcore.bus.setup.principals import nats_user
+from koordcore.bus.setup.streams import StreamSizes
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsTls, render
 from koordcore.events.envelope import name_token
@@ -52,6 +53,7 @@ class Installation:
         simulates: Whether two further users, `agent` and `criproxy`, may act for every node. For simulated nodes, and
             for more nodes than one configuration of the servers can list.
         postgres: `host:port` of the projector's database, which gets a password; "" for none.
+        log_bytes: Largest size of the stream of facts. The servers offer the space for all streams.
     """
 
     cluster: str
@@ -63,6 +65,7 @@ class Installation:
     nodes: tuple[str, ...] = ()
     simulates: bool = False
     postgres: str = ""
+    log_bytes: int = StreamSizes().ev
 
     @property
     def manifests(self) -> tuple[ServiceManifest, ...]:
@@ -112,6 +115,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> None:
             directory=wanted.store,
             port=CLIENT_PORT,
             monitor_port=MONITOR_PORT,
+            max_file_store_bytes=StreamSizes(ev=wanted.log_bytes).file_store(),
             users=users,
             cluster=_membership(wanted.servers),
             tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),

@@ -6,13 +6,14 @@ Source:
     event-bus spec, 2 (table), 9.2
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from koordcore.bus.names import BusNames
 
 _SECOND = 1_000_000_000
 MIB = 1024 * 1024
+_ROOM = 2616 * MIB  # a server with the default sizes offers 8 GiB
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
@@ -31,6 +32,10 @@ class StreamSizes:
     desired: int = 256 * MIB
     leader: int = 8 * MIB
     snapshots: int = 2048 * MIB
+
+    def file_store(self) -> int:
+        """Return the bytes that a server needs to store all streams, with 2.6 GiB for what is added later."""
+        return sum(getattr(self, each.name) for each in fields(self)) + _ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,8 @@ class BusMetrics(measured.BusMetrics):
         self._snapshot_age = Gauge(
             "koord_bus_snapshot_age_seconds", "Age of the newest snapshot", ["fold"], registry=registry
         )
+        self._log_bytes = Gauge("koord_bus_log_bytes", "Size of the stream of facts", registry=registry)
+        self._log_limit = Gauge("koord_bus_log_limit_bytes", "Largest size of the stream of facts", registry=registry)
         self._drift = Counter(
             "koord_bus_drift", "Differences between the fold and the world", ["kind"], registry=registry
         )
@@ -103,6 +105,11 @@ class BusMetrics(measured.BusMetrics):
     def gap(self, fold: str) -> None:
         """See `koordcore.bus.metrics.BusMetrics.gap`."""
         self._gaps.labels(fold).inc()
+
+    def log_size(self, used: int, limit: int) -> None:
+        """See `koordcore.bus.metrics.BusMetrics.log_size`."""
+        self._log_bytes.set(used)
+        self._log_limit.set(limit)
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
         """See `koordcore.bus.metrics.BusMetrics.snapshot_age`."""

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from koordctl.access.log import DEFAULT_CLUSTER
+from koordctl.commands.operating.log_size import LogSize
 from koordctl.render.output import console, fail
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def create(
         typer.Option("--simulated", "--every-node", help="Add users that may act for every node: agent, criproxy."),
     ] = False,
     postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
+    log_size: LogSize = None,
 ) -> None:
     """Create a key for each service and agent, certificates, and the configuration of the NATS servers.
 
@@ -66,6 +68,7 @@ def create(
             nodes=tuple(dict.fromkeys((*known.nodes, *(node or ())))),
             simulates=known.simulates or simulated,
             postgres=_database(postgres) or known.postgres,
+            log_bytes=log_size or known.log_bytes,
         )
     )
     console.print(f"{folder}: keys of {sum(1 for _ in folder.glob('*/nats.seed'))} users. {RELOAD}.")
@@ -119,6 +122,7 @@ def store(
         list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
     ] = None,
     postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
+    log_size: LogSize = None,
     namespace: Annotated[str, typer.Option(help="Namespace of the services.")] = "koordinator-system",
     node_namespace: Annotated[str, typer.Option(help="Namespace of the agents.")] = "koordinator-nodes",
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
@@ -139,7 +143,12 @@ def store(
     from koordcore.bus.setup.installation import Installation
 
     wanted = Installation(cluster=cluster, directory=Path(), simulates=True, postgres=_database(postgres))
-    wanted = replace(wanted, hosts=tuple(host or wanted.hosts), servers=tuple(server or wanted.servers))
+    wanted = replace(
+        wanted,
+        hosts=tuple(host or wanted.hosts),
+        servers=tuple(server or wanted.servers),
+        log_bytes=log_size or wanted.log_bytes,
+    )
     try:
         asyncio.run(_store(wanted, kubeconfig, context, namespace, node_namespace, every))
     except (NotKept, Unreachable) as error:
