@@ -84,7 +84,10 @@ def _status(end: SystemExit) -> int:
 
 
 def _without_reader() -> int:
-    """Return 0 when the reader of a pipe has gone; redirect stdout so that the interpreter's flush does not fail."""
+    """Return exit status 0, and redirect stdout to nowhere, after the reader of the output pipe has gone.
+
+    The redirection prevents that the interpreter's last flush fails.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

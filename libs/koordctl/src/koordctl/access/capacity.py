@@ -1,4 +1,4 @@
-"""The door to the scheduler's capacity question: where would these pods land now?"""
+"""Requests to the scheduler's capacity question: on which nodes would these pods be placed now?"""
 
 from koordcore.requests.catalogue import SCHEDULER_FIT
 from koordcore.requests.fit import FitAnswer, FitRequest

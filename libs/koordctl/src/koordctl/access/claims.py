@@ -18,7 +18,9 @@ _EXAMINED: Final = 200
 
 
 def pending_claims(view: ReservationView, as_of: str | None) -> list[Claim]:
-    """Return the pending pods that an owner rule matches or that name the Reservation, and why they do not use it.
+    """Return the pending pods that may want a Reservation, each with the reason why it does not use it.
+
+    They are the pods that an owner rule of the Reservation matches, and those that name the Reservation.
 
     Args:
         view: The Reservation.
@@ -40,7 +42,7 @@ def pending_claims(view: ReservationView, as_of: str | None) -> list[Claim]:
 
 
 def _state(kind: str, id_: str, at: str) -> dict[str, Any]:
-    """Return the state of an aggregate; empty if it did not exist."""
+    """Return the state of an aggregate at the moment `at` as JSON; empty if it did not exist then."""
     return _ask(f"/api/objects/{kind}/{id_}", at)["state"] or {}
 
 

@@ -99,7 +99,7 @@ def service_url(name: str) -> str:
 
 
 def nothing_runs(what: str, folder: Path, address: str = "") -> str:
-    """Return the error sentence for a service that was not found: where, and how to name its address.
+    """Return the error sentence for a service that was not found: the folder searched, and how to name an address.
 
     Args:
         what: The missing part, for example "manager".

@@ -11,7 +11,7 @@ from koordctl.access.run_clock import run_clock
 
 
 async def live_cluster(log: OpenLog) -> ClusterView:
-    """Return the cluster at the head of the log.
+    """Return the cluster at the last position of the log, with the newest usage report of each node.
 
     Raises:
         LogTrouble: An event cannot be decoded.

@@ -1,4 +1,4 @@
-"""How far the folds of a service are behind the log, from its metrics page."""
+"""Metrics about the folds of a service, such as their distance from the head of the log, from its metrics page."""
 
 from http.client import HTTPException
 from typing import Final

@@ -109,10 +109,7 @@ async def skipped_positions(log: EventLog) -> set[int]:
 
 
 async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
-    """Return every message that the stream still has, in order.
-
-    Older ones were deleted after the stream's retention.
-    """
+    """Return every message that the stream still has, in order. Messages older than its retention are deleted."""
     head = await stream.head()
     found: list[StoredEvent] = []
     if head.last_seq == 0 or head.first_seq > head.last_seq:

@@ -15,7 +15,7 @@ from koordctl.explain.hardware_lines import hardware_from_events
 
 
 async def hardware_now(log: EventLog, store: DesiredStore, node: str) -> NodeHardware:
-    """Return the CPUs, NUMA zones and devices of a node, and which pods hold them now.
+    """Return the CPUs, NUMA zones and devices of a node, with the pods that hold them now.
 
     The ledger of the node is not read from its beginning: the node's desired state contains it up to a position.
     """

@@ -1,4 +1,4 @@
-"""The state of leader election in the embedded stack: who holds each lease, and whether that process still runs.
+"""The state of leader election in the embedded stack: the holder of each lease, and whether that process still runs.
 
 A killed process holds its lease until the lease expires. Until then the `/readyz` of its replacement already says
 ready, because some instance holds the lease, although no instance decides.

@@ -1,4 +1,4 @@
-"""The door to the manager's changes of objects. It works with and without an API server."""
+"""Requests to the manager to change objects. They work with and without an API server."""
 
 from collections.abc import Sequence
 

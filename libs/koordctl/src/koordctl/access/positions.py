@@ -65,7 +65,10 @@ async def first_at(log: OpenLog, text: str) -> int:
 
 
 async def _happened(log: OpenLog, seq: int, below: int) -> datetime | None:
-    """Return the time of the first readable event at or after `seq`, or None if it is too far away."""
+    """Return the time of the first event from position `seq` on, or None if none of the next positions has one.
+
+    At most `LOOK_AHEAD` positions are tried, and none from `below` on.
+    """
     for position in range(seq, min(seq + LOOK_AHEAD, below)):
         stored = await log.facts.at(position)
         if stored is not None and stored.occurred_at:

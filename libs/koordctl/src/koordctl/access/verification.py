@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from koordcore.bus.factory import Bus
 
 TRIES_SECONDS: Final = 10.0
-"""How long to look for one common position."""
+"""Time in which one common position is searched."""
 PAUSE_SECONDS: Final = 0.05
 ANSWER_SECONDS: Final = 30.0
 """Longest time of one request to the manager."""
@@ -112,7 +112,7 @@ async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) 
 
 
 async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
-    """Return the positions of the manager and of the projector, at one position if possible."""
+    """Return position and hash of the manager, and of the projector; both at the same position if possible."""
     began = time.monotonic()
     async with httpx.AsyncClient(timeout=min(seconds, ANSWER_SECONDS), trust_env=False) as client:
         while True:

@@ -184,7 +184,7 @@ def skip(
 
 
 def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str | None:
-    """Return why a service may not skip an event, or None if it has halted before exactly this event.
+    """Return the reason why a service may not skip an event; None if it has halted before exactly this event.
 
     Args:
         fold: Name of the service's fold.

@@ -68,7 +68,7 @@ _NO_SPAN: Final = "0" * 16
 
 
 class Past(NamedTuple):
-    """What the projector returned about an object at a past moment: position and time of the moment, and the object."""
+    """The projector's answer about an object at a past moment: position and RFC 3339 time of it, and the object."""
 
     position: int
     at: str
@@ -252,9 +252,9 @@ def _past(path: str, at: str, missing: str) -> Past:
 
 
 async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
-    """Return everything that `koord explain pod` shows of a pod.
+    """Return everything that `koord explain pod` shows of a pod, at a past moment or (`past` is None) now.
 
-    Here `by_name` says that the pod is the last one with its name.
+    If `by_name`, the pod is the last one with its name, so later denials of its name belong to it.
     """
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]

@@ -143,7 +143,7 @@ def _name(planned: PlannedPods) -> str:
 
 
 def _named(document: dict[str, Any], name: str) -> Any:
-    """Return an admitted pod under its own name, without the uid of the dry run."""
+    """Return an admitted pod with the name `name` and without the uid that the dry run gave it."""
     pod = pod_from_json(document)
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name, uid=""))
 

@@ -90,7 +90,7 @@ def _origin(view: Mapping[str, Any]) -> str:
 
 
 def declared_by(labels: Mapping[str, str]) -> str:
-    """Return which part of a member's metadata names the gang; labels take precedence over annotations.
+    """Return the part of a member's metadata that names its gang, as a phrase; labels take precedence over annotations.
 
     Source:
         protocol spec, 4.1

@@ -122,7 +122,13 @@ def recommendation_rows(found: Known) -> list[list[str]]:
 
 
 def recommendation_lines(namespace: str, name: str, state: RecommendationState | None) -> list[str]:
-    """Yield the lines that show one Recommendation and every number it was computed from."""
+    """Return the lines that show one Recommendation and every number from which it was computed.
+
+    Args:
+        namespace: Namespace of the Recommendation.
+        name: Its name.
+        state: Its published status; None if nothing was computed yet.
+    """
     if state is None:
         return [f"{RESOURCE} {namespace}/{name}: {NOTHING_YET}"]
     since = state.updated_at.replace("T", " ")[:19]

@@ -1,4 +1,4 @@
-"""Where the openb traces lie."""
+"""The folder of the openb traces."""
 
 from pathlib import Path
 from typing import Final

@@ -49,7 +49,7 @@ PODS = "pods"
 
 @dataclass(slots=True)
 class _Node:
-    """What one node offers, and the pods on it.
+    """The amounts that one node offers, and the pods on it.
 
     Attributes:
         allocatable: Allocatable amounts of the Node object.
@@ -126,7 +126,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """How much of the cluster's GPUs pods hold.
+    """The part of the cluster's GPUs that pods hold.
 
     Attributes:
         pods: Number of pods with GPUs.
@@ -241,7 +241,7 @@ class Audit:
         return total
 
     def gpu_use(self) -> GpuUse:
-        """Return what the pods on the nodes hold of the GPUs, by the nodes' ledgers."""
+        """Return the part of the cluster's GPUs that pods hold, according to the nodes' ledgers."""
         holders: dict[tuple[str, int], int] = {}
         percent = pods = 0
         for token, node in self._nodes.items():
@@ -255,7 +255,7 @@ class Audit:
         return GpuUse(pods=pods, shared=sum(count > 1 for count in holders.values()), held=percent, offered=offered)
 
     def allocations(self) -> list[Allocation]:
-        """Return the allocations that hold something, of all pods on the nodes, by the nodes' ledgers."""
+        """Return the allocations of all pods on the nodes, according to the nodes' ledgers; empty ones are left out."""
         pods = [pod for node in self._nodes.values() for pod in node.ledger.values()]
         return [pod.allocation for pod in pods if pod.allocation is not NOTHING]
 

@@ -42,7 +42,7 @@ def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
 
 
 def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> Protection:
-    """Return how fast latency-sensitive pods run, and how much best-effort pods use, on nodes that run both.
+    """Return the slowdown of latency-sensitive pods, and the CPU of best-effort pods, on nodes that run both.
 
     Args:
         reports: The newest usage reports of nodes.

@@ -57,12 +57,12 @@ _SHOWN: Final[Mapping[str, str]] = {
 
 
 class RealContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a real container on this host found at its first instruction.
+    """The values that a real container on this host found in force at its first instruction.
 
     Attributes:
         found: Name -> value in the first line of its output.
         decided: Name -> value that the scheduler and the pod's specification decided.
-        missing: Why no container ran; "" if one did.
+        missing: Reason why no container ran; "" if one did.
     """
 
     found: dict[str, str] = {}
@@ -252,7 +252,7 @@ def _cgroup_paths(directory: str) -> list[Path]:
 
 
 def _create_cgroup(directory: str) -> None:
-    """Create a cgroup in each hierarchy. In version 1, a new cpuset is empty and gets what its parent has."""
+    """Create a cgroup in each hierarchy. In version 1, its cpuset is empty at first, so it gets that of its parent."""
     if (CGROUPS / "cgroup.controllers").exists():
         (CGROUPS / directory).mkdir(exist_ok=True)
         return

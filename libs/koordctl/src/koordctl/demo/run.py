@@ -314,7 +314,13 @@ async def _send(
 
 
 class DeviceFault(NamedTuple):
-    """A change of the health of GPU 0 of a node, when so many pods were submitted; without a fault it is healthy."""
+    """A change of the health of GPU 0 of a node during the demo.
+
+    Attributes:
+        at_pod: Number of submitted pods at which it happens.
+        node: Name of the node.
+        fault: Error code such as `Xid79`; "" makes the GPU healthy again.
+    """
 
     at_pod: int
     node: str

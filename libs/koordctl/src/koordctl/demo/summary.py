@@ -16,7 +16,7 @@ NO_VALUE: Final = 0.0
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast latency-sensitive pods run on nodes that also run best-effort pods.
+    """The speed of latency-sensitive pods on nodes that also run best-effort pods.
 
     A slowdown is the time of a latency-sensitive request divided by its time on an idle node; 1 means no slowdown.
 
@@ -57,13 +57,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         hash_projector: Hash of the projector's rows.
         utilisation_requested_only_percent: CPU in use by pods on their own requests, as a share of the cluster's CPU.
         utilisation_with_overcommit_percent: The same with best-effort pods on batch resources.
-        real_container: What a container on this host found at its first instruction.
+        real_container: Values that a container on this host found in force at its first instruction.
         gpu_pods: Pods that hold GPUs.
         shared_gpus: GPUs that more than one pod holds.
-        gpu_allocated_percent: What pods hold of the healthy GPUs.
+        gpu_allocated_percent: Part of the healthy GPUs that pods hold, in percent.
         device_reports_after_start: Reports of GPUs that failed or came back.
-        protected: Service during a load peak with best effort suppressed.
-        unprotected: Service during the same load peak with suppression switched off.
+        protected: Speed of latency-sensitive pods during a load peak, with best effort suppressed.
+        unprotected: The same during an equal load peak, with suppression switched off.
         violations: One sentence for each broken invariant.
     """
 

@@ -16,7 +16,7 @@ KINDS = ("pod", "nodepolicy", "nodestate", "eviction")
 
 
 class PodCounts(NamedTuple):
-    """The numbers of pods in each state, for the progress bar."""
+    """Numbers of pods for the progress bar: submitted so far, to submit in total, placed, and evicted."""
 
     sent: int
     total: int

@@ -196,7 +196,7 @@ def pod_manifest(pod: TracePod) -> Manifest:
 
 
 def gpu_percent(pod: TracePod) -> int:
-    """Return the GPUs that a pod requests in percent: 100 for each of several GPUs, or the share of one, rounded up."""
+    """Return the GPU request of a pod in percent of one GPU: 100 for each whole GPU, or its share, rounded up."""
     return pod.gpus * 100 if pod.gpus > 1 else -(-pod.gpu_milli // 10)
 
 

@@ -28,7 +28,7 @@ _NOW = "2026-01-01T00:00:00.000000Z"
 
 
 class Finding(NamedTuple):
-    """What applying one document would do.
+    """The effect that applying one document would have.
 
     Attributes:
         kind: Kind of the object.
@@ -68,7 +68,7 @@ class Linter:
             self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
-        """Return for each document, in order, what applying it would do, and add it to the simulated cluster."""
+        """Return the effect of applying each document, in order, and add accepted ones to the simulated cluster."""
         return [self._judge(document) for document in documents]
 
     def _judge(self, document: object) -> Finding:

@@ -35,7 +35,7 @@ def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
 
 
 class Compared(NamedTuple):
-    """How a scheduler configuration differs from another one.
+    """The differences between two scheduler configurations.
 
     Attributes:
         name: Phrase that names the first configuration.

@@ -22,7 +22,7 @@ _GIVEN: Final = (keys.RESOURCE_STATUS, keys.DEVICE_ALLOCATED, keys.RESERVATION_A
 
 
 class Wanted(NamedTuple):
-    """What is to be reserved.
+    """The Reservations that a user wants: their number, amounts, lifetime and policy.
 
     Attributes:
         name: Name of the Reservations; with several, each gets its number as a suffix.
@@ -49,7 +49,7 @@ def reservations_for(workload: Mapping[str, Any], wanted: Wanted) -> Iterator[di
 
     Args:
         workload: A Pod, or an object with a pod template and a selector.
-        wanted: What is to be reserved.
+        wanted: Number, amounts, lifetime and policy of the Reservations.
 
     Raises:
         InvalidInput: The object has no pod template, or nothing would be reserved.
@@ -78,7 +78,13 @@ def reservations_for(workload: Mapping[str, Any], wanted: Wanted) -> Iterator[di
 
 
 def _template(template: Mapping[str, Any], namespace: str, amounts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pod template of a Reservation: what decides about the place, and containers with the requests."""
+    """Return the pod template of a Reservation: the fields that decide about its node, and its requests.
+
+    Args:
+        template: Pod template of the workload.
+        namespace: Namespace of the workload.
+        amounts: Resource -> quantity that replaces the requests of the template; empty keeps them.
+    """
     meta, spec = _object(template, "metadata"), _object(template, "spec")
     written = cast("list[dict[str, Any]]", spec.get("containers") or [])
     containers = [{"name": each["name"], "resources": each["resources"]} for each in written if each.get("resources")]

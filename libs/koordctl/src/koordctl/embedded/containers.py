@@ -47,7 +47,7 @@ state = "{folder}/state"
 
 
 def missing_program() -> str:
-    """Return what this machine lacks for real containers, as a phrase; "" if nothing."""
+    """Return a phrase with the program that this machine lacks for real containers; "" if it has all of them."""
     for program in PROGRAMS:
         if shutil.which(program) is None:
             return f"no {program} (apt-get install containerd runc busybox-static)"
@@ -62,7 +62,7 @@ def configuration(folder: Path) -> str:
 
 
 def containerd_spec(folder: Path, log_file: Path) -> ProcessSpec:
-    """Return the process of a containerd. Write its configuration.
+    """Write the configuration of a containerd, and return the process to start.
 
     Args:
         folder: Its folder, as an absolute path; it is created.
@@ -126,7 +126,7 @@ def image_archive() -> bytes:
 
 
 def unusable(folder: Path) -> str:
-    """Return why containers cannot run on this machine with a containerd in this folder; "" if they can."""
+    """Return the reason why containers cannot run on this machine with a containerd in this folder; "" if they can."""
     if os.geteuid() != 0:
         return "not root"
     if lacking := missing_program():

@@ -1,4 +1,4 @@
-"""The hardware of a node as lines: the tree with its holders, and what one pod was given of it. Pure.
+"""Lines about the hardware of a node: a tree with the pods that hold it, and the part of a single pod. Pure.
 
 Source: scheduler-fine-grained spec, 1.1, 1.12, 2.1.
 """
@@ -83,7 +83,7 @@ def chosen_lines(allocation: Allocation, hardware: NodeHardware) -> Iterator[str
     """Yield lines about the CPUs, zones and devices that a pod was given, with their place in the node.
 
     Args:
-        allocation: What the pod was given.
+        allocation: CPUs, zones and devices of the pod.
         hardware: Hardware of its node when it was placed.
     """
     if allocation.cpuset:
@@ -183,7 +183,7 @@ def _touches(zone: Zone, given: frozenset[int]) -> bool:
 
 
 def _cores_text(zone: Zone, given: frozenset[int]) -> str:
-    """Return `2 whole cores and 1 CPU in zone 0`."""
+    """Return a phrase about the CPUs of a zone that a pod was given, such as `2 whole cores and 1 CPU in zone 0`."""
     whole = sum(all(cpu.id in given for cpu in core.cpus) for core in zone.cores)
     single = sum(_part(core, given) for core in zone.cores)
     parts = [_counted(whole, "whole core")] if whole else []

@@ -19,7 +19,7 @@ LEAST_FREE: Final = 5 * GIB
 
 
 class Verdict(StrEnum):
-    """How good the result of a check is."""
+    """Severity of the result of a check: OK, WARNING (works, but may fail later) or BROKEN."""
 
     OK = "ok"
     WARNING = "warning"
@@ -31,9 +31,9 @@ class Finding(NamedTuple):
 
     Attributes:
         check: What was checked, for example "stream KOORD_EV_dev".
-        verdict: How good it is.
-        told: What was found.
-        remedy: What to do; empty if nothing has to be done.
+        verdict: Severity of the result.
+        told: Sentence about the result.
+        remedy: Sentence about what the user can do; empty if nothing has to be done.
     """
 
     check: str
@@ -43,12 +43,12 @@ class Finding(NamedTuple):
 
 
 def service_finding(name: str, url: str | None, ready: str | None, is_optional: bool) -> Finding:
-    """Return whether a service is ready.
+    """Return the finding about a service: whether it is ready.
 
     Args:
         name: Name of the service.
         url: Its address; None if no address is known.
-        ready: Why it is not ready; empty if it is, None if it does not answer.
+        ready: Reason why it is not ready; empty if it is ready, None if it does not answer.
         is_optional: Whether an installation may lack it.
     """
     check = f"service {name}"
@@ -64,7 +64,7 @@ def service_finding(name: str, url: str | None, ready: str | None, is_optional: 
 
 
 def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Finding:
-    """Return whether a service keeps up with the log.
+    """Return the finding about a fold: whether its service keeps up with the log.
 
     Args:
         service: Name of the service.
@@ -82,7 +82,7 @@ def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Findin
 
 
 def clock_finding(server: datetime, here: datetime) -> Finding:
-    """Return whether the clock of the log's server agrees with that of this machine.
+    """Return the finding about clocks: whether that of the log's server agrees with that of this machine.
 
     Args:
         server: Time of the server when it answered.
@@ -96,7 +96,7 @@ def clock_finding(server: datetime, here: datetime) -> Finding:
 
 
 def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Yield whether a stream exists, has the settings that this version expects, and has room.
+    """Yield the findings about a stream: whether it exists, has the settings that this version expects, and has room.
 
     Args:
         spec: Settings that it must have. The number of replicas is not compared.
@@ -122,14 +122,14 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
 
 
 def dead_letter_finding(parked: int) -> Finding:
-    """Return whether work has failed and was set aside."""
+    """Return the finding about the number of parked items: work that has failed and was set aside."""
     if parked:
         return Finding("dead letters", Verdict.WARNING, f"{parked} items wait for a person", "koord bus dlq list")
     return Finding("dead letters", Verdict.OK, "none")
 
 
 def disk_finding(folder: str, free: int) -> Finding:
-    """Return whether the disk of a folder has room.
+    """Return the finding about a disk: whether it has room.
 
     Args:
         folder: The folder.
@@ -142,7 +142,7 @@ def disk_finding(folder: str, free: int) -> Finding:
 
 
 def key_finding(open_files: Iterable[str]) -> Finding:
-    """Return whether only their owner can read the keys.
+    """Return the finding about keys: whether only their owner can read them.
 
     Args:
         open_files: Files that others can read.

@@ -1,4 +1,4 @@
-"""The lines that show what the manager decided about a node, each number with the terms it was computed from.
+"""Lines about the manager's decisions on a node; each number has the terms from which it was computed.
 
 This module is pure.
 

@@ -78,7 +78,9 @@ def _pod(added: StoredEvent) -> Pod:
 
 
 def stored_because(added: StoredEvent) -> tuple[datetime, datetime]:
-    """Return (begin, end) of the time in which the API server may have asked about the pod that it then stored.
+    """Return begin and end of the time in which admission may have decided about a pod, from its creation time.
+
+    The API server asks for admission shortly before it stores the pod.
 
     Args:
         added: The first event of the pod.

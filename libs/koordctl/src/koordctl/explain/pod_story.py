@@ -42,10 +42,10 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         at: RFC 3339, the clock of the writer.
         position: Position of the fact, or 0 for an explanation.
         by: Actor that wrote the event.
-        sentence: What happened; may be empty.
+        sentence: Description of the event; may be empty.
         attempt: Number of the scheduler's attempt, or 0 if there was none.
         explanation: Nodes considered and feasible, exclusions and scores of an attempt.
-        diagnosis: Why an attempt failed, by groups of nodes.
+        diagnosis: Reasons why an attempt failed, by groups of nodes.
         node: Node of a nomination.
         victims: Victims of a nomination.
         annotations: Annotations of the allocation, as they are written with the binding.
@@ -95,7 +95,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         moments: Facts in the order of the log, each explanation behind the newest fact that it was based on.
         used: Usage in the last report of its node, or None if there is none.
         wait_seconds: Time from submission to first placement, or None if it was never placed.
-        disruption: Who takes or took the pod away; None if nobody does.
+        disruption: Component that takes or took the pod away from its workload, and why; None if none does.
     """
 
     namespace: str

@@ -13,7 +13,7 @@ from koordctl.render.units import amounts_text, sentence_in_cores
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """How the current limit (runtime) of one resource of a quota was computed.
+    """The computation of the current limit (runtime) of one resource of a quota.
 
     Attributes:
         resource: Name of the resource.
@@ -33,7 +33,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What `koord quota tree` shows of one quota.
+    """One quota, as `koord quota tree` shows it.
 
     Attributes:
         name: Name of the quota.
@@ -44,7 +44,7 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
         used: Requests of its placed pods.
         request: Requests of all its pods.
         runtime: Current limits, or None if only `max` limits the quota.
-        shares: How the runtime was computed, for each resource.
+        shares: Computation of the runtime, one for each resource.
         warnings: Sentences about unusual settings of the quota.
     """
 

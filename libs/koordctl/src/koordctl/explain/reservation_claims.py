@@ -1,4 +1,4 @@
-"""Why a pending pod did not get a Reservation: the first rule that forbids it. Pure.
+"""The reason why a pending pod did not get a Reservation: the first rule that forbids it. Pure.
 
 The rules are the scheduler's own: `koord_scheduler.domain.reservation`.
 """
@@ -30,7 +30,9 @@ _RULES: Final[Mapping[Match, str]] = {
 def claim_of(
     pod: Mapping[str, Any], message: str, document: Mapping[str, Any], view: ReservationView, node: Mapping[str, str]
 ) -> Claim | None:
-    """Return why a pending pod did not get a Reservation; None if the pod has nothing to do with it.
+    """Return the reason why a pending pod did not get a Reservation.
+
+    Return None if the pod neither matches an owner rule of the Reservation nor names it.
 
     Args:
         pod: Object of the pod.

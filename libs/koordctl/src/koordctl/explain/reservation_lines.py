@@ -1,6 +1,6 @@
-"""Lines about Reservations for a terminal: what one holds, who uses it, and why other pods do not. Pure.
+"""Lines about Reservations for a terminal: amounts, the pods that use them, and the pods that do not. Pure.
 
-`reservation_claims` finds the pods that do not.
+`reservation_claims` finds the pods that do not, and the reasons.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pod: The pod as "namespace/name".
-        rule: Why it did not get the Reservation.
+        rule: Reason why it did not get the Reservation.
         message: Message of its last attempt; empty without one.
     """
 
@@ -28,7 +28,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsedAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that uses a Reservation: what it takes from the Reservation, and what from the node."""
+    """A pod that uses a Reservation, with the parts of its requests that come from the Reservation and from the node.
+
+    Amounts are resource -> milli-cores for cpu, and whole units for other resources.
+    """
 
     pod: str
     from_reservation: dict[str, int]
@@ -36,11 +39,11 @@ class UsedAmounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_amounts(allocation: Allocation, requests: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the parts of a pod's requests that come from its Reservation and from its node.
+    """Return the parts of a pod's requests that come from its Reservation and from its node, without zeros.
 
     Args:
-        allocation: What the pod got.
-        requests: What it requests.
+        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
+        requests: Resource -> amount that the pod requests.
     """
     used = allocation.reservation
     given = {} if used is None else {name: min(used.amounts.get(name, 0), amount) for name, amount in requests.items()}
@@ -54,8 +57,8 @@ def use_line(allocation: Allocation, requests: Mapping[str, int]) -> str | None:
     """Return a line about the Reservation that a pod uses; None if no amounts from a Reservation are known.
 
     Args:
-        allocation: What the pod got.
-        requests: What it requests.
+        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
+        requests: Resource -> amount that the pod requests.
     """
     if allocation.reservation is None or not allocation.reservation.amounts:
         return None

@@ -96,7 +96,10 @@ def _without_what_follows(moments: Sequence[StoryEntry]) -> Iterator[StoryEntry]
 
 
 def _says(moment: StoryEntry) -> tuple[str, str, list[str]]:
-    """Return everything that is shown of an event besides its time, attempt and basis; equal values are shown once."""
+    """Return step, sentence and details of an event as they are printed; consecutive events with equal ones are merged.
+
+    Time, number of the attempt and decision basis are not included.
+    """
     details = explanation_lines(moment.explanation, moment.diagnosis) if moment.explanation is not None else []
     if moment.step == "placed":
         del details[:1]  # the sentence contains the number of nodes

@@ -76,7 +76,7 @@ def say_error(message: str) -> None:
 
 
 def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """Return the value at the path `a.b.c` in nested mappings, or `default`."""
+    """Return the value at a path such as `a.b.c` in nested mappings, or `default` if a part of the path is missing."""
     value: Any = item
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:

@@ -43,7 +43,7 @@ def held_rows(views: Sequence[ReservationView]) -> list[tuple[object, ...]]:
 
 
 def used_text(taken: Mapping[str, int], reserved: Mapping[str, int]) -> str | None:
-    """Return amounts such as "cpu 1.5/4, memory 0/4.0Gi": what owners take of what is reserved; None for nothing."""
+    """Return taken and reserved amounts as text, such as "cpu 1.5/4, memory 0/4.0Gi"; None if nothing is reserved."""
     parts = [
         f"{name} {amount_text(name, taken.get(name, 0))}/{amount_text(name, amount)}"
         for name, amount in sorted(reserved.items())

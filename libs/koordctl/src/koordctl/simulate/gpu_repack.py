@@ -18,7 +18,7 @@ from koordctl.simulate.gpu_trace import GpuTrace
 
 
 class Repacked(NamedTuple):
-    """What a plan achieves.
+    """The effect of a repacking plan: allocated GPUs before and after it, and numbers of pods.
 
     Attributes:
         capacity: GPUs of the cluster.
@@ -44,7 +44,7 @@ def repack(trace: GpuTrace, name: PolicyName, seed: int, load: Load, most_moves:
         trace: The cluster and the workload.
         name: Policy that places the pods. Pods that move are placed by FGD.
         seed: Seed of the order of pods and nodes.
-        load: How much arrives.
+        load: Number of pods that arrive.
         most_moves: Largest number of moves.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation

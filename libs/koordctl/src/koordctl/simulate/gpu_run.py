@@ -21,7 +21,7 @@ from koordctl.simulate.gpu_trace import ArrivingPod, GpuTrace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How many pods of a workload arrive in a run.
+    """The number of pods of a workload that arrive in a run, and the pods that count as typical.
 
     Attributes:
         ratio: Sum of the requested GPU milli of all arrivals divided by the capacity; 1.3 is 130 %.
@@ -34,7 +34,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is measured in a run when a certain percentage of the capacity has arrived.
+    """The measurements of a run at the time when a certain percentage of the capacity has arrived.
 
     Attributes:
         arrived_pct: Requested GPU milli of all arrivals, in percent of the capacity.
@@ -51,7 +51,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The curves of one run, and how many pods found no node.
+    """The curves of one run, and the number of pods that found no node.
 
     Attributes:
         points: One point for each percentage that occurs, ascending: means over the pods that fall on it.
@@ -108,7 +108,7 @@ def simulate(trace: GpuTrace, name: PolicyName, seed: int, load: Load, policy: P
         trace: The cluster and the workload.
         name: The policy.
         seed: Seed of the order of pods and nodes, and of the policy Random.
-        load: How much arrives.
+        load: Number of pods that arrive.
         policy: The result of `policy_for`, which runs of one trace may share; None: create it.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation

@@ -40,7 +40,7 @@ class Sweep:
         workloads: Names of the workloads.
         policies: The policies.
         seeds: The seeds.
-        load: How much arrives in each run.
+        load: Number of pods that arrive in each run.
     """
 
     folder: Path

@@ -141,7 +141,7 @@ def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[st
 
 
 async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
-    """Return the decisions of admission that the log still has, and the time since which none is missing.
+    """Return the decisions of admission that the stream still has, and the time from which on none was deleted.
 
     The time is RFC 3339, or empty if none was deleted since the beginning.
     """

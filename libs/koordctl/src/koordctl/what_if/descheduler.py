@@ -51,7 +51,7 @@ Ask = Callable[[FitRequest, float], FitAnswer]
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """What happened to a cluster in the window.
+    """Numbers about a cluster in the window: evictions, hot nodes and slowdown.
 
     Attributes:
         evictions: Evictions by the descheduler.
@@ -92,7 +92,10 @@ class DescheduleComparison:
 
 
 def scheduler_at(state: SchedulerState) -> Ask:
-    """Return a function that asks the engine on copies of a scheduler's state."""
+    """Return a function that answers capacity questions with the scheduler's engine, on a copy of `state`.
+
+    The function takes the question and the Unix time in seconds. `state` itself is never changed.
+    """
 
     def ask(request: FitRequest, now: float) -> FitAnswer:
         def work() -> bytes:

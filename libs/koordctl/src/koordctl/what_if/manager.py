@@ -36,7 +36,7 @@ from koordctl.what_if.recommendations import RecommendationComparison, compare_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a re-run of the manager decides: a window of the log, and the settings to try.
+    """The subject of a re-run of the manager: a window of the log, and the settings to try.
 
     Attributes:
         begin: The window starts behind this position.

@@ -38,8 +38,8 @@ class NodeComparison:
     Attributes:
         tally: Numbers of decisions in the window.
         fates: Nodes whose state differs at the end of the window.
-        mass_abnormal: (recorded, re-run): whether at the end more nodes look abnormal than the manager may lower in
-            health.
+        mass_abnormal: For the recording and for the re-run: whether at the end more nodes look abnormal than may have
+            a lowered weight.
         before: Recorded batch and mid resources at the end.
         after: Batch and mid resources of the re-run at the end.
     """

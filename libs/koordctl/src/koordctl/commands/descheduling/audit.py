@@ -59,7 +59,7 @@ def audit(
 
 
 async def _records() -> list[Modification]:
-    """Return all records. All facts of these kinds are read, because a later fact does not repeat what it is about."""
+    """Return the records of all changes by the descheduler; all facts are read, because later ones name no object."""
     reader = AuditReader()
     async with open_log() as log:
         head = await log.bus.events.head()

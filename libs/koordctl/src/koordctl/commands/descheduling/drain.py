@@ -120,7 +120,7 @@ def _has_ended(status: Status) -> bool:
 
 
 def _is_planned(status: Status) -> bool:
-    """Return whether it is known of every pod whether it has a place, or the drain has ended."""
+    """Return whether the plan of a drain is complete: every pod has a place or has none, or the drain has ended."""
     pods: list[dict[str, Any]] = status.get("podMigrations") or []
     known = all(pod["phase"] not in ("Waiting", "Ready") for pod in pods)
     return status.get("phase") in _ENDED or (status.get("phase") == "Running" and known)

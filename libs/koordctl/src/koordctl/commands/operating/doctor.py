@@ -76,7 +76,7 @@ def _services() -> Iterator[Finding]:
 
 
 def _trouble(url: str) -> str | None:
-    """Return why a service is not ready; empty if it is, None if it does not answer."""
+    """Return the reason why the service at `url` is not ready; "" if it is ready, None if it does not answer."""
     try:
         answer = ask(f"{url}/readyz", timeout=_SECONDS)
     except (OSError, HTTPException, ValueError):
