@@ -76,7 +76,7 @@ def load_configuration(file: Path | None, registry: Registry) -> DeschedulerConf
 
 
 def writer_of(bus: Bus) -> ObjectWriter:
-    """Return a writer that asks the manager over a bus, which must be connected to a server."""
+    """Return a writer that changes objects by requests to the manager, over a bus that is connected to a server."""
     assert bus.connection is not None, "a log in memory has no manager"
     return ManagerWriter(bus.connection, bus.names)
 

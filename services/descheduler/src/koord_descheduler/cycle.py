@@ -60,15 +60,15 @@ class Rounds:
         interval: Seconds from the start of a round to the start of the next; 0: one round per term.
         is_dry_run: Whether evictions are counted and not carried out.
         nodes: Selects the nodes of the rounds.
-        limiter: Budgets of a round.
+        limiter: Limits on the evictions of a round.
         make: Makes the profiles when the first term begins.
         migrating: Profiles whose pods leave by migration jobs.
         installation: Id of this installation, the same after a restart.
         facts: Appends facts.
         writer: Changes objects.
-        shared: What the plugins share.
-        prover: Asks the scheduler about moves.
-        teller: Publishes what rounds saw and decided.
+        shared: State that all plugins share.
+        prover: Asks the scheduler where evicted pods would land.
+        teller: Publishes the rounds as explanations.
         done: Number of finished rounds.
         begun: Number of rounds that have begun, also those of a cluster that is too small.
     """
@@ -134,7 +134,7 @@ class Rounds:
         await waiter
 
     async def _rest(self, began: float, term: Term) -> None:
-        """Wait until the next round is due, or until somebody wants one."""
+        """Wait until the next round is due, `run_now` asks for one, or the term is over."""
         if self.interval:
             pause = self.clock.sleep(max(0.0, began + self.interval - self.clock.monotonic()))
         else:
@@ -148,7 +148,7 @@ class Rounds:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def round(self, profiles: Sequence[Profile], term: Term) -> RoundOutcome | None:
-        """Run one round and append its evictions. Return what it decided; None if the cluster is too small."""
+        """Run one round and append its evictions. Return its decisions; None if the cluster has at most one node."""
         # 1. The view of this moment, and the jobs and evictions that are still under way.
         cluster = self.builder.view(self.clock.now().timestamp())
         position = self.builder.state.position
@@ -225,7 +225,10 @@ class Rounds:
         return await self.facts.append(drafts, cause, position, term) is not None
 
     def _in_flight(self, cluster: ClusterView) -> Iterator[JobInFlight]:
-        """Yield all jobs that have not ended, those that are not folded yet, and evictions as if they were jobs."""
+        """Yield the jobs that limits count: all that have not ended, created ones that are not folded, and evictions.
+
+        A requested eviction without a job counts as a job.
+        """
         jobs = self._reader.jobs()
         for job in jobs:
             self._created.pop(job.name, None)

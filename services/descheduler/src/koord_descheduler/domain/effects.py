@@ -1,4 +1,4 @@
-"""What a round asks for: evictions of pods as facts, and changes of nodes and pods.
+"""The effects of a round: evictions of pods as facts, and changes of nodes and pods.
 
 Source:
     descheduler spec, 5.1, 6.3

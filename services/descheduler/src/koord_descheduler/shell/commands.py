@@ -1,4 +1,4 @@
-"""The door of the descheduler on the bus: work queues for commands, and an endpoint for dry runs.
+"""Requests to the descheduler on the bus: work queues for commands, and an endpoint for dry runs.
 
 Only the leader takes work. A request is acknowledged after its effect, so a request of a killed process is carried out
 by the next leader. Each effect may be repeated: a round is only an additional one, and objects have fixed names.

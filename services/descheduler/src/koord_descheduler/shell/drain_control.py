@@ -241,7 +241,7 @@ class DrainControl:
 
 @dataclass(frozen=True, slots=True)
 class _LookOptions:
-    """What all looks of one pass share: the policy, Unix seconds, the term, and the rule about pods."""
+    """Inputs that all drains of one pass share: the policy, the time in Unix seconds, the term, the rule about pods."""
 
     policy: DrainPolicy
     now: float

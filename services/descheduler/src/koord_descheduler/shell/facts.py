@@ -17,7 +17,7 @@ from koord_descheduler.shell.metrics import DeschedulerMetrics
 
 
 class FactWriter:
-    """Appends facts together, if this instance still leads.
+    """Appends facts in atomic batches, if this instance still leads.
 
     Args:
         builder: The folded cluster.
@@ -60,7 +60,7 @@ class FactWriter:
 
         Args:
             drafts: The facts; at least one.
-            causation: Why they are appended. Equal ones are stored once.
+            causation: Id of their cause. Facts with the same causation id are stored once.
             position: Position of the log on which they are based.
             term: The term in which they were decided.
         """

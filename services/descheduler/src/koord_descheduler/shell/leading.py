@@ -1,4 +1,4 @@
-"""Whether this instance leads, and has folded everything that was written before its term."""
+"""The check whether this instance leads, and has folded everything that was written before its term."""
 
 import asyncio
 from typing import Final

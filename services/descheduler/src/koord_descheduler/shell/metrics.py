@@ -79,7 +79,7 @@ class DeschedulerMetrics:
         )
 
     def classify(self, classified: Iterable[ClassifiedNodes]) -> None:
-        """Show how the last round classified nodes."""
+        """Set the number of nodes of each class in the last round."""
         for each in classified:
             for name, number in (
                 ("under", len(each.under)),
@@ -106,7 +106,7 @@ class DeschedulerMetrics:
         return self._plugin_seconds.labels(name).time()
 
     def audited(self, act: Act | None) -> None:
-        """Count a fact by what it means in the audit; no-op if it changes nothing."""
+        """Count a fact by its kind of act in the audit; no-op for None, a fact that changes nothing."""
         if act is not None:
             self._audited.labels(act.action, act.decision).inc()
 

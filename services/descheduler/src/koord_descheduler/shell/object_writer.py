@@ -1,4 +1,4 @@
-"""The door to the manager, which is the only writer of objects."""
+"""Requests to the manager, which is the only writer of objects."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -42,7 +42,7 @@ class ManagerWriter:
         self._names = names
 
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
-        """See `ObjectWriter.change`."""
+        """Change objects, and return one outcome per change. See `ObjectWriter.change`."""
         request = ChangeRequest(changes=list(changes))
         try:
             answer = await ask(self._connection, self._names, MANAGER_CHANGE_OBJECTS, request, seconds=SECONDS)

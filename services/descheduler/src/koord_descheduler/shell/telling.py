@@ -1,4 +1,4 @@
-"""Publish what rounds saw and decided to the stream of explanations."""
+"""Publish the explanations of rounds to the stream of explanations."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ QUIET_SECONDS: Final = 60.0
 
 
 class RoundTeller:
-    """Publishes rounds. Equal ones are left out for a minute.
+    """Publishes the explanations of rounds. An explanation equal to the last one is left out for a minute.
 
     Args:
         explanations: Stream of explanations.

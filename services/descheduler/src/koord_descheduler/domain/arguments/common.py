@@ -147,7 +147,7 @@ def selector_or_all(selector: LabelSelectorArgs | None) -> Selector:
 
 
 class PodScope:
-    """Which pods the common arguments of a plugin admit.
+    """The pods that the common arguments of a plugin select: by namespaces and label selectors.
 
     Args:
         namespaces: Namespaces to consider; None for all.
@@ -175,7 +175,7 @@ class PodScope:
         self._any_of = [each.selector.compiled() for each in any_of if each.selector is not None]
 
     def admits(self, pod: PodView) -> bool:
-        """Return whether a pod is in the namespaces, and is selected."""
+        """Return whether a pod is in the namespaces, and the label selector and one of `any_of` match it."""
         if self._namespaces is not None and not self._namespaces.passes(pod.namespace):
             return False
         if self._selector is not None and not self._selector.matches(pod.labels):
@@ -183,5 +183,5 @@ class PodScope:
         return self.is_selected(pod)
 
     def is_selected(self, pod: PodView) -> bool:
-        """Return whether one of the pod selectors matches a pod, or there are none."""
+        """Return whether at least one of the selectors in `any_of` matches a pod; True if there are none."""
         return not self._any_of or any(selector.matches(pod.labels) for selector in self._any_of)

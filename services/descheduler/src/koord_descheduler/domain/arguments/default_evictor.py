@@ -34,19 +34,19 @@ class StorageClassName(WireModel):
 
 
 class PvcProtection(WireModel):
-    """Storage classes whose claims protect a pod; empty: every claim does."""
+    """Storage classes whose volume claims protect a pod from eviction; empty: every claim protects it."""
 
     protected_storage_classes: tuple[StorageClassName, ...] = ()
 
 
 class ProtectionConfig(WireModel):
-    """Details of protections."""
+    """Details of the protections: for pods with volume claims, the storage classes; None: all claims protect."""
 
     pods_with_pvc: PvcProtection | None = None
 
 
 class PodProtections(WireModel):
-    """Protections that are switched off, and further ones that are switched on."""
+    """Protections of pods from eviction: names of default ones to switch off, and of further ones to switch on."""
 
     default_disabled: tuple[Text, ...] = ()
     extra_enabled: tuple[Text, ...] = ()
@@ -82,7 +82,11 @@ class DefaultEvictorArgs(WireModel):
     namespace_label_selector: LabelSelectorArgs | None = None
 
     def protects(self, protection: str) -> bool:
-        """Return whether a protection is in force, by the switches or by the lists."""
+        """Return whether a protection is in force, by the deprecated switches or by `pod_protections`.
+
+        Args:
+            protection: Name of the protection, such as `PodsWithLocalStorage`.
+        """
         listed = self.pod_protections
         if protection in EXTRA_PROTECTIONS:
             switched = {WITH_PVC: self.ignore_pvc_pods, WITHOUT_PDB: self.ignore_pods_without_pdb}
@@ -98,7 +102,7 @@ class DefaultEvictorArgs(WireModel):
         }
 
     def uses_switches(self) -> bool:
-        """Return whether a switch of the deprecated form is on."""
+        """Return whether at least one of the deprecated switches is on."""
         return any(self._lifted().values()) or self.ignore_pvc_pods or self.ignore_pods_without_pdb
 
 

@@ -1,4 +1,4 @@
-"""How many pods of one workload may be in migration, or unavailable, at the same time."""
+"""The number of pods of one workload that may be in migration, or unavailable, at the same time."""
 
 import re
 from typing import Final
@@ -21,7 +21,7 @@ def percentage(text: str) -> int:
 
 
 def workload_limit(replicas: int, value: int | str | None) -> int:
-    """Return how many pods of a workload may be in migration, or unavailable.
+    """Return the maximum number of pods of a workload that may be in migration, or unavailable, at the same time.
 
     A number is taken as it is, a percentage of the replicas is rounded down; 0 becomes 1. Without a value: 10 % of more
     than 10 replicas (rounded down), 2 of 4 to 10 replicas, else 1. The result never exceeds the replicas.

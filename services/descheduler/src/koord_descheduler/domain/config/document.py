@@ -78,7 +78,7 @@ class Plugins(WireModel):
 
 
 class PluginArguments(WireModel):
-    """Arguments of a plugin as they are written; None if the entry has none."""
+    """Name of a plugin, and its arguments as the user wrote them; None if the entry has no arguments."""
 
     name: Text
     args: Mapping[Text, Any] | None = None

@@ -21,7 +21,7 @@ from koord_descheduler.domain.framework.registry import Registry
 
 
 class Stage(StrEnum):
-    """When a configuration is refused: by its form, by its values, or because its profiles cannot be built."""
+    """Stage of checking that refuses a configuration: its form, its values, or the building of its profiles."""
 
     DECODE = "decode"
     VALIDATION = "validation"
@@ -61,7 +61,7 @@ def load(text: bytes, registry: Registry) -> DeschedulerConfiguration:
 
 
 def decode(text: bytes) -> DeschedulerConfiguration:
-    """Return the document in a text.
+    """Decode a DeschedulerConfiguration from YAML or JSON, without filling in defaults that depend on other fields.
 
     Raises:
         InvalidInput: The text is not one document, a key occurs twice, or a field is unknown or has a wrong type.

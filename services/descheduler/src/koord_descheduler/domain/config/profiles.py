@@ -27,7 +27,7 @@ P = TypeVar("P", bound=Plugin)
 
 
 def eviction_limits(configuration: DeschedulerConfiguration) -> EvictionLimits:
-    """Return the budgets of a round."""
+    """Return the limits on the evictions of one round, from a configuration."""
     return EvictionLimits(
         per_node=configuration.max_no_of_pods_to_evict_per_node,
         per_namespace=configuration.max_no_of_pods_to_evict_per_namespace,
@@ -36,7 +36,7 @@ def eviction_limits(configuration: DeschedulerConfiguration) -> EvictionLimits:
 
 
 def proving_profiles(configuration: DeschedulerConfiguration) -> frozenset[str]:
-    """Return the names of the profiles that prove their moves."""
+    """Return the names of the profiles with `prove`: they move a pod only if that makes the cluster better."""
     return frozenset(profile.name for profile in configuration.profiles if profile.prove)
 
 
@@ -46,7 +46,7 @@ def build_profiles(configuration: DeschedulerConfiguration, registry: Registry, 
     Args:
         configuration: The effective configuration.
         registry: Plugins that it can name.
-        shared: What the plugins share.
+        shared: State that all plugins share.
 
     Raises:
         InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.

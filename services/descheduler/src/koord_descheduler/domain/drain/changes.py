@@ -76,7 +76,7 @@ def change_of(
 
 
 def cordon(drain: DrainNode) -> ChangeNode:
-    """Return the change that closes the node of a drain, as its policy says."""
+    """Return the change that closes the node of a drain for new pods, by a taint or by labels as its policy says."""
     policy, name = drain.spec.cordon_policy, drain.metadata.name
     labels: dict[str, str | None] = {NODE_PLANNING: name}
     if policy.mode is CordonMode.LABEL:
@@ -85,12 +85,12 @@ def cordon(drain: DrainNode) -> ChangeNode:
 
 
 def uncordon(node: str, drain: str, policy: CordonPolicy) -> ChangeNode:
-    """Return the change that removes exactly what closed a node.
+    """Return the change that opens a node again: it removes exactly the taint or labels that `cordon` set.
 
     Args:
         node: Name of the node.
         drain: Name of the DrainNode.
-        policy: How the node was closed.
+        policy: Policy by which the node was closed.
     """
     if policy.mode is CordonMode.LABEL:
         return ChangeNode(name=node, labels=dict.fromkeys([NODE_PLANNING, *policy.labels]))
@@ -121,7 +121,7 @@ def _metadata(drain: DrainNode, name: str, pod: PodView) -> Document:
 
 
 def _reservation(drain: DrainNode, name: str, pod: PodView, now: float) -> Document:
-    """Return the Reservation for a pod: as for a migration job, and never on a node that is drained."""
+    """Return the Reservation object for a pod of a drain: as for a migration job, and never on a drained node."""
     job = MigrationJob(name=name, uid=name, created=now)
     found = reservation_for(job, movable_document(pod), now)
     metadata = _metadata(drain, name, pod)

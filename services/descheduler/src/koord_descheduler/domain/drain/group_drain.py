@@ -46,13 +46,13 @@ FINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLook:
-    """What one look at a group sees.
+    """The inputs from which the next step of a group is decided.
 
     Attributes:
         view: The group, nodes and pods, and the Reservations.
         state: Folded facts of the group; None if there are none.
         drains: Name of a DrainNode -> folded facts of its drain.
-        is_first: Whether no other group works, and no older one waits.
+        is_first: Whether this group may work: no other group works, and no older one waits.
     """
 
     view: GroupView
@@ -72,7 +72,7 @@ class GroupLook:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """The outcome of a look: changes of objects, and the fact that records them; None if nothing happened."""
+    """One step of a group: changes of objects, and the fact that records them; None if there is nothing to record."""
 
     event: Event | None = None
     changes: Sequence[ObjectChange] = field(default_factory=list[ObjectChange])
@@ -102,10 +102,10 @@ def drain_name(group: str, node: str) -> str:
 
 
 def look_at_group(look: GroupLook) -> GroupStep:
-    """Return the next step of a group.
+    """Decide the next step of a group from the present state: label nodes, plan a node, or confirm drains.
 
     Args:
-        look: What the look sees.
+        look: The inputs.
 
     Raises:
         InvalidInput: The node selector or the time to live of the group is invalid.
@@ -179,7 +179,7 @@ def _planned(look: GroupLook, state: DrainGroupState) -> GroupStep:
 
 
 def _judged(look: GroupLook, state: DrainGroupState) -> GroupStep:
-    """Return whether all pods of the planned node have a place; no step while that is not known."""
+    """Return the step that records whether all pods of the planned node have a place; empty while that is unknown."""
     node, drain = state.planning, look.drain_of(state.planning)
     if drain is None:
         return GroupStep()
@@ -196,7 +196,7 @@ def _judged(look: GroupLook, state: DrainGroupState) -> GroupStep:
 
 
 def _confirmed(look: GroupLook, state: DrainGroupState) -> GroupStep:
-    """Confirm further drains, count how the confirmed ones go, and return the phase that follows."""
+    """Return the step that confirms further drains, and that records the results and the phase of the group."""
     wanted = confirmed(look.group, _plan(state))
     new = [node for node in wanted if node not in state.confirmed]
     nodes = [*state.confirmed, *new]

@@ -20,7 +20,7 @@ _PLANNED: Final = ("cpu", "memory")
 
 
 class StopReason(StrEnum):
-    """Why a group plans no further node."""
+    """Reason why a group plans no further node: enough nodes, no candidates, or too little free room in the group."""
 
     MAX_NODE_COUNT = "max_node_count"
     NO_CANDIDATES = "no_candidates"
@@ -29,11 +29,11 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """How far the planning of a group is.
+    """The nodes that a group has planned so far.
 
     Attributes:
         available: Nodes whose pods all have a place, in planning order.
-        unavailable: Nodes with a pod that has none; they are out.
+        unavailable: Nodes with a pod that has no place. They are not planned again.
     """
 
     available: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """What planning sees.
+    """The inputs of planning.
 
     Attributes:
         group: The DrainNodeGroup.
@@ -56,7 +56,7 @@ class GroupView:
 
 
 def next_node(view: GroupView, plan: GroupPlan) -> str | StopReason:
-    """Return the name of the node to plan next, or why there is none.
+    """Return the name of the node to plan next, or the reason why there is none.
 
     The emptiest candidate is taken, if what the other candidates have free suffices for its pods and for the share
     that the group must keep free.
@@ -102,7 +102,7 @@ def confirmed(group: DrainNodeGroup, plan: GroupPlan) -> tuple[str, ...]:
 
 
 def _held(reservations: Collection[ReservationStatus]) -> Mapping[str, Mapping[str, int]]:
-    """Return node -> what Available Reservations hold there and no pod uses yet."""
+    """Return node -> resource -> amount that Available Reservations hold there and that no pod uses yet."""
     held: dict[str, dict[str, int]] = {}
     for each in reservations:
         if each.phase == AVAILABLE:
@@ -121,7 +121,12 @@ def _free(node: NodeView, cluster: ClusterView, held: Mapping[str, Mapping[str, 
 
 
 def _score(node: NodeView, free: Mapping[str, int]) -> float:
-    """Return how empty a node is: the mean over cpu and memory of the free share, in percent."""
+    """Return the free share of a node in percent: the mean of cpu and memory.
+
+    Args:
+        node: The node.
+        free: Resource -> free amount on it.
+    """
     shares = [
         100 * free[name] / allocatable if (allocatable := node.allocatable.get(name, 0)) else 0.0 for name in _PLANNED
     ]

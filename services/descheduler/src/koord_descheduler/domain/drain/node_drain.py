@@ -51,7 +51,7 @@ _FINISHED_JOB: Final = frozenset({"Succeeded", "Failed", "Aborted"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainView:
-    """What one look at a drain sees.
+    """The inputs from which the next steps of a drain are decided.
 
     Attributes:
         drain: The DrainNode.
@@ -61,7 +61,7 @@ class DrainView:
         is_first: Whether no other drain of the node runs.
         reservations: Name -> status of the Reservations that exist.
         jobs: Name -> phase of the migration jobs that exist; "" means Pending.
-        refusals: Returns why a pod must not be migrated: the base filter and the expected replicas; empty if it may be.
+        refusals: Returns the reasons why a pod must not be migrated, by base filter and expected replicas; empty: none.
         scheduler_names: Schedulers that know Reservations.
     """
 
@@ -87,7 +87,7 @@ class DrainView:
 
 @dataclass(frozen=True, slots=True)
 class DrainStep:
-    """The outcome of a look: the new progress, and the effects in order."""
+    """The next steps of a drain: its new progress, and the effects to carry out, in order."""
 
     progress: DrainProgress
     effects: list[DrainEffect] = field(default_factory=list[DrainEffect])
@@ -99,12 +99,14 @@ def part_name(drain: str, pod: str) -> str:
 
 
 def is_ignored(pod: PodView) -> bool:
-    """Return whether a drain leaves a pod alone: a mirror, static, daemon or finished one."""
+    """Return whether a drain ignores a pod: a mirror, static, daemon or finished pod stays on the node."""
     return pod.is_mirror or pod.is_static or pod.is_daemon or pod.is_finished
 
 
 def is_garbage(view: DrainView, progress: DrainProgress) -> bool:
-    """Return whether a finished drain is to be deleted. Without a time to live it stays.
+    """Return whether a drain has finished and its time to live is over, so that it has to be deleted.
+
+    Without a time to live it stays.
 
     Source:
         descheduler spec, 11.2 (8)
@@ -115,11 +117,11 @@ def is_garbage(view: DrainView, progress: DrainProgress) -> bool:
 
 
 def look(view: DrainView, progress: DrainProgress) -> DrainStep:
-    """Return the next steps of a drain.
+    """Decide the next steps of a drain from its progress and the present state of node, pods and Reservations.
 
     Args:
-        view: What the look sees.
-        progress: How far the drain is.
+        view: The present state.
+        progress: State of the drain after the last call.
 
     Source:
         descheduler spec, 11.2
@@ -157,7 +159,7 @@ def look(view: DrainView, progress: DrainProgress) -> DrainStep:
 
 
 def _abort_reason(view: DrainView) -> str:
-    """Return why a drain ends without success; "" if it goes on."""
+    """Return the reason why a drain has to be aborted now; "" if it goes on."""
     state, ttl = view.drain.spec.confirm_state, ttl_seconds(view.drain.spec.ttl)
     if state in (ConfirmState.REJECTED, ConfirmState.ABORTED):
         return f"confirmState is {state}"
@@ -171,7 +173,10 @@ def _abort_reason(view: DrainView) -> str:
 
 
 def _taken_back(view: DrainView, progress: DrainProgress) -> list[DrainEffect]:
-    """Return the effects that take an unfinished drain back. Finished migrations stay."""
+    """Return the effects that undo an unfinished drain: delete jobs and unused Reservations, and open the node.
+
+    Pods that have moved stay on their new nodes.
+    """
     names = [part_name(view.drain.metadata.name, uid) for uid in progress.pods]
     jobs: list[DrainEffect] = [
         DeleteJob(name) for name in names if name in view.jobs and view.jobs[name] not in _FINISHED_JOB
@@ -244,7 +249,7 @@ def _advanced(each: PodProgress, pod: PodView | None, view: DrainView, effects: 
 
 
 def _readiness(each: PodProgress, pod: PodView, view: DrainView) -> PodPhase:
-    """Return whether a place can be reserved for a pod now."""
+    """Return the phase of a pod that has no Reservation: Ready if one can be made now, else Waiting or Unmigratable."""
     if pod.scheduler_name not in view.scheduler_names or view.refusals(pod):
         return PodPhase.UNMIGRATABLE
     policy = pod_policy(pod.annotations, view.drain.spec.migration_policy)
@@ -252,7 +257,13 @@ def _readiness(each: PodProgress, pod: PodView, view: DrainView) -> PodPhase:
 
 
 def _migrated(each: PodProgress, pod: PodView | None, job: str | None) -> PodProgress:
-    """Return a pod in migration after a look at its job; None means that the job is gone."""
+    """Return the progress of a pod in migration, from the phase of its job.
+
+    Args:
+        each: The pod as tracked.
+        pod: The pod itself; None if it is gone.
+        job: Phase of its job; None if the job is gone.
+    """
     if job == "Succeeded":
         return replace(each, phase=PodPhase.SUCCEED)
     if job is None or job in _FINISHED_JOB:
@@ -284,7 +295,7 @@ def _conditions(view: DrainView, pods: Mapping[str, PodProgress], before: frozen
 
 
 def _is_complete(view: DrainView, pods: Mapping[str, PodProgress]) -> bool:
-    """Return whether nothing is left to wait for.
+    """Return whether a confirmed drain is complete: no pod is left for which it has to wait.
 
     Source:
         descheduler spec, 11.2 (7)

@@ -1,4 +1,4 @@
-"""What drains take from the configuration of the MigrationController.
+"""Settings of drains, from the configuration of the MigrationController.
 
 Source:
     descheduler spec, 11.2 (5), 11.3
@@ -21,10 +21,10 @@ PodRule = Callable[[PodView, ClusterView], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPolicy:
-    """What drains take from the configuration.
+    """Settings of drains.
 
     Attributes:
-        refusals: Why a pod must not be migrated: the base filter and the expected replicas.
+        refusals: Returns the reasons why a pod must not be migrated, by base filter and expected replicas.
         scheduler_names: Schedulers that know Reservations.
         job_ttl: Seconds after which a migration job is given up; 0: never.
     """
@@ -40,7 +40,7 @@ def drain_policy(configuration: DeschedulerConfiguration, registry: Registry, sh
     Args:
         configuration: The effective configuration.
         registry: Plugins that it can name.
-        shared: What plugins share; its PriorityClasses are read.
+        shared: State that all plugins share; its PriorityClasses are read.
 
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.

@@ -1,4 +1,4 @@
-"""How far the drain of a node has come, and the effects that its steps ask for.
+"""The state of the drain of a node, and the effects of its steps.
 
 Source:
     descheduler spec, 11.1, 11.2
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 
 class DrainPhase(StrEnum):
-    """Phase of a DrainNode."""
+    """Phase of a DrainNode: Pending, Running, Complete or Aborted."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -20,7 +20,11 @@ class DrainPhase(StrEnum):
 
 
 class PodPhase(StrEnum):
-    """Phase of one pod on a node that is drained."""
+    """Phase of one pod on a node that is drained.
+
+    Waiting or Ready before its Reservation has a node, then Available or Unavailable, then Migrating, and at last
+    Succeed or Failed. Unmigratable: a rule forbids to migrate the pod.
+    """
 
     WAITING = "Waiting"
     UNMIGRATABLE = "Unmigratable"
@@ -56,8 +60,8 @@ class PodProgress:
         uid: Uid of the pod.
         namespace: Its namespace.
         name: Its name.
-        phase: How far it is.
-        since: Unix seconds of its first sight.
+        phase: Phase of the pod.
+        since: Unix seconds at which the drain saw it first.
         after_confirmed: Whether it arrived after the drain was confirmed.
         target: Node of its reservation; "" if there is none yet.
     """
@@ -78,12 +82,12 @@ class PodProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainProgress:
-    """The state of a drain; a fold of what was decided.
+    """The state of a drain, which follows from the recorded facts about it.
 
     Attributes:
         phase: Phase of the drain.
-        message: Why it is in this phase; "" if there is nothing to say.
-        pods: Uid -> tracked pod, in the order of first sight.
+        message: Reason for the phase; "" if there is none.
+        pods: Uid -> tracked pod, in the order in which the drain saw them first.
         conditions: Types of the conditions that are true.
     """
 

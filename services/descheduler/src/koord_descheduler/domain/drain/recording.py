@@ -43,14 +43,14 @@ def progress_of(state: DrainState | None) -> DrainProgress:
 def event_of(
     drain: DrainNode, state: DrainState | None, after: DrainProgress, *, now: str, explain: Explain
 ) -> Event | None:
-    """Return the fact that records the result of a look at a drain; None if nothing changed.
+    """Return the fact that records the new progress of a drain; None if nothing changed.
 
     Args:
         drain: The DrainNode.
         state: Its folded facts; None if there are none.
-        after: Progress after the look.
-        now: RFC 3339 time of the look.
-        explain: Says why a pod is in its phase.
+        after: The new progress.
+        now: RFC 3339 time of the fact.
+        explain: Returns the reason why a pod is in its phase; "" for none.
     """
     uid, spec = drain.metadata.uid, drain.spec
     before = progress_of(state)
@@ -82,7 +82,7 @@ def without_refused(drain: str, before: DrainProgress, after: DrainProgress, ref
 
     Args:
         drain: Name of the DrainNode.
-        before: Progress before the look.
+        before: Progress before the step.
         after: Progress after it.
         refused: Names of the objects whose creation was refused.
     """

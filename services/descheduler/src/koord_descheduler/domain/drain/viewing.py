@@ -1,4 +1,4 @@
-"""What a look at a drain sees of the folded facts.
+"""The inputs of a drain's next step, read from the folded facts.
 
 Source:
     descheduler spec, 11.2
@@ -61,13 +61,13 @@ def group_state_of(state: ClusterState, group: DrainNodeGroup) -> DrainGroupStat
 def drain_view(
     builder: ViewBuilder, drain: DrainNode, *, now: float, refusals: Refusals, scheduler_names: frozenset[str]
 ) -> DrainView:
-    """Return what a look at a drain sees.
+    """Return the inputs from which the next steps of a drain are decided.
 
     Args:
         builder: The folded cluster.
         drain: The DrainNode.
         now: Unix seconds.
-        refusals: Returns why a pod must not be migrated; empty if it may be.
+        refusals: Returns the reasons why a pod must not be migrated; empty if it may be.
         scheduler_names: Schedulers that know Reservations.
     """
     node, state = drain.spec.node_name, builder.state
@@ -115,11 +115,11 @@ def available_reservations(state: ClusterState) -> Iterator[ReservationStatus]:
 
 
 def explanation(view: DrainView, pod: PodProgress) -> str:
-    """Return why a pod of a drain is in its phase; "" if there is nothing to say.
+    """Return the reason why a pod of a drain is in its phase; "" if there is none.
 
     Args:
-        view: What the look has seen.
-        pod: The pod after the look.
+        view: The inputs of the step.
+        pod: The pod after the step.
     """
     found = next((each for each in view.pods if each.uid == pod.uid), None)
     if pod.phase is PodPhase.UNMIGRATABLE and found is not None:

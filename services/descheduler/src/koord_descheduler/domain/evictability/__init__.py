@@ -1,1 +1,1 @@
-"""Which pods may be evicted: the base filter, the limits per workload, and the rules of the upstream evictor."""
+"""Rules about pods that may be evicted: base filter, limits per workload, and the rules of the upstream evictor."""

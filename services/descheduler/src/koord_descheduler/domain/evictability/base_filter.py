@@ -92,7 +92,7 @@ class BaseFilter:
 
 
 def identity_refusals(pod: PodView) -> Iterator[str]:
-    """Yield the codes of the reasons that no argument switches off: mirror, static and terminating pods."""
+    """Yield the codes of the reasons against a pod that no argument switches off: mirror, static or terminating."""
     if pod.is_mirror:
         yield codes.MIRROR
     if pod.is_static:
@@ -102,7 +102,7 @@ def identity_refusals(pod: PodView) -> Iterator[str]:
 
 
 class NodeFit:
-    """Whether a pod would find a place on another node, by the upstream check.
+    """Checks whether a pod would fit another node, by the rules of the Kubernetes descheduler.
 
     Args:
         nodes: Selects the nodes that count.

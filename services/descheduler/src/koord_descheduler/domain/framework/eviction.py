@@ -19,7 +19,11 @@ EVICTED: Final = "eviction_under_way"
 
 
 class Result(StrEnum):
-    """How a request for an eviction ended. The texts are those of the metric `descheduler_pods_evicted`."""
+    """Result of a request for an eviction, with the text that the metric `descheduler_pods_evicted` uses.
+
+    It succeeded, was a dry run, failed, would give the pod no node or the cluster no gain, got no answer of the
+    scheduler, or would exceed a limit per node, per namespace or in total.
+    """
 
     SUCCESS = "success"
     DRY_RUN = "dry_run"
@@ -104,7 +108,7 @@ def _is_reached(count: int, limit: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One request for an eviction, and how it ended.
+    """One request for an eviction, and its result.
 
     Attributes:
         pod: The pod.
@@ -112,7 +116,7 @@ class Attempt:
         plugin: Name of the plugin that asked.
         reason: Reason of the plugin.
         evictor: Name of the evict plugin.
-        result: How it ended.
+        result: Its result.
     """
 
     pod: PodView

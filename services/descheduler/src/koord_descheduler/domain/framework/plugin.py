@@ -53,7 +53,7 @@ class Evictor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginRun:
-    """What a deschedule or balance plugin gets for one round.
+    """The inputs of a deschedule or balance plugin in one round, and its access to evictions.
 
     Attributes:
         plugin: Name of the plugin. It becomes the trigger of its evictions.
@@ -62,7 +62,7 @@ class PluginRun:
         is_dry_run: Whether the configuration asks for a dry run: only evictions are counted, nothing else changes.
         evictor: Eviction path of the profile.
         proposals: Other changes that plugins have proposed in this round, in order.
-        classified: How plugins have classified nodes in this round. It is shown to users.
+        classified: Classes of nodes by plugins in this round. They are shown to users.
     """
 
     plugin: str
@@ -91,13 +91,13 @@ class PluginRun:
         return self.evictor.evict(pod, reason, self.plugin)
 
     def propose(self, proposal: Proposal) -> None:
-        """Propose a change that is no eviction. No-op in a dry run."""
+        """Propose a change other than an eviction, such as closing a node. No-op in a dry run."""
         if not self.is_dry_run:
             self.proposals.append(proposal)
 
 
 class Plugin(Protocol):
-    """What every plugin has."""
+    """The property that every plugin has: its name."""
 
     @property
     def name(self) -> str:
@@ -161,4 +161,4 @@ class EvictPlugin(Plugin, Protocol):
 
 
 class PluginFailed(Exception):
-    """A plugin could not do its work in this round. The text says why."""
+    """Raised if a plugin could not decide in this round. The text gives the reason."""

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class SharedState:
-    """What plugins share: state that they keep between rounds, one value per type, and values from the start.
+    """State that all plugins share: values that they keep between rounds, one per type, and values from the start.
 
     The service restores the state from the log before the first round. All profiles share it.
 
@@ -34,13 +34,13 @@ class SharedState:
     _values: dict[type[Any], Any] = field(default_factory=dict[type[Any], Any])
 
     def of(self, kind: type[T]) -> T:
-        """Return the value of a type; `kind()` makes it if there is none yet."""
+        """Return the shared value of a type. If there is none yet, create it with `kind()`."""
         if kind not in self._values:
             self._values[kind] = kind()
         return self._values[kind]
 
     def put(self, value: object) -> None:
-        """Set the value of its type."""
+        """Store a value, in place of the shared value of the same type."""
         self._values[type(value)] = value
 
 

@@ -59,12 +59,12 @@ class PluginFault:
 
 @dataclass(slots=True)
 class RoundOutcome:
-    """What a round decided.
+    """The decisions of a round.
 
     Attributes:
         attempts: Requests for evictions, in order.
         proposals: Other changes, in order.
-        classified: How plugins classified nodes.
+        classified: Classes of nodes by plugins.
         faults: Errors of plugins. If a profile has any, the round ended after it.
     """
 
@@ -114,13 +114,13 @@ def run_round(
     Args:
         profiles: Profiles in the order of the configuration.
         cluster: The cluster.
-        limiter: Budgets; they are reset.
+        limiter: Limits on evictions; its counts are reset first.
         nodes: Selects the nodes of the round.
         is_dry_run: Whether evictions are only counted.
-        timed: Name of a plugin -> context in which it runs.
+        timed: Returns, for the name of a plugin, a context manager in which the plugin runs, to measure it.
 
     Raises:
-        InvalidInput: There is at most one node. The budgets are not reset.
+        InvalidInput: There is at most one node. The counts of the limiter are not reset.
 
     Source:
         descheduler spec, 4

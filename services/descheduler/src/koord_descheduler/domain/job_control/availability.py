@@ -31,7 +31,7 @@ class Availability:
         self._chosen: set[str] = set()
 
     def take(self, pod: PodView) -> bool:
-        """Return whether a pod may leave now. If so, it counts as unavailable for the rest of the pass.
+        """Return whether the workload of a pod can spare it now. If so, it counts as unavailable from now on.
 
         Only pods that are unavailable now count, and replicas without a pod. Jobs that wait for their Reservation do
         not count, so that two jobs of a workload cannot wait for each other.

@@ -1,4 +1,4 @@
-"""The MigrationController as the service runs it: what it takes from the configuration, and its requests as objects.
+"""The MigrationController as the service runs it: its settings from the configuration, and its requests as objects.
 
 Source:
     descheduler spec, 7.1, 7.2, 7.6
@@ -26,7 +26,7 @@ KIND: Final = "PodMigrationJob"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobController:
-    """What the service needs to lead jobs to their end.
+    """The parts with which the service runs migration jobs to their end.
 
     Attributes:
         args: Arguments of the MigrationController.
@@ -75,7 +75,7 @@ def job_controller(
     Args:
         configuration: The effective configuration.
         registry: Plugins that it can name.
-        shared: What plugins share.
+        shared: State that all plugins share.
         installation: Id of this installation, the same after a restart.
 
     Raises:

@@ -43,7 +43,7 @@ _API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One look at a job, and what is to be done because of it.
+    """The result of one look (a call of the state machine) at a job, and the actions that follow.
 
     Attributes:
         before: The job before the look, with its facts.
@@ -63,12 +63,12 @@ class Plan:
 
     @property
     def evicts(self) -> bool:
-        """Return whether the job asks now for the end of its pod, in whatever way."""
+        """Return whether the job asks now to end its pod, by an eviction or by the soft-eviction annotation."""
         return self.pod is not None and not self.is_under_way
 
 
 def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: float, *, without_claims: bool) -> Plan:
-    """Return what is to be done because of a look at a job.
+    """Return the actions that follow from a look at a job.
 
     Args:
         before: The job before the look.
@@ -103,7 +103,7 @@ def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: f
 
 
 def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Container[str], policy: JobPolicy) -> Looked:
-    """Return a look that asks for the eviction once more if the gateway gave up the first one.
+    """Return the look with a further request to evict the pod, if an earlier eviction was given up; else unchanged.
 
     Args:
         job: The job before the look.
@@ -132,7 +132,7 @@ def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> MigrationJob:
 
     Args:
         done: The plan.
-        outcomes: How its changes ended, in their order.
+        outcomes: Outcomes of its changes, in their order.
     """
     job = done.looked.job
     for change, outcome in zip(done.changes, outcomes, strict=True):
@@ -164,7 +164,7 @@ def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str
 
 
 def _soft_eviction(job: MigrationJob, pod: PodView, options: Mapping[str, Any] | None, now: float) -> PatchObject:
-    """Return the annotation with which an external controller is asked to end the pod."""
+    """Return the patch that sets the soft-eviction annotation, which asks an external controller to end the pod."""
     asked = {
         "timestamp": rfc3339(datetime.fromtimestamp(now, UTC)),
         "deleteOptions": dict(options or {}),

@@ -1,6 +1,6 @@
-"""A migration job as object and facts together, and the fact that records a look at it.
+"""A migration job as object and facts together, and the fact that records its next step.
 
-The object says what is asked for, the facts say how far it is. Facts come first. A user can set the phase Aborted.
+The object has the request, the facts have the progress. Facts take precedence. A user can set the phase Aborted.
 
 Source:
     descheduler spec, 7.4, 7.5, 7.11, 14
@@ -34,12 +34,12 @@ def migration_ref(job: MigrationJob) -> AggregateRef:
 
 
 def with_facts(job: MigrationJob, state: MigrationState | None) -> MigrationJob:
-    """Return a job as its facts have it.
+    """Return a job with the progress that its recorded facts give it.
 
     Args:
-        job: The job as its object says.
-        state: Its facts; None if there are none. Then the object is all that is known, for example of a job that
-            another descheduler began.
+        job: The job as decoded from its object.
+        state: Its facts. None if there are none, for example for a job that another descheduler began; then the object
+            is returned unchanged.
     """
     if state is None:
         return job

@@ -1,4 +1,4 @@
-"""What migration jobs see of the folded facts.
+"""The inputs of migration jobs, read from the folded facts.
 
 Source:
     descheduler spec, 7.5
@@ -85,15 +85,18 @@ class JobWorld:
         self.limited_by = ""
 
     def pod(self, namespace: str, name: str) -> PodView | None:
-        """See `World.pod`."""
+        """Return a pod; None if it does not exist. See `World.pod`."""
         return self._builder.pod_named(namespace, name)
 
     def reservation(self, name: str) -> ReservationView | None:
-        """See `World.reservation`."""
+        """Return a Reservation; None if it does not exist. See `World.reservation`."""
         return reservation_view(self._builder.state, name)
 
     def pod_scheduled(self, pod: PodView) -> Condition | None:
-        """See `World.pod_scheduled`. Without an API server, a pod with a node is scheduled."""
+        """Return the condition PodScheduled of a pod; None if it has none.
+
+        Without an API server, a pod with a node is scheduled. See `World.pod_scheduled`.
+        """
         if pod.node:
             return Condition(True)
         for each in pod.object.status.conditions:
@@ -102,13 +105,13 @@ class JobWorld:
         return None
 
     def is_limited(self, pod: PodView) -> bool:
-        """See `World.is_limited`."""
+        """Return whether the object limiter refuses to evict a pod now. See `World.is_limited`."""
         self.limited_by = self._limiter.limiting(pod, self._now)
         return bool(self.limited_by)
 
 
 def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
-    """Return a Reservation as jobs see it; None if its object does not exist.
+    """Return the fields of a Reservation that migration jobs read; None if its object does not exist.
 
     Args:
         state: The folded state.
@@ -134,7 +137,9 @@ def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
 
 
 def version_of(state: ClusterState, job: MigrationJob) -> tuple[int, ...]:
-    """Return positions of the last events of what a job looks at. An equal result means that nothing changed.
+    """Return the positions of the last events about the objects that a job depends on.
+
+    If two calls give equal results, none of these objects changed in between.
 
     Args:
         state: The folded state.

@@ -27,7 +27,7 @@ Asking = Generator[FitRequest, FitAnswer, "DryRun"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What rounds would do.
+    """The effects that rounds would have.
 
     Attributes:
         rounds: Number of rounds.
@@ -38,7 +38,7 @@ class DryRun:
         before: Measures before the first round.
         after: Measures after the last round.
         faults: Errors of plugins.
-        questions: Number of questions to the scheduler.
+        questions: Number of capacity questions to the scheduler.
     """
 
     rounds: int
@@ -77,7 +77,7 @@ def dry_run(
         proving: Names of the profiles that prove their moves.
 
     Returns:
-        What the rounds would do.
+        The effects that the rounds would have.
     """
     chosen, faults, now = _Chosen(), list[PluginFault](), cluster
     for _ in range(rounds):
@@ -118,7 +118,7 @@ def dry_run(
 
 
 def _place(cluster: ClusterView, chosen: _Chosen, proving: Collection[str]) -> Generator[FitRequest, FitAnswer, None]:
-    """Ask where all moving pods land together. Pods that should stay do not move."""
+    """Ask the scheduler where all moving pods land together, and remove the pods that should stay from `chosen`."""
     found = yield from judge(cluster, chosen.moving.values(), proving)
     chosen.questions += found.questions
     chosen.targets = found.targets

@@ -1,4 +1,4 @@
-"""How evenly a cluster is used, and how fragmented it is: the numbers that a dry run shows before and after."""
+"""Measures of the spread of usage over a cluster and of its fragmentation, which a dry run shows before and after."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """How evenly a cluster is used.
+    """The spread of usage and requests over the nodes of a cluster, and its fragmentation.
 
     Attributes:
         used: Resource -> spread of measured usage / capacity over the nodes with a report; absent if there are none.
@@ -45,7 +45,7 @@ class Measures:
 
 
 def measures_of(cluster: ClusterView) -> Measures:
-    """Return how evenly a cluster is used."""
+    """Return the spread of usage and requests over the nodes of a cluster, and its fragmentation."""
     nodes = cluster.nodes
     requests = {node.name: cluster.occupancy(node.name).requested for node in nodes}
     used = {name: _spread([_used_share(node, name, cluster) for node in nodes]) for name in COMPARED}

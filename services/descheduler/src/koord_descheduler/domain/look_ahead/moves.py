@@ -1,4 +1,4 @@
-"""Where evicted pods would land: the question to the scheduler, its answer, and the cluster afterwards."""
+"""The nodes on which evicted pods would land: the question to the scheduler, its answer, and the cluster afterwards."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class Move:
         pod: The pod as it was.
         target: The node on which it lands.
         plugin: The plugin that evicts it.
-        reason: Why.
+        reason: Reason of the plugin.
     """
 
     pod: PodView
@@ -51,7 +51,7 @@ def question(pods: Sequence[PodView]) -> FitRequest:
 
 
 def staying(pod: PodView) -> PodSet:
-    """Return a pod that must land on the node on which it counts, for a question in which it leaves its real node."""
+    """Return the entry of a question for a pod that an earlier round moved: it must land on `pod.node` again."""
     found = _successor(pod)
     spec = _replaced(found.spec, affinity=_bound(pod.object.spec.affinity, "In", pod.node))
     return PodSet(pod=_replaced(found, spec=spec))

@@ -1,4 +1,4 @@
-"""Whether a move makes the cluster better, judged by the scheduler's own placements.
+"""The proof that a move makes the cluster better, from the scheduler's own placements.
 
 A pod that gets no other node is not moved. If its profile proves moves, the pod must also serve the goal of the plugin
 that chose it:
@@ -36,7 +36,7 @@ Judging = Generator[FitRequest, FitAnswer, "Judged"]
 
 @dataclass(slots=True, kw_only=True)
 class Judged:
-    """Where pods land if all of them leave, and which of them should stay.
+    """A judgement about moves: the nodes on which pods land if all of them leave, and the pods that should stay.
 
     Attributes:
         targets: Uid of a pod that moves -> the node on which it lands.
@@ -52,7 +52,7 @@ class Judged:
 
 
 def judge(cluster: ClusterView, attempts: Iterable[Attempt], proving: Collection[str]) -> Judging:
-    """Ask where the pods of some attempts land. Leave out those that should stay, and ask again without them.
+    """Ask the scheduler where the pods of some attempts land. Remove the pods that should stay, and ask again.
 
     Another question is needed because the room of a pod that stays may have been given to another one.
 

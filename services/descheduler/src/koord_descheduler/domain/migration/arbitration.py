@@ -1,4 +1,4 @@
-"""Which waiting migration jobs go on, in which order.
+"""Arbitration: the waiting migration jobs that may go on, and their order.
 
 Source:
     descheduler spec, 7.4
@@ -52,7 +52,7 @@ def pod_of(job: MigrationJob, cluster: ClusterView) -> PodView | None:
 
 
 def in_flight(job: MigrationJob, cluster: ClusterView) -> JobInFlight:
-    """Return a job as the limits count it."""
+    """Return the entry by which limits count a migration job: its pod, node and controller."""
     pod, reference = pod_of(job, cluster), job.pod
     return JobInFlight(
         name=job.name,

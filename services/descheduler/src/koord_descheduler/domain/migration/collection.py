@@ -1,4 +1,4 @@
-"""When migration jobs are deleted, with their Reservations.
+"""The age at which migration jobs are deleted, with their Reservations.
 
 Source:
     descheduler spec, 7.10

@@ -82,7 +82,7 @@ class PodRef:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The state of one step: True or False, why, and in words."""
+    """The state of one step of a job: True or False, with a reason in one word and a message."""
 
     is_true: bool
     reason: str = ""
@@ -107,7 +107,7 @@ class MigrationJob:
         phase: Phase of the job.
         status: Type of the condition that changed last, or `Complete`.
         reason: Reason of that condition, or of the failure.
-        message: The same in words.
+        message: The reason as a sentence.
         conditions: Type -> condition.
         node: Node of its Reservation.
         bound_pod: Pod that has taken its Reservation; None while there is none.
@@ -147,7 +147,7 @@ class MigrationJob:
         return self.phase is Phase.RUNNING or self.annotations.get(keys.PASSED_ARBITRATION) == PASSED
 
     def is_for(self, installation: str) -> bool:
-        """Return whether this installation leads the job: it made the job, or a user did."""
+        """Return whether this installation runs the job, because it or a user created the job."""
         creator = self.annotations.get(keys.JOB_CREATED_BY)
         return creator is None or creator == installation
 
@@ -157,12 +157,12 @@ class MigrationJob:
 
     @property
     def has_evict_annotation(self) -> bool:
-        """Return whether the object limiter does not apply to the job."""
+        """Return whether the job has the evict annotation, so that the object limiter does not apply to it."""
         return keys.DESCHEDULER_EVICT in self.annotations
 
     @property
     def cause(self) -> str:
-        """Return why the job exists, for the message of the eviction."""
+        """Return the reason for which the job was created, for the message of the eviction."""
         return self.annotations.get(keys.EVICT_REASON) or self.annotations.get(keys.EVICT_TRIGGER) or "NotSet"
 
     def condition(self, type_: ConditionType) -> Condition | None:

@@ -42,7 +42,7 @@ def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: Migrati
 def limit_refusals(
     pod: PodView, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
 ) -> Iterator[str]:
-    """Yield the codes of the limits on jobs in flight that one more migration exceeds. They may allow it later.
+    """Yield the codes of the limits on jobs in flight that one more migration would exceed now.
 
     Args:
         pod: The pod that is to migrate.
@@ -86,7 +86,7 @@ def _workload_refusals(
 
 
 def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterView) -> int:
-    """Return how many replicas of a workload are unavailable or may become so, each counted once.
+    """Return the number of replicas of a workload that are unavailable or may become so, each counted once.
 
     A migrating pod that has left counts as a replica without a pod, or as its successor until that is ready.
     """
@@ -96,7 +96,7 @@ def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterVi
 
 
 def _limit(replicas: int, value: int | str | None) -> int | None:
-    """Return the limit of a workload; None if its text is not a percentage, which is a refusal."""
+    """Return the limit of a workload in pods; None if `value` is not a valid percentage, so that pods are refused."""
     try:
         return workload_limit(replicas, value)
     except InvalidInput:

@@ -61,7 +61,7 @@ class EvictionBuckets:
 
 
 class ObjectLimiter:
-    """Decides which pods wait because others of their workload or namespace were evicted a short time ago.
+    """Decides which pods have to wait because others of their workload or namespace were evicted a short time ago.
 
     Args:
         args: Arguments of the MigrationController.
@@ -134,7 +134,7 @@ class ObjectLimiter:
                 yield kind, controller
 
     def _most(self, kind: str, controller: str, workloads: Mapping[str, WorkloadView]) -> int:
-        """Return how many evictions a duration allows; 0: the type does not track the pod."""
+        """Return the number of evictions that `duration` seconds allow for a bucket; 0: the pod has no such bucket."""
         value = self._args.object_limiters[kind].max_migrating
         if kind == NAMESPACE or not controller:
             return value if isinstance(value, int) else 0

@@ -64,7 +64,10 @@ def reservation_for(job: MigrationJob, pod: Mapping[str, Any], now: float, *, wi
 
 
 def movable_document(pod: PodView) -> Document:
-    """Return a pod as a Kubernetes object with its node, and without what it got there: CPUs, zones and devices."""
+    """Return a pod as a Kubernetes object with its node, without the allocation that it has there.
+
+    The allocation is its CPUs, zones and devices.
+    """
     document: Document = codec.to_builtins(pod.object)
     metadata: Document = document["metadata"]
     annotations = {key: text for key, text in pod.annotations.items() if key not in ALLOCATION_KEYS}
@@ -82,7 +85,7 @@ def _pod_template(pod: Mapping[str, Any]) -> Document:
 
 
 def _owners(pod: Mapping[str, Any]) -> list[Document]:
-    """Return who may use the Reservation: the pending pod itself, else the pods of its controller."""
+    """Return the owner rules of the Reservation: the pod itself if it is pending, else the pods of its controller."""
     metadata: Document = pod["metadata"]
     if waits_for_node(pod):
         return [{"object": {"kind": "Pod"} | {name: metadata.get(name, "") for name in ("namespace", "name", "uid")}}]

@@ -1,4 +1,4 @@
-"""What a migration job does next: a pure function of the job and of what is seen of pods and Reservations.
+"""The next steps of a migration job: a pure function of the job and of the state of pods and Reservations.
 
     looked = look(job, world, policy, now)
     ... the caller carries `looked.effects` out, tells the answer by `created` or `evicted`, and looks again ...
@@ -41,7 +41,7 @@ from koord_descheduler.domain.view.pods import PodView
 
 
 def look(job: MigrationJob, world: World, policy: JobPolicy, now: float) -> Looked:
-    """Carry out the steps of a job until it waits, ends, or needs an effect.
+    """Advance a job through its steps until it waits, ends, or needs an effect that the caller must carry out.
 
     Args:
         job: The job. It must have passed arbitration.
@@ -60,11 +60,11 @@ def look(job: MigrationJob, world: World, policy: JobPolicy, now: float) -> Look
 
 
 def created(job: MigrationJob, error: str) -> Looked:
-    """Record the answer to CreateReservation.
+    """Return the job after the effect CreateReservation was carried out.
 
     Args:
         job: The job.
-        error: Why the Reservation was refused; "" if it exists now.
+        error: Reason why the Reservation was refused; "" if it exists now.
     """
     type_ = ConditionType.RESERVATION_CREATED
     if error:
@@ -77,12 +77,12 @@ def created(job: MigrationJob, error: str) -> Looked:
 
 
 def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
-    """Record the answer to Evict.
+    """Return the job after the effect Evict was carried out.
 
     Args:
         job: The job.
         pod: The pod.
-        error: Why the eviction was refused; "" if it was accepted.
+        error: Reason why the eviction was refused; "" if it was accepted.
     """
     if error:
         return Looked(
@@ -98,7 +98,9 @@ def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
 
 
 def eviction_policy(job: MigrationJob, pod: PodView, policy: JobPolicy) -> str:
-    """Return how a pod is evicted: as its label says, else the label of the job, else the settings.
+    """Return the policy of an eviction (Eviction, Delete or SoftEviction).
+
+    The label of the pod takes precedence, then the label of the job, then the settings.
 
     Args:
         job: The job.
@@ -222,7 +224,7 @@ class _Run:
         return True
 
     def _is_for_another_pod(self, reservation: ReservationView) -> bool:
-        """Go on, unless the Reservation was made for the pending pod itself, which is not evicted."""
+        """Return whether the job goes on to evict its pod. It does not if the Reservation is for the pod itself."""
         if not self._pod.uid or self._pod.uid not in reservation.owner_pods:
             return True
         pod = self._found_pod()

@@ -1,4 +1,4 @@
-"""What a migration job sees of the cluster, and what a look at it may ask the caller to do.
+"""The inputs of a migration job from the cluster, and the effects that it may ask the caller to carry out.
 
 Source:
     descheduler spec, 7.5, 7.6
@@ -19,12 +19,12 @@ POLICIES: Final = (EVICTION, DELETE, SOFT_EVICTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationView:
-    """What a migration job reads of a Reservation.
+    """The fields of a Reservation that a migration job reads.
 
     Attributes:
         phase: "", Pending, Available, Succeeded or Failed.
         node: Its node; "" while it has none.
-        has_order: Whether it has the label of its order.
+        has_order: Whether it has the label reservation-order, by which the scheduler prefers it to other Reservations.
         owner_pods: Uids of the pods that its owners name as objects.
         current_owners: The pods that use it.
         conditions: Type -> condition.
@@ -46,7 +46,7 @@ class ReservationView:
 
 
 class World(Protocol):
-    """What a job sees of the cluster."""
+    """The parts of the cluster that a migration job reads."""
 
     def pod(self, namespace: str, name: str) -> PodView | None:
         """Return a pod; None if it does not exist."""
@@ -82,14 +82,14 @@ class JobPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CreateReservation:
-    """Create the Reservation of the job, named by the job's uid. That it exists already counts as success."""
+    """Create the Reservation of the job, named by the job's uid. If it exists already, that counts as success."""
 
     pod: PodView
 
 
 @dataclass(frozen=True, slots=True)
 class OrderReservation:
-    """Set the label of the order of a Reservation that the user gave."""
+    """Set the label reservation-order of a Reservation that the user gave, so that the scheduler prefers it."""
 
     name: str
 
@@ -127,7 +127,7 @@ class JobEvent:
         about: "job" or "pod".
         type: Normal or Warning.
         reason: Reason in one word.
-        message: The same in words.
+        message: The reason as a sentence.
     """
 
     about: str

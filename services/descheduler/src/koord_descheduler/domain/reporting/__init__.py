@@ -1,1 +1,1 @@
-"""What users see of a round: why pods were refused (`refusals`), and the round as an explanation (`round_story`)."""
+"""Reports of a round for users: reasons why pods were refused (`refusals`), and the explanation (`round_story`)."""

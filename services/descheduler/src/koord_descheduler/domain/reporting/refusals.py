@@ -1,4 +1,4 @@
-"""Notes why filter plugins refuse pods, for users."""
+"""Records the reasons why filter plugins refuse pods, for users."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ _HOLDERS: Final[dict[str, Callable[[PodView], str]]] = {
 
 @dataclass(slots=True)
 class Refused:
-    """Why filter plugins refused pods.
+    """The reasons why filter plugins refused pods in this round.
 
     Attributes:
         by_code: Code of a reason -> uids of the pods that were refused for it.
@@ -61,12 +61,12 @@ class Refused:
 
 
 def noting(profile: Profile, refused: Refused) -> Profile:
-    """Return a profile whose filter plugins also note their refusals."""
+    """Return the profile with filter plugins that also record their refusals in `refused`."""
     return replace(profile, filters=[_Noting(each, refused) for each in profile.filters])
 
 
 class _Noting:
-    """A filter plugin that also notes its refusals."""
+    """A wrapper of a filter plugin that records its refusals."""
 
     def __init__(self, plugin: FilterPlugin, refused: Refused) -> None:
         self.name = plugin.name

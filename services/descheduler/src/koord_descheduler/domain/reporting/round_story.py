@@ -24,12 +24,12 @@ def round_ended(
     nodes: int,
     is_dry_run: bool,
 ) -> RoundEnded:
-    """Return a round as an explanation.
+    """Return the explanation of a round: classes of nodes, chosen pods, refused pods, and limits that it reached.
 
     Args:
-        outcome: What the round decided.
-        limiter: Its budgets, with what it has used of them.
-        refused: Why filter plugins refused pods.
+        outcome: Decisions of the round.
+        limiter: Limits on evictions, with the counts of the round.
+        refused: Reasons why filter plugins refused pods.
         seconds: Duration of the round.
         nodes: Number of nodes in the cluster.
         is_dry_run: Whether pods were only counted.
@@ -58,7 +58,7 @@ def round_ended(
 
 
 def is_news(story: RoundEnded, before: RoundEnded | None) -> bool:
-    """Return whether a round saw or decided something else than the round before."""
+    """Return whether the explanation of a round differs from that of the round before, apart from its duration."""
     return before is None or msgspec.structs.replace(story, seconds=0.0) != msgspec.structs.replace(before, seconds=0.0)
 
 

@@ -85,7 +85,7 @@ class ViewBuilder:
         self._workloads: Mapping[str, WorkloadView] | None = None
 
     def load(self, state: ClusterState) -> None:
-        """Begin again with another state."""
+        """Replace the folded state, and rebuild all views from it."""
         self.state = state
         self._pods.clear()
         self._nodes.clear()
@@ -131,7 +131,7 @@ class ViewBuilder:
         self.state.skip(seq)
 
     def observe(self, node: str, report: NodeUsageReported) -> None:
-        """Take in a usage report of a node.
+        """Store a usage report of a node as its newest one.
 
         Args:
             node: Subject token of the node.
@@ -192,7 +192,7 @@ class ViewBuilder:
         return self._workloads
 
     def disruptions(self) -> Disruptions:
-        """Return who takes pods away, as of the last applied event."""
+        """Return the pods that are being taken from their workloads, with the cause, as of the last applied event."""
         self._refresh()
         return disruptions_of(self.state, self._nodes.values())
 

@@ -20,7 +20,7 @@ from koord_descheduler.domain.view.workloads import WorkloadView
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What the unfinished pods of one node request.
+    """The requests of the unfinished pods of one node.
 
     Attributes:
         requested: Sum of their requests: milli-cores for cpu, whole units for everything else.
@@ -46,7 +46,7 @@ class ClusterView:
         metrics: Name of a node -> its latest usage report.
         migrating: Uids of the pods with a migration job in flight.
         workloads: Uid of the controller of a pod -> its workload. Unknown and vanished workloads are absent.
-        disruptions: Pods that somebody takes away.
+        disruptions: Pods that are being taken from their workloads, whatever the cause.
 
     Source:
         descheduler spec, 1.2
@@ -136,7 +136,7 @@ class ClusterView:
         return self._pods_by_namespace.get(namespace, _NO_PODS)
 
     def occupancy(self, node: str) -> Occupancy:
-        """Return what the unfinished pods of a node request. The result is computed once per view."""
+        """Return the requests of the unfinished pods of a node. The result is computed once per view."""
         known = self._occupancies.get(node)
         if known is None:
             pods = self.unfinished_on(node)
@@ -148,7 +148,7 @@ class ClusterView:
         return {}
 
     def unavailable(self, workload: WorkloadView) -> frozenset[str]:
-        """Return the uids of the pods of a workload that are finished, terminating, not ready, or taken by somebody.
+        """Return the uids of the unavailable pods of a workload: finished, terminating, not ready, or being evicted.
 
         The result is computed once per view.
         """

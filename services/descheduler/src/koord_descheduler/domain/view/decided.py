@@ -1,4 +1,4 @@
-"""Objects with what the log decided about them: resources that the manager publishes, CPUs that the scheduler gave.
+"""Objects with the decisions of the log: resources that the manager publishes, CPUs that the scheduler gave.
 
 With an API server the objects have these themselves; without one only the log has them.
 

@@ -1,4 +1,4 @@
-"""The ledger of disruption: pods that count as unavailable because somebody takes them, whoever it is.
+"""The ledger of disruption: pods that count as unavailable because a component takes them away, whatever the cause.
 
 Migration and drain are refused at the limit of a workload. Preemption, node loss, and evictions by agents, by
 recommendations or through the API server are not refused, but they count.
@@ -37,7 +37,7 @@ class Disruptions:
     counts_missing: bool = False
 
     def cause(self, pod: PodView) -> Cause | None:
-        """Return why a pod counts as unavailable although it may still be ready; None if nobody takes it."""
+        """Return the cause for which a pod is being taken away, although it may still be ready; None if it is not."""
         cause = self.leaving.get(pod.uid)
         if cause is None and keys.SOFT_EVICTION in pod.annotations:
             return Cause.DESCHEDULING
@@ -46,7 +46,7 @@ class Disruptions:
         return cause
 
     def takes(self, pod: PodView) -> bool:
-        """Return whether a pod is unavailable: it is finished, terminating, not ready, or somebody takes it."""
+        """Return whether a pod is unavailable: it is finished, terminating, not ready, or being taken away."""
         return not (pod.is_active and pod.is_ready) or self.cause(pod) is not None
 
     def missing(self, replicas: int, existing: int) -> int:

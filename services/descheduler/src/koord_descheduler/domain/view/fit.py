@@ -1,6 +1,6 @@
-"""Whether a pod fits a node: the native check, which returns all failures, and the upstream check.
+"""Checks whether a pod fits a node: the native check, which returns all failures, and the upstream check.
 
-Neither books anything: several pods may fit the same free place.
+Neither check reserves room: several pods may fit the same free room.
 """
 
 from collections.abc import Iterable, Iterator

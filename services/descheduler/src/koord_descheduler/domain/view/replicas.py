@@ -1,4 +1,4 @@
-"""Which workload controls a pod, and how many replicas it should have, from the folded objects.
+"""The workload that controls a pod, and its number of replicas, from the folded objects.
 
 Source:
     descheduler spec, 7.8

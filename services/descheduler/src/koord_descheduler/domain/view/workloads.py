@@ -1,4 +1,4 @@
-"""Workloads as the descheduler sees them: how many replicas one should have, and whose pods are its pods."""
+"""Workloads as the descheduler reads them: the number of replicas, and the owners of the pods."""
 
 from dataclasses import dataclass
 

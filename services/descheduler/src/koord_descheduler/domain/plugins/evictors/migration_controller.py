@@ -33,7 +33,7 @@ _JOBS: Final = uuid.UUID("3b0e2a52-7a1f-5c0e-9f5a-6f6b1d1c8a40")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """A migration job that is asked for.
+    """The request of a round to create a migration job.
 
     Attributes:
         name: Name of the job. It follows from pod and time, so that a repeated request creates no second job.
@@ -137,7 +137,7 @@ class MigrationController:
 
 
 def job_of_pod(name: str, pod: PodView) -> JobInFlight:
-    """Return the job of a pod as the limits count it."""
+    """Return the entry by which limits count the migration job `name` of a pod."""
     return JobInFlight(
         name=name,
         namespace=pod.namespace,

@@ -33,7 +33,7 @@ _MAX_SUBDOMAIN: Final = 253
 
 
 class EvictMode(StrEnum):
-    """Whether single pods leave, or all pods of a node or none."""
+    """Unit of eviction: single pods (BestEffort), or all pods of a node or none (DrainNode)."""
 
     BEST_EFFORT = "BestEffort"
     DRAIN_NODE = "DrainNode"
@@ -109,7 +109,7 @@ class CustomPriority:
         ]
 
     def balance(self, run: PluginRun) -> None:
-        """Relieve each level that has nodes, except the last one, in order."""
+        """Evict pods from the nodes of each level that fit a node of a cheaper one, in order of the levels."""
         if self._args.paused:
             return
         members: dict[str, list[NodeView]] = {}

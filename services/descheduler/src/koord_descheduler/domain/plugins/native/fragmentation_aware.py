@@ -84,7 +84,7 @@ class FragmentationAware:
         self._scope = Scope(args)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict at most one pod per node."""
+        """Evict at most one pod per node: the one whose leaving lowers the imbalance of the node most."""
         if self._args.paused:
             return
         nodes = self._scope.nodes(run)

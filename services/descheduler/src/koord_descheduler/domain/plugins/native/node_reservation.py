@@ -60,7 +60,7 @@ class RemovePodsViolatingNodeReservation:
         self._scope = Scope(args)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods, node by node in order."""
+        """Evict the pods that occupy reserved CPUs or amounts, node by node in order."""
         if self._args.paused:
             return
         index = FitIndex(run.nodes, run.cluster)

@@ -29,7 +29,7 @@ REASON: Final = "scale-down binpack"
 
 
 class Strategy(StrEnum):
-    """Whether the ranks become deletion costs, or the first pods are evicted."""
+    """Use of the ranks: as deletion costs of the pods (CalculateOnly), or to evict the first pods (EvictDirectly)."""
 
     CALCULATE_ONLY = "CalculateOnly"
     EVICT_DIRECTLY = "EvictDirectly"

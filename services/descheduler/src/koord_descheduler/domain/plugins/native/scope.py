@@ -1,4 +1,4 @@
-"""Arguments that the native plugins share: which nodes and pods they look at.
+"""Arguments that the native plugins share: the nodes and pods that they consider.
 
 Source:
     descheduler spec, 1.7, 9
@@ -26,7 +26,7 @@ from koord_descheduler.domain.view.pods import PodView
 
 
 class ScopeArgs(WireModel):
-    """What every native plugin has.
+    """Arguments that every native plugin has.
 
     Attributes:
         paused: Whether the plugin does nothing.
@@ -57,7 +57,7 @@ def check_resources(resources: Sequence[str]) -> Iterator[InvalidInput]:
 
 
 class Scope:
-    """Which nodes and pods the shared arguments admit.
+    """The nodes and pods that the shared arguments of a native plugin select.
 
     Args:
         args: The arguments.

@@ -62,7 +62,7 @@ class RemoveFailedPods:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods."""
+        """Evict the failed pods that meet all criteria, node by node in order."""
         for node in run.nodes:
             for pod in run.cluster.pods_on(node.name):
                 if pod.object.status.phase != FAILED or not self._goes(pod, run.cluster.now):

@@ -36,7 +36,7 @@ class HighNodeUtilizationArgs(WireModel):
 
     Attributes:
         thresholds: Percentages up to which a node is underutilized, in all resources.
-        number_of_nodes: Smaller or equal numbers of underutilized nodes do nothing.
+        number_of_nodes: The plugin evicts only if more nodes than this are underutilized.
         eviction_modes: With OnlyThresholdingResources, only pods that request a thresholded resource are evicted.
     """
 
@@ -66,7 +66,7 @@ class HighNodeUtilization:
         self._args = args
 
     def balance(self, run: PluginRun) -> None:
-        """Evict the pods."""
+        """Evict pods of underutilized nodes, the least used one first, while the other nodes have room."""
         args = self._args
         found = usages(run.nodes, run.cluster, args.thresholds)
         low: list[NodeUsage] = []

@@ -48,7 +48,7 @@ def check(args: RemovePodsViolatingInterPodAntiAffinityArgs) -> Iterator[Invalid
 
 @dataclass(slots=True)
 class _Selected:
-    """The pods that one term selects, as numbers per place, so that a clash is one look-up.
+    """The pods that one anti-affinity term selects, counted per node and per topology domain.
 
     Attributes:
         by_node: Node -> name of a pod -> number of such pods there.
@@ -116,7 +116,10 @@ def _compiled(term: PodAffinityTerm) -> Selector | None:
 
 
 class RemovePodsViolatingInterPodAntiAffinity:
-    """Evicts pods whose required anti-affinity excludes another pod that is near. A pod that left clashes no more."""
+    """Evicts pods whose required anti-affinity excludes another pod in the same topology domain.
+
+    A pod that this round evicted no longer counts.
+    """
 
     name = NAME
 
@@ -124,7 +127,7 @@ class RemovePodsViolatingInterPodAntiAffinity:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods, node by node in order, and on a node from low to high priority."""
+        """Evict the pods that violate anti-affinity, node by node in order, and on a node from low to high priority."""
         on_node = [
             (node, [pod for pod in run.cluster.unfinished_on(node.name) if self._scope.admits(pod)])
             for node in run.nodes

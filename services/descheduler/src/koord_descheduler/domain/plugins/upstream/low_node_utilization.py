@@ -42,7 +42,7 @@ class LowNodeUtilizationArgs(WireModel):
         thresholds: Percentages up to which a node is underutilized, in all resources.
         target_thresholds: Percentages above which a node is overutilized, in any resource.
         use_deviation_thresholds: Whether both are deviations from the mean of all nodes.
-        number_of_nodes: Smaller or equal numbers of underutilized nodes do nothing.
+        number_of_nodes: The plugin evicts only if more nodes than this are underutilized.
     """
 
     use_deviation_thresholds: StrictBool = False
@@ -86,7 +86,7 @@ class LowNodeUtilization:
         self._args = args
 
     def balance(self, run: PluginRun) -> None:
-        """Evict the pods."""
+        """Evict pods of overutilized nodes, the most used one first, while underutilized nodes have room."""
         args = self._args
         found = usages(run.nodes, run.cluster, args.thresholds)
         thresholds, targets = self._bounds(found)

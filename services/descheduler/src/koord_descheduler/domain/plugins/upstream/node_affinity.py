@@ -61,7 +61,7 @@ class RemovePodsViolatingNodeAffinity:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods, one kind of affinity after the other, and node by node in order."""
+        """Evict pods that fit a better node, one kind of affinity after the other, and node by node in order."""
         for kind in self._types:
             violates = _CHECKS.get(kind)
             if violates is None:

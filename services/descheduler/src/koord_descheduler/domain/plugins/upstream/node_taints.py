@@ -64,7 +64,7 @@ class RemovePodsViolatingNodeTaints:
         self._effects = (NO_SCHEDULE, PREFER_NO_SCHEDULE) if args.include_prefer_no_schedule else (NO_SCHEDULE,)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods, node by node in order."""
+        """Evict the pods that do not tolerate a taint of their node, node by node in order."""
         for node in run.nodes:
             taints = [taint for taint in node.taints if self._counts(taint)]
             if not taints:

@@ -122,7 +122,7 @@ class PodLifeTime:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods."""
+        """Evict the pods that meet all criteria, the oldest of all nodes first."""
         now = run.cluster.now
         found = [pod for node in run.nodes for pod in run.cluster.pods_on(node.name) if self._goes(pod, now)]
         found = [pod for pod in found if self._scope.admits(pod) and run.filter(pod)]

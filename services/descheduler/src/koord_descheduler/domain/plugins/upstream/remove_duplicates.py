@@ -84,7 +84,7 @@ class RemoveDuplicates:
         self._excluded = frozenset(args.exclude_owner_kinds)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict the pods, group by group as they were first seen."""
+        """Evict pods from nodes with too many pods of one owner, group by group in the order of first occurrence."""
         if run.is_exhausted:
             return
         groups, crowded = _Groups(), _crowded_owners(run)
@@ -127,7 +127,7 @@ def _crowded_owners(run: PluginRun) -> set[tuple[str, str]]:
 
 
 class _Acceptance:
-    """Which nodes accept pods, by the needs of the pods: tolerations, node selector and node affinity."""
+    """The nodes that accept pods, by the needs of the pods: tolerations, node selector and node affinity."""
 
     def __init__(self, nodes: Sequence[NodeView]) -> None:
         self._nodes = nodes

@@ -65,7 +65,7 @@ class RemovePodsHavingTooManyRestarts:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods."""
+        """Evict the pods with too many restarts, node by node in order, those with the most restarts first."""
         for node in run.nodes:
             counted = [(self._restarts(pod), pod) for pod in run.cluster.pods_on(node.name)]
             found = [each for each in counted if each[0] >= self._args.pod_restart_threshold]

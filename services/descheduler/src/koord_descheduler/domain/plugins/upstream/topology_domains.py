@@ -195,7 +195,11 @@ def domains_of(
 
 
 def _stay_rank(pod: PodView) -> tuple[bool, bool, int]:
-    """Return the sort key in a domain: pods bound to certain nodes first, then from high to low and no priority."""
+    """Return the sort key of a pod in a domain; pods with a higher key leave first.
+
+    Pods with a node selector or node affinity stay longest, then those of higher priority, then those of lower or no
+    priority.
+    """
     spec = pod.object.spec
     is_bound = bool(spec.node_selector) or (spec.affinity is not None and spec.affinity.node_affinity is not None)
     return (not is_bound, spec.priority is None, -(spec.priority or 0))

@@ -121,7 +121,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
 
 
 class _Landing:
-    """Whether pods fit a landing node other than their own; asked once per pod."""
+    """Checks whether pods fit a node of a smaller domain other than their own; each pod is checked once."""
 
     def __init__(self, nodes: Sequence[NodeView], cluster: ClusterView) -> None:
         self._nodes, self._cluster = nodes, cluster

@@ -1,4 +1,4 @@
-"""What LowNodeUtilization and HighNodeUtilization share: usage of nodes by requests, and the eviction from a node.
+"""Shared parts of LowNodeUtilization and HighNodeUtilization: usage by requests, and the eviction from a node.
 
 Source:
     descheduler spec, 10.8, 10.9
@@ -29,7 +29,7 @@ ALWAYS_COUNTED: Final = (CPU, MEMORY, PODS)
 
 
 class MetricsUtilization(WireModel):
-    """Where usage comes from. Only requests are supported: every source is refused."""
+    """Source of measured usage in the arguments. Every source is refused, because only requests are supported."""
 
     metrics_server: StrictBool = False
     source: Text = ""

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnomalyCondition:
-    """When a detector changes its state.
+    """The conditions under which a detector changes its state.
 
     Attributes:
         abnormalities: Number of abnormal observations in a row that do not yet make an anomaly.
@@ -27,7 +27,7 @@ class AnomalyCondition:
 
     @property
     def is_off(self) -> bool:
-        """Return whether a hot node is acted on at once, without a detector."""
+        """Return whether detectors are switched off, so that pods leave a hot node in the first round."""
         return self.abnormalities == 1
 
 
@@ -66,7 +66,7 @@ def observed(detector: Detector, now: float, condition: AnomalyCondition, *, is_
     Args:
         detector: The detector before.
         now: Unix seconds of the observation.
-        condition: When the state changes.
+        condition: Conditions under which the state changes.
         is_abnormal: Whether the node was hot.
 
     Source:
@@ -85,7 +85,7 @@ def observed(detector: Detector, now: float, condition: AnomalyCondition, *, is_
 
 
 class UsageKind(StrEnum):
-    """Which usage of a node is compared with its thresholds: that of the whole node, or that of its prod pods."""
+    """Usage of a node that is compared with its thresholds: that of the whole node, or that of its prod pods."""
 
     NODE = "node"
     PROD = "prod"

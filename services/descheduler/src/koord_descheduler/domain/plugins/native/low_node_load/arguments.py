@@ -31,7 +31,7 @@ _DEFAULTS: Final = AnomalyCondition()
 
 
 class AnomalyConditionArgs(WireModel):
-    """When a hot node is acted on. A count of 0, or no timeout, takes the default."""
+    """Numbers of rounds after which pods leave a hot node. A count of 0, or no timeout, takes the default."""
 
     timeout: Duration | None = None
     consecutive_abnormalities: StrictInt = 0
@@ -55,7 +55,7 @@ class AnomalyConditionArgs(WireModel):
 
 
 class LoadLimits(WireModel):
-    """What the top level and every node pool have.
+    """Arguments that the top level and every node pool have.
 
     Attributes:
         node_selector: Nodes of the pool; None for all.
@@ -65,7 +65,7 @@ class LoadLimits(WireModel):
         prod_low_thresholds: As `low_thresholds`, for the usage of prod pods.
         prod_high_thresholds: As `high_thresholds`, for the usage of prod pods.
         resource_weights: Resource -> weight in the order of nodes and of pods.
-        anomaly_condition: When a hot node is acted on.
+        anomaly_condition: Numbers of rounds after which pods leave a hot node.
     """
 
     node_selector: LabelSelectorArgs | None = None
@@ -90,7 +90,7 @@ class LowNodeLoadArgs(LoadLimits):
     Attributes:
         paused: Whether the plugin does nothing.
         dry_run: Whether the plugin decides without evicting.
-        number_of_nodes: Only if more nodes than this take pods, the plugin acts.
+        number_of_nodes: The plugin evicts only if more nodes than this can take pods.
         node_metric_expiration_seconds: Age in seconds at which a usage report no longer counts.
         evictable_namespaces: Namespaces of the pods; None for all.
         pod_selectors: Select the pods; none: all.

@@ -30,7 +30,10 @@ Flags = NDArray[np.bool_]
 
 
 class NodeClass(IntEnum):
-    """How the usage of a node compares with its thresholds."""
+    """Class of a node by its usage: below low thresholds (LOW) or above high ones (HIGH).
+
+    PROD_LOW and PROD_HIGH compare the usage of prod pods alone. BOTH_LOW is LOW and PROD_LOW, NONE is none of them.
+    """
 
     NONE = 0
     LOW = 1

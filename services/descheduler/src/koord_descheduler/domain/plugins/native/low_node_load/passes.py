@@ -24,7 +24,7 @@ _UNMEASURED: Final = float("inf")
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Pass:
-    """What one pass over the hot nodes of a pool needs.
+    """The inputs of one pass over the hot nodes of a pool.
 
     Attributes:
         run: The round.
@@ -142,7 +142,7 @@ class Pass:
 
 
 class _Room:
-    """What the targets of a pass can still take: below their high thresholds, and by the native check."""
+    """The room that the targets of a pass still have, below their high thresholds and by the native fit check."""
 
     def __init__(self, given: Pass) -> None:
         load, rows = given.load, np.asarray(given.targets)

@@ -52,7 +52,7 @@ class LowNodeLoad:
         self._pools = [(pool, selector_or_all(pool.node_selector)) for pool in args.node_pools]
 
     def balance(self, run: PluginRun) -> None:
-        """Run all pools. A node that a pool handled as overloaded is in no later pool."""
+        """Evict pods from hot nodes, pool by pool. A node that a pool handled as overloaded is in no later pool."""
         if self._args.paused:
             return
         self._detectors.forget_older(run.cluster.now, self._args.detector_cache_timeout)
@@ -145,13 +145,13 @@ def _classified(
 
 
 def _headroom(load: PoolLoad, rows: list[int], *, prod: bool) -> Table:
-    """Return what nodes can take before they exceed their high thresholds: int64 (K,)."""
+    """Return the sum of the amounts that nodes can take before they exceed their high thresholds: int64 (K,)."""
     usage = load.usage_of(prod=prod)[rows, : load.compared]
     return (load.limits_of(prod=prod).high[rows] - usage).sum(axis=0)
 
 
 class _Observations:
-    """What one round observed. Each node is observed at most once per kind of usage, even in several pools."""
+    """The observations of one round. Each node is observed at most once per kind of usage, even in several pools."""
 
     def __init__(self, detectors: Detectors, now: float) -> None:
         self._detectors = detectors
