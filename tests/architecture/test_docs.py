@@ -1,9 +1,10 @@
-"""The documentation names files that exist: paths in `docs/architecture.md`, and every relative link."""
+"""The documentation names files that exist, and the guide says the same in English and in Chinese."""
 
 import re
 from pathlib import Path
 
 import pytest
+from support.guide import GUIDE, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (*ROOT.glob("libs/*/src"), *ROOT.glob("services/*/src"))
@@ -33,6 +34,28 @@ def test_every_proof_that_a_page_names_is_a_test() -> None:
     assert len(named) > 10
     missing = [f"{file}::{test}" for file, test in sorted(named) if f"def {test}(" not in _text(ROOT / file)]
     assert missing == []
+
+
+def test_the_guide_has_the_same_pages_in_both_languages() -> None:
+    assert names(GUIDE) == names(GUIDE / "zh")
+
+
+def names(folder: Path) -> set[str]:
+    return {page.name for page in folder.glob("*.md")}
+
+
+@pytest.mark.parametrize("page", sorted(GUIDE.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_has_the_same_sections_tables_and_commands_in_both_languages(page: Path) -> None:
+    translated = GUIDE / "zh" / page.name
+    assert outline(translated) == outline(page)
+    assert blocks(translated) == blocks(page)
+
+
+def outline(page: Path) -> list[str]:
+    """Return the level of each heading, and the columns of each row of a table, in their order."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    marks = re.findall(r"^(#+ |\|.*\|$)", text, re.MULTILINE)
+    return [mark if mark.startswith("#") else f"{mark.count('|') - 1} columns" for mark in marks]
 
 
 def _text(file: Path) -> str:

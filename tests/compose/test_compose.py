@@ -4,6 +4,8 @@
 """
 
 import json
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from koordcore.embedded.ports import free_ports
 from support.compose import BASE, CORE, IMAGE, ROOT, Compose, docker, ensure_images, missing_programs, start_dockerd
+from support.guide import GUIDE, Reader
 from support.until import until_blocking
 
 REASON = missing_programs()
@@ -125,6 +128,30 @@ def test_nothing_is_lost_when_containers_are_killed_and_the_system_restarts(syst
     system.wait_healthy()
     assert pods(system) == before
     assert "equal" in system.koord("verify")
+
+
+DOCKER = """#!/bin/bash
+# docker compose as the page of the guide writes it, with the images that exist here
+[ "$1" = compose ] || exec {docker} "$@"
+shift
+case "$1" in
+    up) exec docker-compose up --detach --no-build {core} ;;
+    run) exec docker-compose run --rm -T "${{@:3}}" 2>/dev/null ;;
+    *) exec docker-compose "$@" ;;
+esac
+"""
+
+
+def test_every_command_of_the_guide_prints_what_its_page_shows(system: Compose, tmp_path: Path) -> None:
+    program = tmp_path / "docker"
+    program.write_text(DOCKER.format(docker=shutil.which("docker"), core=" ".join(CORE)))
+    program.chmod(0o755)
+    image = {"IMAGE": IMAGE, "IMAGE_FLAGS": "--network host", "COMPOSE_PROJECT_NAME": "koordtest"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+
+    Reader(ROOT, {**system.environment, **image, "PATH": path}).follow(GUIDE / "install-on-compose.md")
+
+    system.wait_healthy()
 
 
 def test_a_service_reads_its_own_key_only(system: Compose) -> None:

@@ -14,7 +14,7 @@ def starts_a_stack(page: Path) -> bool:
     return any(getattr(step, "text", "").startswith("koord up ") for step in steps(page))
 
 
-PAGES = sorted(page for page in GUIDE.glob("*.md") if "." not in page.stem and starts_a_stack(page))
+PAGES = sorted(page for page in GUIDE.glob("*.md") if starts_a_stack(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

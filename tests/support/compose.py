@@ -104,7 +104,7 @@ class Compose:
 
     def __init__(self, project: str, port: int) -> None:
         self._words = ("docker-compose", "--project-name", project)
-        self._env = {
+        self.environment = {
             **os.environ,
             "KOORD_IMAGE": IMAGE,
             "NATS_IMAGE": "koord-stand-in-nats",
@@ -114,7 +114,7 @@ class Compose:
 
     def __call__(self, *words: str, check: bool = True) -> str:
         """Run docker-compose with the images of the test."""
-        done = subprocess.run([*self._words, *words], cwd=ROOT, env=self._env, capture_output=True, check=False)
+        done = subprocess.run([*self._words, *words], cwd=ROOT, env=self.environment, capture_output=True, check=False)
         output = done.stdout.decode(errors="replace")
         if check and done.returncode:
             raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{output}\n{done.stderr.decode()}")

@@ -21,7 +21,7 @@ GUIDE = ROOT / "docs" / "guide"
 
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 _READS = re.compile(
-    r"^koord (get|explain|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule)\b"
+    r"^(docker compose run --rm )?koord (get|explain|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule)\b"
 )
 _OWN = frozenset({".git", "var"})
 _EXPORT = re.compile(r"^export (\w+)=")
@@ -78,7 +78,7 @@ class Reader:
     """Follows a page step by step, as somebody would in a terminal.
 
     Args:
-        folder: Where the reader works: an empty folder, which becomes a checkout of the repository by links.
+        folder: Where the reader works: this repository, or an empty folder, which becomes a checkout of it by links.
         environment: Variables that replace those of this process.
     """
 
@@ -87,7 +87,7 @@ class Reader:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, "COLUMNS": "160", "PATH": path, **environment}
         for each in ROOT.iterdir():
-            if each.name not in _OWN:
+            if folder != ROOT and each.name not in _OWN:
                 (folder / each.name).symlink_to(each)
 
     def follow(self, page: Path) -> None:
@@ -112,7 +112,10 @@ class Reader:
 
         def is_shown() -> bool:
             nonlocal printed
-            printed = self.run(command.text)
+            try:
+                printed = self.run(command.text)
+            except AssertionError as error:
+                printed = str(error)
             return shows(command, printed)
 
         try:
