@@ -1,6 +1,7 @@
 """The shipped workloads: their keys, their pods as the API server admits them, and their flags."""
 
 import base64
+import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -14,7 +15,8 @@ from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import NEVER_RESTART, ChildProcess, ProcessSpec
 from koordcore.service.configuration.settings import ServiceSettings
-from support.kubernetes.control_plane import ControlPlane
+from support.guide import GUIDE, ROOT, Reader
+from support.kubernetes.control_plane import TOOLS, ControlPlane
 from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, install, rendered
 from support.kubernetes.kubelets import add_nodes, api_client, node_document
 
@@ -219,3 +221,11 @@ async def test_pods_run_on_after_everything_is_removed(plane: ControlPlane, inst
     finally:
         install(plane)
     plane.kubectl("delete", "pod", "stays", "comes", "-n", "default", "--grace-period=1")
+
+
+def test_every_command_of_the_guide_prints_what_its_page_shows(plane: ControlPlane) -> None:
+    environment = {"KUBECONFIG": str(plane.directory / "admin.kubeconfig"), "PATH": f"{TOOLS}:{os.environ['PATH']}"}
+    try:
+        Reader(ROOT, environment).follow(GUIDE / "install-on-kubernetes.md")
+    finally:
+        install(plane)

@@ -20,9 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide"
 
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
-_READS = re.compile(
-    r"^(docker compose run --rm )?koord (get|explain|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule)\b"
-)
+_READING = "get|explain|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule"
+_READS = re.compile(rf"^(docker compose run --rm )?koord ({_READING})\b")
 _OWN = frozenset({".git", "var"})
 _EXPORT = re.compile(r"^export (\w+)=")
 _MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
