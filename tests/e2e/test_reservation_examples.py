@@ -1,6 +1,7 @@
 """Each example of a Reservation does on a real stack what its text says."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,3 +152,34 @@ def test_the_pod_gets_exactly_the_cpus_or_devices_that_were_reserved(
     assert [line for line in placed["chosen"] if "Reservation" not in line] == reserved["chosen"]
     assert key in placed["annotations"]
     assert story["uses"][0]["from_node"] == {}
+
+
+def table(text: str, name: str) -> list[dict[str, str]]:
+    """Return the rows of the table whose first column has this name."""
+    lines = iter(text.splitlines())
+    titles = next(re.split(r"\s{2,}", line) for line in lines if line.split()[:1] == [name])
+    found: list[dict[str, str]] = []
+    for line in lines:
+        cells = re.split(r"\s{2,}", line.strip())
+        if len(cells) != len(titles):
+            break
+        found.append(dict(zip(titles, cells, strict=True)))
+    return found
+
+
+def test_a_replay_shows_reservations_as_the_projector_has_them_at_that_moment(stack: Stack) -> None:
+    until_blocking(lambda: stack.status("expiry")["phase"] == "Failed", seconds=60)
+    until_blocking(lambda: len(stack.owners("label-owner")) == 2)
+    lives = [stack.ask("explain", "reservation", name)["life"] for name in ("label-owner", "expiry", "gpu")]
+    placed = [moment["position"] for life in lives for moment in life if moment["step"] == "placed"]
+    newest = int(stack.run("replay").split(" to position ")[1].split()[0])
+
+    seen: set[str] = set()
+    for position in sorted({*placed, *(each - 1 for each in placed), newest}):
+        replayed = table(stack.run("replay", "--to", str(position)), "RESERVATION")
+        archived = table(stack.run("get", "reservations", "--as-of", str(position)), "NAME")
+        assert [(row["RESERVATION"], row["PHASE"], row["USED / RESERVED"]) for row in replayed] == [
+            (row["NAME"], row["PHASE"], row["USED / RESERVED"]) for row in archived
+        ]
+        seen |= {row["PHASE"] for row in replayed}
+    assert seen == {"Pending", "Available", "Succeeded", "Failed"}
