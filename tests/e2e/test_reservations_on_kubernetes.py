@@ -73,6 +73,27 @@ async def test_the_status_names_the_owners_of_a_reservation_and_they_outlive_it(
     assert all(pod_of(day, pod["metadata"]["name"])["spec"]["nodeName"] == "node-1" for pod in pods)
 
 
+async def test_owners_lose_the_annotation_with_the_gate(tmp_path: Path, fresh_nats_server: NatsServer) -> None:
+    reservation, pod, _ = documents("label-owner")
+    async with cluster_day(tmp_path, fresh_nats_server) as day:
+        await install_crds(day.server)
+        await day.server.apply(node("node-1", cpu=4))
+        await day.start("scheduler", "koord_scheduler", ["--feature-gates=CleanExpiredReservationAllocated=true"])
+        await day.start_manager("manager")
+        await day.server.apply(reservation)
+        await day.until(lambda: status_of(day, "label-owner").get("phase") == "Available", "the Reservation has a node")
+        await day.server.apply(pod)
+        name = pod["metadata"]["name"]
+
+        def is_annotated() -> bool:
+            return keys.RESERVATION_ALLOCATED in pod_of(day, name)["metadata"].get("annotations", {})
+
+        await day.until(is_annotated, "the pod uses it")
+        await day.server.delete("reservations", "", "label-owner")
+        await day.until(lambda: not is_annotated(), "the annotation is gone")
+        assert pod_of(day, name)["spec"]["nodeName"] == "node-1"
+
+
 async def test_the_example_of_a_pod_that_acts_as_a_reservation(day: Day) -> None:
     for document in documents("operating-mode"):
         await day.server.apply(document)

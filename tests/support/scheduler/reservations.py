@@ -68,7 +68,7 @@ class ReservingScheduler(Scheduler):
             self.state.status.published.next_control.clear()
             for write in status_facts(self.state, now):
                 self.state.status.writes.put(write)
-            if not len(self.state.status.writes):
+            if not len(self.state.status.writes) and not len(self.state.assumed.outbox):
                 return
         raise AssertionError("the controllers do not come to rest")
 

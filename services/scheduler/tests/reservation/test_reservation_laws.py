@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events import CATALOGUE
 from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.events.objects.mirror import PodSpecChanged
@@ -16,7 +17,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_status import PodCondition, PodStatus
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState
+from koordcore.state.aggregates import CustomObjectState, NodeLedger, PodSpecState, PodState
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.values.allocation import is_reservation
 from koordcore.values.timestamps import unix_seconds
@@ -68,11 +69,11 @@ def _document(step: Step, *, once: bool, resized: bool = False) -> dict[str, Any
 class _World:
     """The log, the schedulers on it, and the clock."""
 
-    def __init__(self, schedulers: int) -> None:
+    def __init__(self, schedulers: int, gates: SchedulerGates | None = None) -> None:
         self.log = SmallLog()
         for name in NODES:
             self.log.add_node(node(name, cpu="4"))
-        self.schedulers = [ReservingScheduler(self.log) for _ in range(schedulers)]
+        self.schedulers = [ReservingScheduler(self.log, gates=gates) for _ in range(schedulers)]
         self.now = T0
         self.pods = 0
         self.known: dict[str, bool] = {}
@@ -188,6 +189,26 @@ def test_a_ledger_is_the_sum_of_pods_and_unused_rests_at_every_position(steps: S
     world.rest()
     _check_log(world.log)
     _check_columns(world.schedulers[0])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(histories)
+def test_no_pod_uses_a_deleted_reservation_with_the_gate(steps: Sequence[Step]) -> None:
+    world = _World(1, SchedulerGates(clean_expired_reservation_allocated=True))
+    for step in steps:
+        world.take(step)
+    world.rest()
+    _check_log(world.log)
+    _check_columns(world.schedulers[0])
+    state = fold_of(world.log)
+    known = {str(each.object["metadata"]["uid"]) for each in state.of_kind(CustomObjectState).values() if each.object}
+    used = {
+        used.uid
+        for ledger in state.of_kind(NodeLedger).values()
+        for entry in ledger.pods.values()
+        if (used := entry.allocation.reservation) and used.uid.startswith("uid-")  # others are pods that act as such
+    }
+    assert used <= known
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

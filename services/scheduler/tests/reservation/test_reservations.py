@@ -2,13 +2,14 @@
 
 import json
 
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.framework.extension_points import FILTER, RESERVE, SCORE
 from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.scheduling.pod import PodPlaced, PodReallocated
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import NodeLedger, PodState
@@ -159,6 +160,48 @@ def test_a_deleted_reservation_is_released() -> None:
     assert placed_on(log) == {}
     assert fold_of(log).of_kind(NodeLedger)["n"].requested == {}
     assert scheduler.state.cluster.reservations.entries == {}
+
+
+def test_owners_of_a_deleted_reservation_use_it_no_longer_if_the_gate_says_so() -> None:
+    log, scheduler = started("n")
+    scheduler = ReservingScheduler(log, gates=SchedulerGates(clean_expired_reservation_allocated=True))
+    reserve(log, reservation(requests={"cpu": "3"}, allocateOnce=False))
+    scheduler.live(T0)
+    log.add_pod(web("owner", "2"))
+    scheduler.live(T0)
+    assert uses(log, "owner") == "r"
+
+    unreserve(log, "r")
+    scheduler.live(T0 + 5)
+
+    assert uses(log, "owner") == ""
+    assert placed_on(log) == {"owner": "n"}
+    assert fold_of(log).of_kind(NodeLedger)["n"].requested["cpu"] == 2000
+    assert scheduler.state.cluster.reservations.entries == {}
+    changed = [event for event in map(CATALOGUE.read, log.events) if isinstance(event, PodReallocated)]
+    assert [event.reason for event in changed] == ["reservation-deleted"]
+
+
+def test_the_next_leader_frees_owners_that_a_snapshot_names() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "3"}, allocateOnce=False))
+    log.add_pod(web("owner", "2"))
+    scheduler.live(T0)
+    unreserve(log, "r")
+    scheduler.live(T0)
+    assert uses(log, "owner") == "r", "without the gate it keeps the annotation"
+    successor = ReservingScheduler(log, gates=SchedulerGates(clean_expired_reservation_allocated=True))
+    load_state(successor.state, b"".join(Picture(scheduler.state).pieces()))
+
+    successor.live(T0 + 5)
+
+    assert uses(log, "owner") == ""
+
+
+def uses(log: SmallLog, uid: str) -> str:
+    """Return the name of the Reservation that a pod uses; "" for none."""
+    used = fold_of(log).of_kind(PodState)[uid].allocation.reservation
+    return "" if used is None else used.name
 
 
 def test_a_waiting_reservation_says_why_and_expires() -> None:

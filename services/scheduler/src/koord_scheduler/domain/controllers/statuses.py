@@ -23,7 +23,7 @@ from koord_scheduler.domain.controllers.schedule_explanations import explanation
 from koord_scheduler.domain.controllers.unhealthy_devices import unhealthy_device_facts
 from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.framework.extension_points import FIND_ONE_NODE
-from koord_scheduler.domain.framework.lifecycle_hooks import ControllerPlugin, Eviction
+from koord_scheduler.domain.framework.lifecycle_hooks import ControllerPlugin, Eviction, ReservationLeft
 from koord_scheduler.domain.framework.plugin import declares
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status.published_status import topology_event
@@ -91,6 +91,8 @@ def _controlled(state: SchedulerState, now: float) -> list[StatusWrite]:
         for wanted in plugin.control(now):
             if isinstance(wanted, Eviction):
                 status_writes += _eviction(state, plugin.name, wanted)
+            elif isinstance(wanted, ReservationLeft):
+                state.assumed.leave_reservation(wanted.uid, wanted.reservation)
             elif published.takes(wanted.event):
                 status_writes.append(_notice(state, wanted.ref, wanted.event))
     return status_writes

@@ -95,6 +95,22 @@ class Status:
     event: Event
 
 
+@dataclass(frozen=True, slots=True)
+class ReservationLeft:
+    """A plugin controller's decision that a pod uses its Reservation no longer. The pod keeps its node and amounts.
+
+    Attributes:
+        uid: Uid of the pod.
+        reservation: Uid of the Reservation.
+    """
+
+    uid: str
+    reservation: str
+
+
+ControllerDecision: TypeAlias = Eviction | Status | ReservationLeft
+
+
 class ControllerPlugin(Plugin, Protocol):
     """A plugin whose controller runs periodically on the leader, if `--controller-plugins` names the plugin."""
 
@@ -107,10 +123,11 @@ class ControllerPlugin(Plugin, Protocol):
         """
         ...
 
-    def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Return the pods to evict and the statuses to publish.
+    def control(self, now: float) -> Sequence[ControllerDecision]:
+        """Return the pods to evict, the statuses to publish, and the pods that use their Reservations no longer.
 
-        Requests to evict a pod without a node, or a pod that is being evicted already, are ignored.
+        Requests to evict a pod without a node, or a pod that is being evicted already, are ignored. So is the end of a
+        use by a pod about which another decision is under way.
 
         Args:
             now: Unix seconds of the run's clock.

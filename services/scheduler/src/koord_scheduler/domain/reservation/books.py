@@ -148,6 +148,7 @@ class ReservationBooks:
             self._watchers.told(group.id, entry, has_changed=True)
             self.owners.remove(group, entry.uid)
         self._refresh(entry, has_changed=True)
+        self.due[entry.uid] = None
         self._forget_if_unused(entry)
 
     def find(self, name: str) -> Entry | None:
@@ -282,6 +283,7 @@ class ReservationBooks:
             if not there:
                 del self._on_row[row]
             self._refresh(held)
+            self.due[held.uid] = None
             self._forget_if_unused(held)
 
     def _hold(self, row: int, entry: Entry, pod_info: PodInfo) -> None:

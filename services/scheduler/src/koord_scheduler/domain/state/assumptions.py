@@ -32,6 +32,7 @@ from koord_scheduler.domain.reservation.pre_allocation import Adopted, is_within
 from koord_scheduler.domain.state.known_state import KnownState
 
 PRE_ALLOCATED: Final = "pre-allocated"
+RESERVATION_DELETED: Final = "reservation-deleted"
 NODE_LEDGER: Final = "NodeLedger"
 """Replaces a plugin's name if the rules that all allocations of a node obey refuse the pod."""
 
@@ -114,9 +115,32 @@ class Assumptions:
         pod.work_node = node
         self.ledgers.hold(node, pod_info_with(self._known.nodes, pod, requests, allocation), Source.ASSUMED)
         for each in self._known.cluster.reservations.pre_allocations.take_adopted(pod.uid):
-            self._adoptions.setdefault(pod.uid, []).append(self._reallocated(each.as_owner(), node, PRE_ALLOCATED, pod))
+            self._adoptions.setdefault(pod.uid, []).append(
+                self._reallocated(each.as_owner(), node, PRE_ALLOCATED, pod.trigger)
+            )
 
-    def _reallocated(self, pod_info: PodInfo, node: str, reason: str, cause: PodRecord) -> Reallocation:
+    def leave_reservation(self, uid: str, reservation: str) -> None:
+        """Put the decision into the outbox that a pod uses its deleted Reservation no longer.
+
+        No-op if another decision about the pod is under way, or if it does not use this Reservation.
+
+        Args:
+            uid: Uid of the pod.
+            reservation: Uid of the Reservation.
+        """
+        pod = self._known.pods.get(uid)
+        if pod is None or pod.pod is None or pod.phase is not Phase.PLACED or uid in self.to_release:
+            return
+        info = self.ledgers.holders(pod.node).get(uid)
+        used = info.allocation.reservation if info is not None else None
+        if info is None or used is None or used.uid != reservation:
+            return
+        allocation = msgspec.structs.replace(info.allocation, reservation=None)
+        left = msgspec.structs.replace(info, allocation=allocation)
+        trigger = f"{AggregateRef('reservation', reservation)}/{self._known.log.position}"
+        self.outbox.put(self._reallocated(left, pod.node, RESERVATION_DELETED, trigger))
+
+    def _reallocated(self, pod_info: PodInfo, node: str, reason: str, trigger: str) -> Reallocation:
         """Count a pod on its node with another demand or allocation, and return the decision to be appended."""
         pod = self._known.pods[pod_info.uid]
         assert pod.pod is not None and pod.sort is not None, f"pod {pod.uid} has no spec"  # noqa: PT018
@@ -130,7 +154,7 @@ class Assumptions:
             name=pod.name,
             on_node=msgspec.structs.replace(entry, requests=dict(pod_info.requests)),
             reason=reason,
-            trigger=cause.trigger,
+            trigger=trigger,
             traceparent=pod.traceparent,
             tracestate=pod.tracestate,
         )

@@ -1,12 +1,14 @@
 """Ends Reservations: their time is over, their node is gone, or they were taken once. Has their objects deleted.
 
+With the gate CleanExpiredReservationAllocated, the owners of a deleted Reservation use it no longer.
+
 Each look is at the Reservations about which something has changed, and at those whose time has come.
 
 Source: scheduler-fine-grained spec, 3.2 (validation), 3.3.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,9 +25,9 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.config.args.fine_grained import ReservationArgs
-from koord_scheduler.domain.framework.lifecycle_hooks import Status
+from koord_scheduler.domain.framework.lifecycle_hooks import ControllerDecision, ReservationLeft, Status
 from koord_scheduler.domain.reservation.books import ReservationBooks
-from koord_scheduler.domain.reservation.entry import Entry
+from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
 
 _REPEAT_SECONDS: Final = 30.0
 """Seconds after which a fact is published again that the log has refused or has not stored."""
@@ -37,10 +39,14 @@ _JUST_AFTER: Final = 0.001
 class ReservationController:
     """Publishes the status of Reservations: placed, expired, used or without a node. Requests to delete ended ones."""
 
-    def __init__(self, nodes: NodeColumns, books: ReservationBooks, args: ReservationArgs) -> None:
+    def __init__(
+        self, nodes: NodeColumns, books: ReservationBooks, args: ReservationArgs, *, frees_owners: bool = False
+    ) -> None:
         self._nodes = nodes
         self._books = books
         self._args = args
+        self._frees_owners = frees_owners
+        self._has_looked = not frees_owners
         self._times: list[tuple[float, str]] = []
         self._planned: dict[str, float] = {}
         self._published: dict[str, tuple[str, float]] = {}
@@ -65,12 +71,15 @@ class ReservationController:
 
     def due(self) -> float | None:
         """See `ControllerPlugin.control_due`."""
-        if self._books.due:
+        if self._books.due or not self._has_looked:
             return 0.0
         return self._times[0][0] if self._times else None
 
-    def control(self, now: float) -> list[Status]:
+    def control(self, now: float) -> list[ControllerDecision]:
         """See `ControllerPlugin.control`."""
+        if not self._has_looked:
+            self._has_looked = True
+            self._books.due.update(dict.fromkeys(uid for uid, entry in self._books.entries.items() if not entry.terms))
         uids = list(self._books.due)
         self._books.due.clear()
         while self._times and self._times[0][0] <= now:
@@ -78,13 +87,19 @@ class ReservationController:
             if self._planned.get(uid) == at:
                 del self._planned[uid]
                 uids.append(uid)
-        statuses: list[Status] = []
+        wanted: list[ControllerDecision] = []
         for uid in dict.fromkeys(uids):
             entry = self._books.entries.get(uid)
             if entry is not None and uid not in self._books.operating:
-                statuses += self._statuses(entry, now)
+                wanted += self._statuses(entry, now)
+                wanted += [ReservationLeft(owner, entry.uid) for owner in self._to_free(entry)]
                 self._plan(entry, now)
-        return statuses
+        return wanted
+
+    def _to_free(self, entry: Entry) -> Iterable[str]:
+        """Return the uids of pods that use a Reservation whose object is deleted and that holds nothing any more."""
+        is_gone = entry.terms is None and entry.row == NOWHERE
+        return entry.owners if self._frees_owners and is_gone else ()
 
     def _statuses(self, entry: Entry, now: float) -> Iterator[Status]:
         event = self._next_event(entry, now)
@@ -152,6 +167,8 @@ class ReservationController:
                 at = max(entry.ended_at + self._args.gc_duration_seconds, now + self._args.gc_interval_seconds)
         elif entry.limits is not None and (end := entry.limits.due()) is not None:
             at = end + _JUST_AFTER
+        if at is None and self._to_free(entry):
+            at = now + _REPEAT_SECONDS
         if at is not None and self._planned.get(entry.uid) != at:
             self._planned[entry.uid] = at
             heapq.heappush(self._times, (at, entry.uid))

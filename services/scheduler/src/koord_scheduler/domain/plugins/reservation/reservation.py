@@ -37,7 +37,7 @@ from koord_scheduler.domain.framework.extension_points import (
     SCORE,
 )
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
-from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
+from koord_scheduler.domain.framework.lifecycle_hooks import ControllerDecision, PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
@@ -99,7 +99,12 @@ class Reservation:
         self._books = cluster.reservations
         self._args = args
         self._books.may_preempt = args.enable_preemption
-        self._controller = ReservationController(cluster.nodes, cluster.reservations, args)
+        self._controller = ReservationController(
+            cluster.nodes,
+            cluster.reservations,
+            args,
+            frees_owners=cluster.gates.clean_expired_reservation_allocated,
+        )
         self._books.pre_allocations.config = args.pre_allocation_config
         never = (NO_MATCH, OTHER_NODE, POLICY_CONFLICT, UNSUPPORTED, NO_POD)
         self._codes: dict[tuple[str, ...], int] = {(): 0, **{(reason,): code for code, reason in enumerate(never, 1)}}
@@ -372,7 +377,7 @@ class Reservation:
         """See `ControllerPlugin.control_due`."""
         return self._controller.due()
 
-    def control(self, now: float) -> Sequence[Eviction | Status]:
+    def control(self, now: float) -> Sequence[ControllerDecision]:
         """See `ControllerPlugin.control`."""
         return self._controller.control(now)
 
