@@ -158,6 +158,11 @@ def test_life_of_a_pod_is_one_trace_through_all_services(koord: Koord) -> None:
     until_blocking(
         lambda: wanted <= {span.service for span in read_span_file(str(file)) if span.trace_id == trace}, "spans"
     )
+    shown = koord.ask("trace", "pod", "web")
+    assert shown["trace"] == trace
+    assert {(step["by"].partition("/")[0], step["trace"]) for step in shown["steps"]} == {
+        (service, trace) for service in ("manager", "scheduler", "agent")
+    }
 
 
 def test_folds_agree_while_the_stack_works(koord: Koord) -> None:

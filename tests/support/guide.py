@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide"
 
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
-_READING = "get|explain|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule"
+_READING = "get|explain|trace|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule"
 _READS = re.compile(rf"^(docker compose run --rm )?koord ({_READING})\b")
 _OWN = frozenset({".git", "var"})
 _EXPORT = re.compile(r"^export (\w+)=")

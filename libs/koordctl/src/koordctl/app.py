@@ -79,6 +79,7 @@ COMMANDS = (
         "audit",
     ),
     Entry("explain", ASK, "Explain a pod, a node, a Reservation or a migration from the log.", "explain"),
+    Entry("trace", ASK, "Show the life of a pod as one trace over all services.", "operating.trace"),
     Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(
         "recommend",

@@ -100,9 +100,9 @@ def pod(
     """
     path = f"/api/pods/{uid}" if uid else f"/api/namespaces/{namespace}/pods/{name}"
     past = None if as_of is None else _past(path, as_of, f"there was no pod {namespace}/{name} up to {as_of}")
-    known = uid or (_uid_of(namespace, name) if past is None else str(field(past.answer, "pod.uid")))
+    known = uid or (uid_of_pod(namespace, name) if past is None else str(field(past.answer, "pod.uid")))
     story = wait_for(
-        _explained_pod(known, past, by_name=uid is None) if known is not None else _denied_pod(namespace, name)
+        life_of_pod(known, past, by_name=uid is None) if known is not None else _denied_pod(namespace, name)
     )
     if not story.moments:
         fail(
@@ -232,7 +232,7 @@ def _print(lines: Iterable[Line]) -> None:
         )
 
 
-def _uid_of(namespace: str, name: str) -> str | None:
+def uid_of_pod(namespace: str, name: str) -> str | None:
     """Return the uid of the pod with a name, or of the last deleted one, or None if there never was such a pod."""
     live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
     if live.status_code != NOT_FOUND:
@@ -251,7 +251,7 @@ def _past(path: str, at: str, missing: str) -> Past:
     return Past(int(answer["moment"]["position"]), str(answer["moment"]["occurred_at"]), answer)
 
 
-async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
+async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
     """Return everything that `koord explain pod` shows of a pod, at a past moment or (`past` is None) now.
 
     If `by_name`, the pod is the last one with its name, so later denials of its name belong to it.
