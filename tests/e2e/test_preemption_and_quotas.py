@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,22 @@ def urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> N
     assert "PodNominated" in koord.run("events", "--kind", "pod")
 
 
+def custom_resources_have_the_status_of_that_moment(koord: Koord) -> None:
+    """What the projector's archive gives is what the manager shows of the present."""
+
+    def statuses(kind: str, *words: str) -> dict[str, Any]:
+        found = koord.ask("get", kind, *words)["items"]
+        return {item["metadata"]["name"]: (item.get("status"), item["metadata"].get("annotations")) for item in found}
+
+    for kind, name in (("elasticquotas", "team-a"), ("podgroups", "training")):
+        until_blocking(
+            lambda kind=kind: statuses(kind) == statuses(kind, "--as-of", datetime.now(UTC).isoformat()),
+            f"the status of {kind} in the archive",
+        )
+        assert statuses(kind)[name][0]
+    assert not statuses("podgroups", "--as-of", "1")
+
+
 def what_was_explained_is_explained_as_of_then(koord: Koord) -> None:
     now = koord.ask("explain", "pod", "urgent")
     kinds = [moment["step"] for moment in now["moments"]]
@@ -167,6 +184,7 @@ def test_pods_that_borrow_wait_for_each_other_and_displace_others_can_all_be_exp
     """One story: each part goes on with the pods of the one before."""
     quota_tells_what_it_borrows_and_from_whom(koord)
     gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord)
+    custom_resources_have_the_status_of_that_moment(koord)
     urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord)
     what_was_explained_is_explained_as_of_then(koord)
 

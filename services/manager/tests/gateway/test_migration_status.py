@@ -62,7 +62,7 @@ def written(document: Json, requests: list[Request]) -> Json:
 
 def test_job_is_shown_with_its_facts_and_written_with_the_same() -> None:
     view = view_of(JOB, ARBITRATED, ADVANCED)
-    shown = with_published_status(view, JOBS, JOB)
+    shown = with_published_status(view.state, JOBS, JOB)
     assert shown["metadata"]["annotations"] == {"own": "kept", "descheduler.koordinator.sh/passed-arbitration": "true"}
     assert shown["spec"] == {
         "podRef": {"namespace": "d", "name": "p", "uid": "u-p"},
@@ -95,7 +95,7 @@ def test_job_that_was_created_again_under_the_name_is_left_alone() -> None:
     other: Json = {**JOB, "metadata": {"name": "j", "uid": "u-other"}}
     view = view_of(other, ARBITRATED, ADVANCED)
     assert pending_objects(view, REF) == []
-    assert with_published_status(view, JOBS, other) == other
+    assert with_published_status(view.state, JOBS, other) == other
 
 
 def test_steps_become_kubernetes_events_about_the_job() -> None:

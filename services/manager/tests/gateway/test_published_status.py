@@ -46,13 +46,13 @@ def row(kind: str, document: Json) -> dict[str, object]:
 
 def test_a_quota_is_shown_with_what_is_used_of_it() -> None:
     view = ManagerView()
-    assert with_published_status(view, "elasticquotas", QUOTA) == QUOTA
+    assert with_published_status(view.state, "elasticquotas", QUOTA) == QUOTA
     said = QuotaStatusComputed(
         name="team.a", namespace="default", used={"cpu": 1500, "memory": 2 << 30}, runtime={"cpu": 8000}
     )
     view.fold(stored(1, Draft(AggregateRef("quota", "team_a"), said, 0)))
 
-    shown = with_published_status(view, "elasticquotas", QUOTA)
+    shown = with_published_status(view.state, "elasticquotas", QUOTA)
     cells = row("ElasticQuota", shown)
     assert (cells["cpu-used"], cells["memory-used"], cells["cpu-max"]) == ("1.5", "2.0Gi", "8")
     assert shown["metadata"]["annotations"] == {"own": "kept", keys.QUOTA_RUNTIME: '{"cpu":"8"}'}
@@ -64,14 +64,10 @@ def test_a_pod_group_is_shown_with_its_phase() -> None:
     said = GangPhaseChanged(namespace="default", name="train", phase="Scheduled", scheduled=2, running=1)
     view.fold(stored(1, Draft(AggregateRef("gang", "default=train"), said, 0)))
 
-    cells = row("PodGroup", with_published_status(view, "podgroups", GROUP))
+    cells = row("PodGroup", with_published_status(view.state, "podgroups", GROUP))
     assert (cells["phase"], cells["scheduled"], cells["running"]) == ("Scheduled", 2, 1)
-    assert (
-        with_published_status(view, "podgroups", {**GROUP, "metadata": {"name": "other", "namespace": "default"}}).get(
-            "status"
-        )
-        is None
-    )
+    other = {**GROUP, "metadata": {"name": "other", "namespace": "default"}}
+    assert with_published_status(view.state, "podgroups", other).get("status") is None
 
 
 def test_a_recommendation_is_shown_with_its_target() -> None:
@@ -102,7 +98,7 @@ def test_a_recommendation_is_shown_with_its_target() -> None:
         )
     )
 
-    shown = with_published_status(view, "recommendations", document)
+    shown = with_published_status(view.state, "recommendations", document)
     [status] = shown["status"]["podStatus"]["containerStatuses"]
     assert status == {"containerName": "main", "resources": {"cpu": "250m", "memory": "1073741824"}}
 

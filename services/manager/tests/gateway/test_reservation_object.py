@@ -118,7 +118,7 @@ def test_placement_owner_and_its_end_change_the_status() -> None:
 
     cluster.take("a", 2000)
     assert cluster.pending() == ["customspec/reservations=web"]
-    shown = with_published_status(cluster.view, "reservations", OBJECT)["status"]
+    shown = with_published_status(cluster.view.state, "reservations", OBJECT)["status"]
     assert shown["allocated"] == {"cpu": "2"}
     assert shown["currentOwners"] == [{"namespace": "default", "name": "a", "uid": "a"}]
 
@@ -153,7 +153,7 @@ def test_the_cpus_and_devices_of_a_reservation_are_written_as_annotations() -> N
 def test_status_that_the_object_has_is_not_written() -> None:
     cluster = world()
     cluster.place()
-    shown = with_published_status(cluster.view, "reservations", OBJECT)
+    shown = with_published_status(cluster.view.state, "reservations", OBJECT)
     cluster.fold(custom_ref("reservations", "", "web"), CustomObjectObserved(object=shown))
     assert pending_reservation(cluster.view, "web") == []
 

@@ -6,6 +6,8 @@ with its node, a node with its published resources.
 
 from typing import Any, Final
 
+from koordcore.protocol.crd import accepted_kinds
+from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.node_policy import policy_resources
 from koordcore.values import codec
@@ -27,6 +29,19 @@ SOURCES: Final = {
 API_VERSIONS: Final = {"Deployment": "apps/v1", "Job": "batch/v1", "PriorityClass": "scheduling.k8s.io/v1"}
 
 CUSTOM: Final = "customspec"
+FACTS_OF_STATUS: Final = {
+    "ClusterNetworkTopology": ("clustertopology",),
+    "DrainNode": ("drain",),
+    "DrainNodeGroup": ("draingroup",),
+    "ElasticQuota": ("quota",),
+    "ElasticQuotaProfile": ("quotaprofile",),
+    "PodGroup": ("gang",),
+    "PodMigrationJob": ("migration",),
+    "Recommendation": ("recommendation",),
+    "Reservation": ("node", "pod", "reservation"),
+    "ScheduleExplanation": ("scheduleexplanation",),
+}
+"""Kind of a custom resource -> kinds of the aggregates from which its status follows."""
 
 State = dict[str, Any]
 
@@ -91,9 +106,24 @@ def objects_as_of(kind: str, at: str) -> list[State]:
     else:
         items = [dict(state["object"]) for state in states.values() if state.get("object")]
     if kind not in SOURCES:
-        items = [item for item in items if item.get("kind") == kind]
+        items = _with_status(kind, [item for item in items if item.get("kind") == kind], at)
     shown = [{"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, **item} for item in items]
     return sorted(shown, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+
+
+def _with_status(kind: str, items: list[State], at: str) -> list[State]:
+    """Return custom resources with the status that the services had computed for them at a past moment."""
+    facts = FACTS_OF_STATUS.get(kind, ())
+    if not items or not facts:
+        return items
+    # Imported here: most commands need no code of the manager.
+    from koord_manager.domain.gateway.published_status import with_published_status
+
+    known = {each: _aggregates(each, at)[0] for each in facts}
+    states = {each: {id_: {"seq": 0, **state} for id_, state in found.items()} for each, found in known.items()}
+    folded = ClusterState.restore(codec.encode({"position": int(at), "aggregates": states}))
+    plural = next(resource.plural for resource in accepted_kinds() if resource.kind == kind)
+    return [with_published_status(folded, plural, item) for item in items]
 
 
 def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:

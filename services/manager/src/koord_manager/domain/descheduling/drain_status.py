@@ -9,9 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from koordcore.events.descheduling.drain import DrainedPod
 from koordcore.events.envelope import AggregateRef, name_token
+from koordcore.state import ClusterState
 from koordcore.state.drains import DrainGroupState, DrainState
-
-from koord_manager.domain.cluster.view import ManagerView
 
 Json: TypeAlias = dict[str, Any]
 
@@ -62,16 +61,16 @@ def group_status(state: DrainGroupState) -> Json:
     }
 
 
-def with_drain_status(view: ManagerView, plural: str, document: Json) -> Json:
+def with_drain_status(folded: ClusterState, plural: str, document: Json) -> Json:
     """Return a DrainNode or DrainNodeGroup with the status that follows from its facts; unchanged without facts."""
     meta: Json = document["metadata"]
-    status = status_of_drain(view, plural, str(meta.get("name", "")), str(meta.get("uid", "")))
+    status = status_of_drain(folded, plural, str(meta.get("name", "")), str(meta.get("uid", "")))
     return document if status is None else {**document, "status": status}
 
 
-def status_of_drain(view: ManagerView, plural: str, name: str, uid: str) -> Json | None:
+def status_of_drain(folded: ClusterState, plural: str, name: str, uid: str) -> Json | None:
     """Return the status of a DrainNode or DrainNodeGroup; None if there are no facts about the object with this uid."""
-    state = view.state.get(drain_ref(plural, name))
+    state = folded.get(drain_ref(plural, name))
     if isinstance(state, DrainState) and state.object_uid == uid:
         return drain_status(name, state)
     if isinstance(state, DrainGroupState) and state.object_uid == uid:

@@ -9,9 +9,8 @@ from typing import Any, Final, TypeAlias
 from koordcore.events.descheduling.migration import MigratedPod
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol import keys
+from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
-
-from koord_manager.domain.cluster.view import ManagerView
 
 Json: TypeAlias = dict[str, Any]
 
@@ -40,15 +39,15 @@ def migration_status(state: MigrationState) -> Json:
     )
 
 
-def with_migration_status(view: ManagerView, document: Json) -> Json:
+def with_migration_status(folded: ClusterState, document: Json) -> Json:
     """Return a PodMigrationJob with the status, metadata and spec that its facts give it; unchanged without facts.
 
     Args:
-        view: The folded state of the cluster.
+        folded: The folded state of the cluster.
         document: The object, not changed.
     """
     meta: Json = document["metadata"]
-    state = view.state.get(AggregateRef("migration", str(meta.get("uid", ""))))
+    state = folded.get(AggregateRef("migration", str(meta.get("uid", ""))))
     if not isinstance(state, MigrationState):
         return document
     patch = migration_patch(document, state)

@@ -19,6 +19,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
 from koordcore.protocol.reservations.document import PLURAL as RESERVATIONS
 from koordcore.protocol.resource_names import CPU
+from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
     ClusterTopologyState,
     GangState,
@@ -28,7 +29,6 @@ from koordcore.state.aggregates import (
 )
 from koordcore.values.quantity import of_milli, of_value
 
-from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, drain_ref, with_drain_status
 from koord_manager.domain.descheduling.migration_status import JOBS, with_migration_status
 from koord_manager.domain.gateway.requests import Json
@@ -68,25 +68,25 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
             return None
 
 
-def with_published_status(view: ManagerView, plural: str, document: Json) -> Json:
+def with_published_status(state: ClusterState, plural: str, document: Json) -> Json:
     """Return a custom resource with the status that the scheduler or the manager computed for it.
 
     The object is returned unchanged if no status was computed.
 
     Args:
-        view: The folded state of the cluster.
+        state: The folded state of the cluster, now or at a past moment.
         plural: Plural of its kind.
         document: The object, not changed.
     """
     if plural == RESERVATIONS:
-        return with_reservation_status(view, document)
+        return with_reservation_status(state, document)
     if plural == JOBS:
-        return with_migration_status(view, document)
+        return with_migration_status(state, document)
     if plural in DRAIN_KINDS:
-        return with_drain_status(view, plural, document)
+        return with_drain_status(state, plural, document)
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
-    match view.state.get(ref) if ref is not None else None:
+    match state.get(ref) if ref is not None else None:
         case GangState(status=GangPhaseChanged() as phase):
             return {**document, "status": pod_group_status(phase)}
         case QuotaState(status=standing) if standing.namespace in ("", meta.get("namespace", "")):

@@ -19,6 +19,7 @@ from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.reservations.document import PLURAL, phase_by_others, readable_reservation
 from koordcore.protocol.reservations.operating_pod import is_operating
 from koordcore.protocol.reservations.status import ReservationStatus
+from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState, ReservationState
 from koordcore.state.reservations import owners_of, reservation_of_log
 from koordcore.values import codec
@@ -45,10 +46,10 @@ def status_document(status: ReservationStatus) -> Json:
     }
 
 
-def with_reservation_status(view: ManagerView, document: Json) -> Json:
+def with_reservation_status(state: ClusterState, document: Json) -> Json:
     """Return a Reservation object with its computed status. The given object is not changed."""
     uid = str(document["metadata"].get("uid", ""))
-    return {**document, "status": status_document(reservation_of_log(view.state, uid))} if uid else document
+    return {**document, "status": status_document(reservation_of_log(state, uid))} if uid else document
 
 
 def pending_reservation(view: ManagerView, name: str) -> list[Request]:

@@ -152,7 +152,7 @@ def drain_writes(view: ManagerView, ref: AggregateRef) -> list[Request]:
     if stored is None or stored.object is None:
         return []
     uid = str(stored.object["metadata"].get("uid", ""))
-    status = status_of_drain(view, plural, name, uid)
+    status = status_of_drain(view.state, plural, name, uid)
     present: Json = stored.object.get("status") or {}
     if status is None or all((present.get(key) or type(value)()) == value for key, value in status.items()):
         return []

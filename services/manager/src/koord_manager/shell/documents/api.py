@@ -149,7 +149,7 @@ class ManagerApi:
         return _json({"leads": self._leadership.term is not None, "leader": self._leadership.holder})
 
     def _shown_custom(self, resource: ResourceVersion, document: dict[str, Any]) -> dict[str, Any]:
-        return with_published_status(self._view, resource.plural, document) if self._standalone else document
+        return with_published_status(self._view.state, resource.plural, document) if self._standalone else document
 
     def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
         """Return an object as Kubernetes shows it, with computed fields such as the node of a pod."""
