@@ -194,3 +194,21 @@ def test_the_page_of_the_selector_index_names_the_nodes_of_each_label_key() -> N
     ]
     page = cast("dict[str, list[str]]", plugin.pages()["reservationSelectorIndex"]({}))
     assert page == {"example.com/rack": ["a"], "team": ["a", "b"]}
+
+
+def test_metrics_count_pods_that_look_for_reservations_by_an_indexed_label() -> None:
+    log, scheduler = started(PREEMPTING, a="4", b="4")
+    reserve(log, reservation("r1", template={"nodeName": "a"}, labels={"team": "blue"}, allocateOnce=False))
+    reserve(log, reservation("r2", template={"nodeName": "b"}, labels={"team": "red"}, allocateOnce=False))
+    scheduler.live(T0)
+    for uid, selector in (("blue", {"team": "blue"}), ("green", {"team": "green"}), ("other", {"unknown": "x"})):
+        log.add_pod(web(uid, "1", {"reservationSelector": selector}))
+        scheduler.live(T0)
+
+    registry = CollectorRegistry()
+    registry.register(StateFigures(scheduler.state))
+    value, name = registry.get_sample_value, "scheduler_reservation_selector_index"
+    assert placed_on(log)["blue"] == "a"
+    assert [value(f"{name}_query_total", {"result": result}) for result in ("hit", "miss")] == [2, 1]
+    assert value(f"{name}_candidates_count_count") == 2
+    assert value(f"{name}_candidates_count_sum") == 1, "blue has one node, green has none"

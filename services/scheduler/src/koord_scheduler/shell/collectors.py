@@ -3,7 +3,8 @@
 Source: scheduler-core spec, 15
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -13,6 +14,7 @@ from koord_scheduler.domain.gang.summary import waiting_groups
 from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.quota.status.gauges import SPEC, STATUS, quota_gauges
 from koord_scheduler.domain.reservation.gauges import PHASES, known_reservations, phase_of, resource_gauges
+from koord_scheduler.domain.reservation.selector_queries import MOST_POWER
 from koord_scheduler.domain.state.state import SchedulerState
 
 _QUEUES: Final = {
@@ -21,7 +23,6 @@ _QUEUES: Final = {
     QueueState.UNSCHEDULABLE: "unschedulable",
     QueueState.GATED: "gated",
 }
-_MOST_POWER: Final = 23
 _QUOTA_LABELS: Final = ("name", "resource", "tree", "is_parent", "parent", "field")
 
 
@@ -36,22 +37,34 @@ class NodeCounts(Collector):
     def __init__(self, name: str, about: str) -> None:
         self._name = name
         self._about = about
-        self._counts = [0] * (_MOST_POWER + 2)
+        self._counts: Counter[int] = Counter()
         self._sum = 0
 
     def observe(self, count: int) -> None:
         """Add an observation of `count` nodes to the histogram; `count` is not negative."""
-        self._counts[min((count - 1).bit_length() if count else 0, _MOST_POWER + 1)] += 1
+        self._counts[min((count - 1).bit_length() if count else 0, MOST_POWER + 1)] += 1
         self._sum += count
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Return the histogram for the metrics page."""
-        total = 0
-        buckets: list[tuple[str, float]] = []
-        for power, count in enumerate(self._counts):
-            total += count
-            buckets.append(("+Inf" if power > _MOST_POWER else str(float(1 << power)), total))
-        yield HistogramMetricFamily(self._name, self._about, buckets=buckets, sum_value=self._sum)
+        yield _histogram(self._name, self._about, self._counts, self._sum)
+
+
+def _histogram(name: str, about: str, by_power: Mapping[int, int], total: int) -> HistogramMetricFamily:
+    """Return a histogram of numbers of nodes.
+
+    Args:
+        name: Name of the metric.
+        about: Its help text.
+        by_power: Power of two -> number of observations up to it and above the power before.
+        total: Sum of all observations.
+    """
+    seen = 0
+    buckets: list[tuple[str, float]] = []
+    for power in range(MOST_POWER + 2):
+        seen += by_power.get(power, 0)
+        buckets.append(("+Inf" if power > MOST_POWER else str(float(1 << power)), seen))
+    return HistogramMetricFamily(name, about, buckets=buckets, sum_value=total)
 
 
 class StateFigures(Collector):
@@ -60,7 +73,7 @@ class StateFigures(Collector):
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily]:
         """Yield the metrics with their present values."""
         yield self._pending()
         yield self._incoming()
@@ -73,6 +86,7 @@ class StateFigures(Collector):
         )
         yield from self._quotas()
         yield from self._reservations()
+        yield from self._selector_queries()
 
     def _pending(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("scheduler_pending_pods", "Pods without a node", labels=["queue"])
@@ -111,6 +125,23 @@ class StateFigures(Collector):
         for key, count in sorted(counts.items()):
             family.add_metric(key, count)
         return family
+
+    def _selector_queries(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
+        queries = self._state.cluster.reservations.selector_queries
+        family = CounterMetricFamily(
+            "scheduler_reservation_selector_index_query",
+            "Attempts of pods with a reservationSelector; hit: one of its labels is indexed",
+            labels=["result"],
+        )
+        family.add_metric(["hit"], queries.hits)
+        family.add_metric(["miss"], queries.misses)
+        yield family
+        yield _histogram(
+            "scheduler_reservation_selector_index_candidates_count",
+            "Nodes with a Reservation that a pod may use, for each hit",
+            queries.by_power,
+            queries.nodes,
+        )
 
     def _reservations(self) -> Iterator[GaugeMetricFamily]:
         books = self._state.cluster.reservations

@@ -29,6 +29,7 @@ from koord_scheduler.domain.reservation.life_cycle import limits_of
 from koord_scheduler.domain.reservation.matching import terms_of
 from koord_scheduler.domain.reservation.owner_index import Group, OwnerIndex
 from koord_scheduler.domain.reservation.pre_allocation import PreAllocations
+from koord_scheduler.domain.reservation.selector_queries import SelectorQueries
 from koord_scheduler.domain.reservation.usable import Usable
 from koord_scheduler.domain.reservation.watchers import EVERY_GROUP, Watchers
 from koord_scheduler.domain.reservation.wishes import ASPECT, PodWish
@@ -51,6 +52,7 @@ class ReservationBooks:
         lenders: Name -> plugin whose resources Reservations hold besides amounts, such as CPUs. Each plugin adds
             itself.
         operating: Uids of the pods that act or acted as Reservations.
+        selector_queries: How often pods looked for Reservations by labels.
         pre_allocations: Chooses the running pods whose place Reservations take.
     """
 
@@ -64,6 +66,7 @@ class ReservationBooks:
         self.lenders: dict[str, Lender] = {}
         self.operating: set[str] = set()
         self.may_preempt = False
+        self.selector_queries = SelectorQueries()
         self.skips_node = skips_node
         self.pre_allocations = PreAllocations(nodes, population, self.lenders, self.operating, self.find)
         self._nodes = nodes

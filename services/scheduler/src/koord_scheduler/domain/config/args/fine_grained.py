@@ -174,6 +174,10 @@ class ReservationSelectorIndex(WireModel):
     key_prefixes: tuple[Text, ...] = ()
     keys: tuple[Text, ...] = ()
 
+    def has(self, key: str) -> bool:
+        """Return whether Reservations are indexed by the label with this key."""
+        return self.enabled and (key in self.keys or key.startswith(self.key_prefixes))
+
 
 _DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NATIVE: Final = "kubernetes.io"

@@ -28,7 +28,7 @@ def reservation_pages(
         for row, there in books.rows_in_use().items() if index.enabled else ():
             for entry in there.values():
                 for key in entry.terms.labels if entry.terms is not None else ():
-                    if key in index.keys or key.startswith(index.key_prefixes):
+                    if index.has(key):
                         found.setdefault(key, set()).add(nodes.names[row])
         return {key: sorted(names) for key, names in sorted(found.items())}
 

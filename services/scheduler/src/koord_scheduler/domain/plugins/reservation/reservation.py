@@ -136,6 +136,9 @@ class Reservation:
             return Rejection(plugin=self.name, message=problem, key=pod.uid) if problem else None
         if usable.problem:
             return Rejection(plugin=self.name, message=usable.problem, key=usable.problem)
+        index, affinity = self._args.reservation_selector_index, usable.wish.affinity
+        if index.enabled and affinity is not None and affinity.selector:
+            self._books.selector_queries.count(map(index.has, affinity.selector), len(usable.by_row))
         if usable.has_affinity and not usable.by_row:
             return Rejection(plugin=self.name, message=", ".join([NO_MATCH, *self._counts(usable)]))
         if not usable.by_row or len(usable.by_row) > _FEW_NODES or usable.wish.ignores:
