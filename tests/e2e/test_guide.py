@@ -6,7 +6,7 @@ import pytest
 from support.guide import GUIDE, Reader, steps
 from support.servers import server_directory
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("guide")]
 
 
 def starts_a_stack(page: Path) -> bool:
