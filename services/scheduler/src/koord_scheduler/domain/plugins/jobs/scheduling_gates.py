@@ -1,4 +1,4 @@
-"""SchedulingGates: pods that their creator holds back.
+"""SchedulingGates: keeps pods with `spec.schedulingGates` out of the queue.
 
 Source:
     scheduler-core spec, 2 (PreEnqueue)

@@ -1,4 +1,4 @@
-"""What a node has of the things that a pod lacks there, in numbers."""
+"""Numbers of free CPUs and amounts on a node, which explain why it is refused."""
 
 from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.resource_names import CPU

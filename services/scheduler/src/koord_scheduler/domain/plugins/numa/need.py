@@ -36,8 +36,9 @@ class Need:
         pod: The class.
         binding: How they bind CPUs.
         policy: Their own topology policy.
-        is_exclusive: Whether they must not share zones with pods that span zones, or the reverse.
-        is_asked: Whether they request bound CPUs or zones themselves; only then nodes are scored.
+        is_exclusive: Whether a pod within one zone gets no zone of pods that span zones, and a pod that spans zones
+            gets no zone of pods within one zone.
+        is_asked: Whether the pods themselves request bound CPUs or a topology policy. If not, nodes are not scored.
         amounts: Resource -> requested amount, above 0.
         providers: Plugins that have NUMA hints for them.
     """

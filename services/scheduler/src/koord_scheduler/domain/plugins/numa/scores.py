@@ -1,4 +1,4 @@
-"""How good nodes look for pods that bind CPUs or name a topology policy.
+"""Scores of nodes for pods that bind CPUs or name a topology policy.
 
 Source: scheduler-fine-grained spec, 1.10.
 """

@@ -1,8 +1,8 @@
-"""Ends Reservations: their time is over, their node is gone, or they were taken once. Has their objects deleted.
+"""Ends Reservations that expired, lost their node or were used once, and requests the deletion of their objects.
 
 With the gate CleanExpiredReservationAllocated, the owners of a deleted Reservation use it no longer.
 
-Each look is at the Reservations about which something has changed, and at those whose time has come.
+Each run examines only the Reservations that changed since the last run, and those whose deadline has passed.
 
 Source: scheduler-fine-grained spec, 3.2 (validation), 3.3.
 """
@@ -52,7 +52,7 @@ class ReservationController:
         self._published: dict[str, tuple[str, float]] = {}
 
     def problem_of(self, uid: str) -> str:
-        """Return a sentence why a Reservation is invalid and cannot be scheduled at all; empty if it can."""
+        """Return a sentence that tells why a Reservation is invalid and never scheduled; "" if no reason is known."""
         entry = self._books.entries.get(uid)
         if entry is None or entry.terms is None or entry.limits is None:
             return ""
@@ -63,7 +63,10 @@ class ReservationController:
         return ""
 
     def found_no_node(self, uid: str, message: str) -> None:
-        """Record why an attempt found no node for a Reservation, so that its status says it."""
+        """Record why an attempt found no node for a Reservation, so that the next run publishes it in the status.
+
+        No-op if the Reservation is unknown, or if its published status has this message already.
+        """
         entry = self._books.entries.get(uid)
         if entry is not None and message != entry.said:
             entry.to_say = message

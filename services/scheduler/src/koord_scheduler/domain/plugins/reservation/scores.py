@@ -23,7 +23,9 @@ _MOST: Final = 100
 
 
 def raw_score(usable: Usable, row: int) -> int:
-    """Return the raw score of a node with Reservations for the pods; `normalized` turns it into 0..100.
+    """Return the raw score of a node from its nominated Reservation; `normalized` turns it into 0..100.
+
+    The order label of the Reservation, if it has one, is in the bits above the last 7. 0 if none is nominated.
 
     Args:
         usable: The Reservations that the pods may use.
@@ -45,10 +47,12 @@ def raw_score(usable: Usable, row: int) -> int:
 
 
 def score_of_selection(selected: SelectedAmounts, row: int) -> int:
-    """Return the score of a node for a Reservation that may take the place of several pods: few pods are better.
+    """Return the score of a node for a Reservation that may take the place of running pods.
+
+    The score is 100 // (1 + number of pods whose place it takes there). Fewer pods score higher.
 
     Args:
-        selected: The pods that it takes the place of, by node.
+        selected: The pods whose place it would take, by node. They become its owners.
         row: Position of the node.
     """
     return _MOST // (1 + len(selected.selection(row).pods)) if row in selected else _MOST
@@ -56,6 +60,9 @@ def score_of_selection(selected: SelectedAmounts, row: int) -> int:
 
 def normalized(raw: IntArray, high: int) -> IntArray:
     """Return scores within 0..100 for raw scores of `raw_score`.
+
+    If a feasible node has a Reservation with an order label, the nodes that are first by it score 100, others 0..10.
+    Otherwise the score is 100 * raw // high.
 
     Args:
         raw: Raw scores, shape (K,).

@@ -63,7 +63,7 @@ class ImageLocality:
             self._take_off(row, image)
 
     def settle(self) -> None:
-        """Compute outdated scores again, and record the nodes whose score has changed."""
+        """Recompute the cached scores that are outdated, and record in `nodes.load` the nodes whose score changed."""
         if self._count != len(self.nodes):
             self._count = len(self.nodes)
             self._stale.update(self._scores.keys())

@@ -19,9 +19,9 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class NodeResourcesBalancedAllocation:
-    """The plugin of this name: scores nodes higher on which equal fractions of the resources would be requested.
+    """The plugin NodeResourcesBalancedAllocation: scores nodes higher whose resources would be used evenly.
 
-    Requests count without defaults.
+    A container without a request for a resource counts as 0.
     """
 
     name = "NodeResourcesBalancedAllocation"

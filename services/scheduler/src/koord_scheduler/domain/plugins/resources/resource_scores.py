@@ -19,14 +19,30 @@ MAX_SCORE: Final = 100
 
 
 def least_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
-    """Return the weighted mean, truncated, of (cap - requested) * 100 // cap; an item above its capacity counts 0."""
+    """Return the LeastAllocated score of each node, 0..100: the truncated weighted mean over the resources.
+
+    A resource scores (capacity - requested) * 100 // capacity, or 0 if more than its capacity is requested.
+
+    Args:
+        requested: Requests on each node, the pod included, shape (I, K).
+        capacity: Allocatable of the nodes, shape (I, K).
+        weights: Weight of each resource, shape (I,).
+    """
     divisor = np.maximum(capacity, 1)
     scores = np.maximum(capacity - requested, 0) * MAX_SCORE // divisor
     return _weighted_mean(scores, capacity > 0, weights)
 
 
 def most_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
-    """Return the weighted mean, truncated, of min(requested, cap) * 100 // cap."""
+    """Return the MostAllocated score of each node, 0..100: the truncated weighted mean over the resources.
+
+    A resource scores min(requested, capacity) * 100 // capacity.
+
+    Args:
+        requested: Requests on each node, the pod included, shape (I, K).
+        capacity: Allocatable of the nodes, shape (I, K).
+        weights: Weight of each resource, shape (I,).
+    """
     divisor = np.maximum(capacity, 1)
     scores = np.minimum(requested, capacity) * MAX_SCORE // divisor
     return _weighted_mean(scores, capacity > 0, weights)
@@ -46,7 +62,7 @@ def requested_to_capacity_ratio(
 ) -> IntArray:
     """Return the weighted mean of a piecewise linear function of the utilization, rounded half away from 0.
 
-    Items that score 0 do not count.
+    Resources that score 0 do not count, neither in the sum nor in the weights.
     """
     used = np.where(requested > capacity, 100, requested * 100 // np.maximum(capacity, 1))
     scores = np.full_like(used, shape[-1].score * 10)
@@ -69,8 +85,8 @@ def requested_to_capacity_ratio(
 def balanced_allocation(requested: IntArray, capacity: IntArray) -> IntArray:
     """Return 100 minus the difference between the used fractions of the resources.
 
-    A fraction is min(1, requested / cap). The difference of two items is half of their distance; of more items it is
-    the population standard deviation.
+    A fraction is min(1, requested / capacity). For two resources the difference is half of the distance between their
+    fractions, for more the population standard deviation of the fractions, for fewer 0.
 
     Args:
         requested: Real requests, without defaults.
