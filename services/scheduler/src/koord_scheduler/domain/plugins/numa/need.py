@@ -36,8 +36,8 @@ class Need:
         pod: The class.
         binding: How they bind CPUs.
         policy: Their own topology policy.
-        is_exclusive: Whether a pod within one zone gets no zone of pods that span zones, and a pod that spans zones
-            gets no zone of pods within one zone.
+        is_exclusive: Whether a pod that spans zones gets no zone where pods have bound CPUs, and a pod within one zone
+            gets no zone where pods with bound CPUs span zones.
         is_asked: Whether the pods themselves request bound CPUs or a topology policy. If not, nodes are not scored.
         amounts: Resource -> requested amount, above 0.
         providers: Plugins that have NUMA hints for them.
