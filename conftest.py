@@ -16,6 +16,10 @@ from koordcore.service.telemetry.logging import set_level
 
 pytest_plugins = ["support.servers"]
 
+# Tests of forks close the sockets of the copy. If an earlier test of this process has loaded gRPC, its handler of forks
+# would use them and end the copy. No service both loads gRPC and forks.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 # a shared machine makes single examples slow now and then; the timeout of pytest bounds the whole test instead
 settings.register_profile("workspace", deadline=None)
 settings.load_profile("workspace")
