@@ -52,7 +52,7 @@ async def compose(shell: Shell[CriProxySettings]) -> None:
 
 
 def _add_outbox(shell: Shell[CriProxySettings], metrics: ProxyMetrics) -> ProxyOutbox:
-    """Add the outbox with its connection to the log. Nothing else waits for them."""
+    """Add the outbox with its connection to the log. The proxy serves calls even if the log cannot be reached."""
     settings = shell.settings
     connected: asyncio.Future[OwnFactLog] = asyncio.get_running_loop().create_future()
 

@@ -30,7 +30,7 @@ class Discovery:
         load: Reads the settings again, for `reload`.
         machine_of: Returns the machine with the tool of one vendor.
         metrics: Metrics of the runs.
-        looked: Called after each run whose result was written.
+        looked: Called after each run whose device file was written.
     """
 
     def __init__(

@@ -85,7 +85,10 @@ class DiscoverySettings(ServiceSettings):
 
 
 def _of_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return setting -> text. An empty boolean is false, an empty text is a text, an empty duration is not set."""
+    """Return setting -> text, from the variables `KDD_...` of the environment.
+
+    An empty boolean counts as false, an empty text as a text, and an empty duration as not set.
+    """
     given: dict[str, str] = {}
     for name in ("oneshot", "no_timestamp"):
         text = environ.get(f"KDD_{name.upper()}")

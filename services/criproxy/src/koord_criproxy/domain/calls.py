@@ -11,7 +11,7 @@ from koordcore.runtime_api.cri import IMAGE_SERVICE, RUNTIME_SERVICE
 
 
 class Stage(StrEnum):
-    """When a hook runs: PRE, before the call reaches the container runtime, or POST, after it.
+    """Time at which a hook runs: PRE, before the call reaches the container runtime, or POST, after it.
 
     The name of a hook begins with it.
     """

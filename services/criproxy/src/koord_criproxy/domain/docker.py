@@ -44,7 +44,7 @@ _NAME_PARTS: Final = (6, 7)
 
 
 class Handler(StrEnum):
-    """What the proxy does with a request to the Docker API."""
+    """Treatment of a request to the Docker API: intercept one of create, start, stop and update, or pass it through."""
 
     CREATE = "create"
     START = "start"
@@ -55,16 +55,16 @@ class Handler(StrEnum):
 
 
 class Route(NamedTuple):
-    """How a request is handled, and the id of the container in its path; None if the handler needs no id."""
+    """Treatment of a request, and the id of the container in its path; None if the handler needs no id."""
 
     handler: Handler
     container_id: str | None
 
 
 def route(path: str, method: str = "POST") -> Route:
-    """Return how the proxy handles a request to the Docker API.
+    """Return the treatment of a request to the Docker API.
 
-    Names that contain other characters than letters, digits and `_` are passed through.
+    A request about a container whose name has other characters than letters, digits and `_` is passed through.
 
     Args:
         path: Path of the request, with or without the prefix of an API version. A query is ignored.
@@ -201,7 +201,7 @@ def merge_update(cached: Resources | None, config: Mapping[str, Any]) -> Resourc
 
 
 def pod_of_labels(name: KubernetesName, found: Mapping[str, str], cgroup_parent: str) -> PodRecord:
-    """Return what the proxy remembers of the pod of a sandbox.
+    """Return the record of a pod, from the name and labels of its sandbox.
 
     Args:
         name: Parts of the sandbox's Docker name.
@@ -224,7 +224,7 @@ def pod_of_labels(name: KubernetesName, found: Mapping[str, str], cgroup_parent:
 def container_of_config(
     name: KubernetesName, pod: PodRecord, config: Mapping[str, Any], driver: str
 ) -> ContainerRecord:
-    """Return what the proxy remembers of a container, without its id.
+    """Return the record of a container, without its id, from Docker's configuration of it.
 
     Args:
         name: Parts of the container's Docker name.

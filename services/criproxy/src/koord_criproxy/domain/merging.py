@@ -1,4 +1,4 @@
-"""How the answer of a hook server changes a request, and how an update changes what is remembered.
+"""The effect of a hook server's answer on a request, and the effect of an update on the remembered resources.
 
 Source: runtime spec, 5.4.
 """
@@ -53,7 +53,7 @@ def with_update(cached: Resources | None, request: Resources) -> Resources:
 
 
 def _amounts_over(base: Resources, change: Resources) -> Resources:
-    """Return `base` with the amounts of `change` that are set. -1 is a quota."""
+    """Return `base` with those amounts of `change` that are set. 0 is not set; -1 is set, as an unlimited quota."""
 
     def positive(value: int, old: int) -> int:
         return value if value > 0 else old

@@ -1,4 +1,4 @@
-"""What the proxy remembers of pods and containers, as hook servers get it.
+"""Records of pods and containers that the proxy keeps, with the fields that hook servers get.
 
 Source: runtime spec, 5.3, 5.5.
 """
@@ -43,7 +43,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """What the proxy remembers of a pod sandbox.
+    """The record of a pod sandbox that the proxy keeps.
 
     Attributes:
         name: Name of the pod.
@@ -68,7 +68,7 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRecord:
-    """What the proxy remembers of a container.
+    """The record of a container that the proxy keeps.
 
     Attributes:
         pod: Pod of the container, as it was when the container was created.
@@ -92,7 +92,10 @@ class ContainerRecord:
 
 
 class Store:
-    """What the proxy remembers: pods by the id of their sandbox, and containers by id. Only one event loop uses it."""
+    """The records that the proxy keeps: pods by the id of their sandbox, and containers by id.
+
+    Only one event loop uses it.
+    """
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}

@@ -47,7 +47,7 @@ class Interceptor:
     Calls for different containers run concurrently.
 
     Args:
-        store: What is remembered of pods and containers.
+        store: Records of pods and containers.
         dispatcher: Asks the hook servers.
     """
 
@@ -221,7 +221,7 @@ class Interceptor:
         return answer
 
     def _remember(self, id_: str, response: Message | None) -> None:
-        """Change what is remembered of a container by the answer of a hook at its start."""
+        """Change the record of a container by the answer of a hook at its start; no-op without an answer."""
         known = self._store.containers.get(id_)
         if known is not None and response is not None:
             self._store.containers[id_] = self._after_create_hook(known, response)

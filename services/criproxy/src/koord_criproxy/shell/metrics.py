@@ -19,7 +19,7 @@ class ProxyMetrics:
 
     Args:
         metrics: Metrics of the service.
-        store: What the proxy remembers of pods and containers; their numbers are metrics.
+        store: Records of pods and containers; their numbers are metrics.
     """
 
     def __init__(self, metrics: Metrics, store: Store) -> None:
@@ -45,7 +45,7 @@ class ProxyMetrics:
         records.labels("container").set_function(lambda: len(store.containers))
 
     def watch(self, outbox: ProxyOutbox) -> None:
-        """Export how many facts wait for the log, and how many were dropped."""
+        """Export the numbers of facts that wait for the log, and of facts that were dropped, as metrics."""
         registry = self._registry
         Gauge("koord_runtimeproxy_facts_waiting", "Facts that wait for the log", registry=registry).set_function(
             lambda: len(outbox)

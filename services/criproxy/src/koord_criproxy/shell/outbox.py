@@ -36,13 +36,13 @@ insert into dropped select 0 where not exists (select 1 from dropped);
 
 
 class ProxyFactFile(FactFile):
-    """The file in which the proxy keeps facts, and the number of those that it dropped and has not told yet.
+    """The file in which the proxy keeps facts, and the number of dropped facts that the log does not know of yet.
 
     Args:
         folder: Folder of the file; None: in memory.
 
     Attributes:
-        dropped: Number of facts that were dropped and not told yet.
+        dropped: Number of facts that were dropped and about which no fact was queued yet.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -42,7 +42,7 @@ class ProxyServer:
         runtime: Channel to the container runtime.
         images: Channel for the ImageService; often the same one.
         interceptor: Carries out the intercepted calls.
-        observe: Told about every call.
+        observe: Called for every call, for the metrics.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ProxyServer:
             self._socket.unlink(missing_ok=True)
 
     async def _serve_stream(self, method: str, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Pass on a call of any kind, message by message."""
+        """Forward a call of any kind between client and runtime, message by message in both directions."""
         status = "OK"
         try:
             make: Any = self._channel(method).stream_stream
@@ -100,7 +100,10 @@ class ProxyServer:
             self._observe(method, status, 0.0)
 
     async def _serve_unary(self, method: str, body: bytes, context: Any) -> bytes:
-        """Carry out a call with one request and one answer; return the answer of the runtime."""
+        """Carry out a call with one request and one answer, through the interceptor if it is intercepted.
+
+        Return the answer of the runtime.
+        """
         name = intercepted_call(method)
         began, inside, status = time.monotonic(), 0.0, "OK"
         call: Any = None

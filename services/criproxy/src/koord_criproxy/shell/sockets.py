@@ -15,7 +15,9 @@ SOCKET_MODE: Final = 0o660
 
 @contextlib.contextmanager
 def private_socket(path: Path) -> Generator[None]:
-    """Make the folder of a socket, remove a stale socket, and give the one that the body makes its mode.
+    """Context manager in whose body a server creates a unix socket that only its owner and group may use.
+
+    Before the body, create the folder and remove a stale socket. After it, set the permissions of the new socket.
 
     Args:
         path: Path of the socket.
@@ -34,7 +36,7 @@ def private_socket(path: Path) -> Generator[None]:
 
 
 def refusal(path: Path) -> str | None:
-    """Return why a unix socket does not accept connections now; None if it does. It never waits.
+    """Return the reason why a unix socket does not accept connections now; None if it does. It never waits.
 
     A server that has too many new connections to accept counts as one that accepts them.
 

@@ -27,7 +27,7 @@ class Inventory:
 
     Attributes:
         by_vendor: Key of a vendor -> its devices.
-        errors: Key of a vendor, or `<vendor>/<minor>` of a card, -> why its description failed this time.
+        errors: Key of a vendor, or `<vendor>/<minor>` of a card -> reason why its description failed this time.
     """
 
     by_vendor: Mapping[str, Sequence[Xpu]] = field(default_factory=dict[str, Sequence[Xpu]])
@@ -45,7 +45,7 @@ def take_inventory(
     """Describe the devices of every vendor whose cards the machine has.
 
     Args:
-        before: Result of the look before. If a vendor's tool fails, its devices are taken from it. If only the
+        before: Result of the previous run. If a vendor's tool fails, its devices are taken from it. If only the
             command for one card fails, that card is taken from it and is unhealthy.
         machine_of: Returns the machine with the tool of one vendor.
         vendors: Vendors to look for.

@@ -1,4 +1,4 @@
-"""What discovery reads from a machine: PCI functions, device files, and the output of vendors' tools.
+"""Inputs of discovery from a machine: PCI functions, device files, and the output of vendors' tools.
 
 Source: runtime spec, 8.4, 9.3.
 """
@@ -23,7 +23,7 @@ class ToolError(DiscoveryError):
     """Raised if a vendor's tool failed.
 
     Attributes:
-        output: What the tool printed before it ended.
+        output: Text that the tool printed before it ended.
     """
 
     def __init__(self, tool: str, status: int, output: str) -> None:
@@ -104,7 +104,7 @@ def field_of(fields: Sequence[str], index: int, what: str) -> str:
     Args:
         fields: Fields of the line.
         index: Position from 0, or -1 for the last one.
-        what: What the field contains, for the error.
+        what: Name of the field's content, for the error.
 
     Raises:
         DiscoveryError: The line has no such field.

@@ -21,7 +21,7 @@ _KILLED: Final = -9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFolders:
-    """Where the machine is read.
+    """Folders from which the machine is read.
 
     Attributes:
         root: Root file system of the host, in which the tools run; they run without `chroot` if it does not exist.
@@ -38,7 +38,7 @@ class HostMachine:
     """The machine on which this process runs, with the commands of one vendor.
 
     Args:
-        folders: Where the machine is read.
+        folders: Folders from which the machine is read.
         commands: Query -> command line of the vendor's tool, as in `Vendor.commands`.
     """
 

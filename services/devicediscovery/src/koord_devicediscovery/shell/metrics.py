@@ -7,7 +7,7 @@ from koord_devicediscovery.domain.inventory import Inventory
 
 
 class DiscoveryMetrics:
-    """Metrics of the looks, on the registry of the process."""
+    """Prometheus metrics of the runs of device discovery."""
 
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry
@@ -20,7 +20,7 @@ class DiscoveryMetrics:
         )
 
     def observe(self, found: Inventory) -> None:
-        """Count one look at all vendors, its failures, and the devices that it left in the file."""
+        """Count one run over all vendors and its failures, and set the numbers of devices in the file."""
         self._looks.inc()
         for what in found.errors:
             self._failures.labels(what.partition("/")[0]).inc()

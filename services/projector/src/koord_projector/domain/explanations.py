@@ -1,4 +1,4 @@
-"""Explanations as rows: why a pod could not be placed in one attempt, and rounds of the descheduler."""
+"""Explanations as rows: the reasons why a pod was not placed in one attempt, and rounds of the descheduler."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ ROUND: Final = "round.descheduler"
 
 
 class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table `explanations`: why a pod was not placed in one attempt, or a round of the descheduler.
+    """One row of the table `explanations`: the explanation of one scheduling attempt, or a round of the descheduler.
 
     Attributes:
         uid: Uid of the pod; for a round, `ROUND`.

@@ -23,7 +23,7 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity, requests, offers and pods of one node at one position: cpu in milli-cores, memory in bytes.
 
     `cpu_requested`, `memory_requested` and `gpus_requested` are the requests of pods that are not best effort.
-    `batch_cpu` and `batch_memory` are what the manager offers to best-effort pods, 0 if nothing is published.
+    `batch_cpu` and `batch_memory` are the amounts that the manager offers to best-effort pods; 0 if none is published.
 
     Attributes:
         exists: Whether the API has the node. A ledger may exist longer.
@@ -36,7 +36,7 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
         gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
         gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
         reservations: Number of Reservations on it; they do not count as pods.
-        cpu_unused_reserved: What Reservations hold and no pod takes; contained in `cpu_requested`.
+        cpu_unused_reserved: CPU that Reservations hold and no pod uses; contained in `cpu_requested`.
             `memory_unused_reserved` and `gpus_unused_reserved` likewise.
     """
 

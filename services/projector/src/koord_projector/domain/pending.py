@@ -7,7 +7,7 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why nodes were refused, and how many pending pods have it.
+    """A reason why nodes were refused, and the number of pending pods with it.
 
     Attributes:
         plugin: Plugin that refused the nodes.

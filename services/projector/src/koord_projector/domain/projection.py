@@ -80,7 +80,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 class Projection:
     """The fold of the projector: computes table rows from facts.
 
-    After `take_changes` was written, it equals the tables.
+    After the rows of `take_changes` are written, its state equals the tables.
 
     Only one task may use it.
     """
@@ -110,7 +110,7 @@ class Projection:
         self._known.update(refs)
 
     def load_totals(self) -> None:
-        """Compute the totals of the cluster from the loaded nodes."""
+        """Compute the totals of the cluster from the nodes that were loaded from the table."""
         for figures in self.nodes.figures.values():
             self.totals.add(figures, 1)
 
@@ -278,7 +278,12 @@ def _gpus_of(state: AggregateState | None) -> list[DeviceDetails]:
 
 
 def _touches_devices(event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None) -> bool:
-    """Whether one of the pods of the event gets, changes or gives back devices."""
+    """Return whether one of the pods of the event gets, changes or releases devices.
+
+    Args:
+        event: A change of a node's ledger.
+        ledger: The ledger before the event; None if it was empty.
+    """
     held = ledger.pods if ledger is not None else {}
     if isinstance(event, NodeResourcesTaken):
         return any(pod.allocation.devices or _has_devices(held.get(pod.uid)) for pod in event.pods)

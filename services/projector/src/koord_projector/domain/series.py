@@ -97,7 +97,7 @@ class Series:
         self._second, self._text = second, occurred_at[:_SECOND_TEXT]
 
     def after_event(self, seq: int) -> None:
-        """Set the position of the current second to that of a fact whose effect is in the totals."""
+        """Record the position of a fact that was counted, as that of the current second's row."""
         self._seq = seq
 
     def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:

@@ -31,7 +31,7 @@ Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """What the loop needs that archives one stream (observations or explanations) in Postgres.
+    """The parts of the loop that archives one stream (observations or explanations) in Postgres.
 
     Attributes:
         stream: Name of the stream in the table `projection`.

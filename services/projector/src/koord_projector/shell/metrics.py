@@ -41,7 +41,7 @@ class ProjectorMetrics:
         self._bus.follower_halted(FOLD, halted=halted)
 
     def lag(self, events: int, seconds: float) -> None:
-        """Report how far the tables are behind the log: number of facts, and age of the oldest of them in seconds."""
+        """Report the lag of the tables: number of missing facts, and age of the oldest one in seconds."""
         self._bus.follower_lag(FOLD, events=max(0, events), seconds=seconds)
 
     def archived(self, stream: str, rows: int, unreadable: int) -> None:
@@ -50,5 +50,5 @@ class ProjectorMetrics:
         self._unreadable.labels(stream).inc(unreadable)
 
     def pruned(self, table: str, rows: int) -> None:
-        """Report how many old rows of an archive a transaction has deleted."""
+        """Report the number of old rows that a transaction has deleted from an archive."""
         self._pruned.labels(table).inc(rows)

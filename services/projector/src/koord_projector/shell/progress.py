@@ -9,7 +9,7 @@ from koordcore.service.health import Condition
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far one projector has folded and archived.
+    """The progress of one projector: positions up to which it has folded and archived.
 
     Its loops set it; health checks, metrics, API and live tails read it.
 
@@ -53,12 +53,12 @@ class Progress:
         self.ready.unmet(trouble)
 
     def going_on(self) -> None:
-        """Record that the fold continues after a halt. Readiness follows when it has caught up."""
+        """Record that the fold continues after a halt. It becomes ready when it has reached the head of the log."""
         self.trouble = ""
         self.look()
 
     def look(self) -> None:
-        """Update readiness. The fold is ready if it has not stopped and has reached the newest fact of the log once."""
+        """Update the readiness check: ready if the fold has not stopped and has reached the newest fact once."""
         if not self.trouble and self.position >= self.head:
             self.ready.met()
 

@@ -26,7 +26,7 @@ _TIMES: Final = {observations.name: "reported_at", explanations.name: "occurred_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What the loop needs that deletes old rows.
+    """The parts of the loop that deletes old rows.
 
     Attributes:
         database: The database.

@@ -12,7 +12,7 @@ LARGEST_HEAD: Final = 256 * 1024
 CHUNK: Final = 64 * 1024
 CLOSE_SECONDS: Final = 5.0
 BROKEN: Final = (ConnectionError, asyncio.IncompleteReadError, OSError)
-"""What a connection that has ended raises."""
+"""Errors that a connection raises after it has ended."""
 
 
 class Peer:

@@ -42,7 +42,7 @@ class DockerProxy:
         socket: Socket to serve.
         docker: Socket of dockerd.
         interceptor: Carries out the intercepted requests.
-        observe: Told about every request.
+        observe: Called for every request, for the metrics.
     """
 
     def __init__(self, socket: Path, docker: Path, *, interceptor: DockerInterceptor, observe: RequestObserver) -> None:
@@ -207,7 +207,10 @@ async def _send_rest(client: Peer, docker: Peer) -> None:
 
 
 async def _answer(client: Peer, docker: Peer) -> h11.Response | h11.InformationalResponse:
-    """Pass on the answer of dockerd, and return its head. The body of a taken-over connection is left."""
+    """Pass on the answer of dockerd, and return its head.
+
+    If dockerd takes the connection over, only the head is passed on; the stream after it is left to the caller.
+    """
     while True:
         event = await docker.next_event()
         match event:

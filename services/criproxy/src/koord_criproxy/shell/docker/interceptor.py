@@ -56,7 +56,7 @@ class DockerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerAnswer:
-    """The part of dockerd's answer that the interceptor reads.
+    """Status and body of dockerd's answer to a request.
 
     Attributes:
         status: HTTP status.
@@ -80,7 +80,7 @@ class DockerInterceptor:
     """Carries out intercepted requests: asks the hook server before, sends to dockerd, asks the hook server after.
 
     Args:
-        store: What is remembered of pods and containers.
+        store: Records of pods and containers.
         dispatcher: Asks the hook servers.
 
     Attributes:
@@ -254,7 +254,7 @@ def recover_container(found: Mapping[str, Json], store: Store, driver: str) -> C
 
     Args:
         found: Answer of dockerd about the container.
-        store: What is remembered of pods.
+        store: Records of pods.
         driver: Cgroup driver of dockerd.
     """
     name, config, host = _inspected(found)

@@ -12,11 +12,11 @@ from koord_devicediscovery.domain.xpu import Xpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What `Vendor.discover` found on a machine.
+    """Result of `Vendor.discover` on a machine.
 
     Attributes:
         devices: Described devices, in the order of the tool.
-        failed: Minors of the cards whose own commands failed, with the error.
+        failed: Minor of a card whose own command failed -> the error.
     """
 
     devices: Sequence[Xpu] = ()
@@ -25,7 +25,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
-    """How the cards of one vendor are found.
+    """Definition of one vendor: how its cards are recognised and described.
 
     Attributes:
         key: Name of the vendor in logs and metrics.

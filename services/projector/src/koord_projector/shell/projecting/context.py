@@ -18,7 +18,7 @@ class ProjectorContext:
     Attributes:
         log: Log of facts.
         dsn: Address of Postgres, as libpq reads it.
-        clock: Clock for the lag.
+        clock: Clock with which the lag is computed.
         progress: Progress of the projector.
         metrics: The projector's own metrics.
         tracer: Continues the traces of recorded events.

@@ -124,7 +124,7 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
 
 
 async def _require_same_log(log: EventLog, position: int, event_id: str) -> None:
-    """Check that the log still has the folded event at our position."""
+    """Check that the log has the last folded event at its position, so that it is the log of the tables."""
     head = await log.head()
     if position > head.last_seq:
         raise LogChanged(f"the log ends at {head.last_seq}, the tables hold facts up to {position}")

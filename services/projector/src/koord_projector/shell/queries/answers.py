@@ -14,7 +14,7 @@ from koord_projector.shell.queries.moments import Moment
 
 
 class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of `/api/status`: how far the projector has folded the log.
+    """Answer of `/api/status`: the position up to which the projector has folded the log, and its lag.
 
     Attributes:
         position: Position of the newest committed fact.
@@ -46,7 +46,7 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         nodes_reporting: Number of nodes whose usage is in `cpu_used`, `memory_used` and `be_cpu_used`.
         reservations: Number of Reservations that hold a node.
-        cpu_unused_reserved: What they hold and no pod takes; contained in `cpu_requested`. The other `..._reserved`
+        cpu_unused_reserved: CPU that they hold and no pod uses; contained in `cpu_requested`. The other `..._reserved`
             fields likewise.
         pods: Phase -> number of pods.
     """
@@ -89,7 +89,7 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
         gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
         gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
         reservations: Number of Reservations on it.
-        cpu_unused_reserved: What Reservations hold and no pod takes; contained in `cpu_requested`.
+        cpu_unused_reserved: CPU that Reservations hold and no pod uses; contained in `cpu_requested`.
             `memory_unused_reserved` and `gpus_unused_reserved` likewise.
     """
 
@@ -276,7 +276,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why nodes were refused, and how many pending pods have it.
+    """A reason why nodes were refused, and the number of pending pods with it.
 
     Attributes:
         plugin: Plugin that refused the nodes.
@@ -292,7 +292,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Why pods are pending at one moment.
+    """The reasons why pods are pending at one moment.
 
     Attributes:
         pending: Number of pending pods.
@@ -391,7 +391,7 @@ class RebuildAnswer(msgspec.Struct, frozen=True):
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
-    """Why a request was refused. `field`, `rule` and `value` are "" unless a parameter is invalid."""
+    """The reason why a request was refused. `field`, `rule` and `value` are "" unless a parameter is invalid."""
 
     error: str
     field: str = ""

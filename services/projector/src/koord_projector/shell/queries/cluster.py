@@ -104,7 +104,7 @@ async def series(connection: AsyncConnection, *, since: int | None, until: int |
 
 
 def _usage(changes: Sequence[Row[Any]], first: int, stop: int) -> dict[str, list[int | None]]:
-    """Return column -> its sum in each bucket from `first` to before `stop`.
+    """Return column of usage -> sum over the nodes in each bucket from `first` to before `stop`; None: no report.
 
     `changes` has the sums at the times where they change, in order.
     """

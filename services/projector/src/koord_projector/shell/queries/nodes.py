@@ -162,7 +162,10 @@ def _item(row: Row[Any], moment: Moment) -> NodeItem:
 
 
 def _is_expired(row: Row[Any], moment: Moment) -> bool:
-    """Return whether the newest report is too old for a past moment. In the present its time is shown instead."""
+    """Return whether the newest report of a node had expired at a past moment; False for the present.
+
+    In the present, the time of the report is shown instead.
+    """
     if moment.live or row.interval_seconds <= 0:
         return False
     try:

@@ -213,7 +213,7 @@ async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: A
 
 
 async def _hooks(connection: AsyncConnection, moment: Moment, uid: str, episodes: Any) -> list[Row[Any]]:
-    """Return what runtime hooks did to a pod on its nodes, from its placement on, the first ones of each node."""
+    """Return the first facts about runtime hooks of a pod on each of its nodes, from its placement on."""
     found: list[Row[Any]] = []
     for row in episodes:
         if not row.node:

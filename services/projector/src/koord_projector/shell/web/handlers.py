@@ -107,7 +107,7 @@ class Handlers:
         self.stream = stream
 
     async def status(self, _request: Request) -> Response:
-        """Answer `GET /api/status` with a `StatusAnswer`: how far the projector has folded the log."""
+        """Answer `GET /api/status` with a `StatusAnswer`: the position and the lag of the projector."""
         fold = self._fold
         async with self._database.reading() as connection:
             newest = await resolve(connection, None)
@@ -184,7 +184,7 @@ class Handlers:
             return json_answer(await list_devices(connection, moment, after=after, limit=limit))
 
     async def reservations(self, request: Request) -> Response:
-        """Handle `GET /api/reservations`."""
+        """Answer `GET /api/reservations` with a `ReservationsAnswer`: Reservations, and the pods that use them."""
         query = request.query_params
         after, limit = text_of(query, "after"), number_of(query, LIMIT_RESERVATIONS) or 200
         name, at = text_of(query, "name"), text_of(query, "at")
@@ -193,7 +193,7 @@ class Handlers:
             return json_answer(await list_reservations(connection, moment, name=name, after=after, limit=limit))
 
     async def rounds(self, request: Request) -> Response:
-        """Handle `GET /api/rounds`."""
+        """Answer `GET /api/rounds` with a `RoundsAnswer`: the newest rounds of the descheduler."""
         query = request.query_params
         limit, at = number_of(query, LIMIT_ROUNDS) or 60, text_of(query, "at")
         async with self._database.reading() as connection:
@@ -230,7 +230,7 @@ class Handlers:
             return await _pod_answer(connection, uid or "", at)
 
     async def pending(self, request: Request) -> Response:
-        """Answer `GET /api/pending` with a `PendingAnswer`: why pods are pending."""
+        """Answer `GET /api/pending` with a `PendingAnswer`: the reasons why pods are pending."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             return json_answer(await explain_pending(connection, await resolve(connection, at)))

@@ -21,7 +21,7 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 class NodeResourcesBalancedAllocation:
     """The plugin NodeResourcesBalancedAllocation: scores nodes higher whose resources would be used evenly.
 
-    A container without a request for a resource counts as 0.
+    A container that states no request counts with 0. Extended resources that the pod does not request are left out.
     """
 
     name = "NodeResourcesBalancedAllocation"
