@@ -314,7 +314,7 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
 
     Raises:
         ConnectRefused: The server refuses the user, the TLS settings or the seed. It is raised at once.
-        NotConnected: No server was reached within `connect_seconds`.
+        NotConnected: No server was reached within `connect_seconds`, or it closed the connection at once.
     """
     client = BusClient()
     connection = BusConnection(client, settings)
@@ -388,5 +388,11 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
     refused.cancel()
     connecting.result()
     opened = True
-    await connection.open()
+    try:
+        await connection.open()
+    # asyncio of Python 3.11 raises AttributeError for a write to a TLS connection that the server has just closed
+    except (AttributeError, OSError, NatsError) as cause:
+        with contextlib.suppress(Exception):
+            await client.close()
+        raise NotConnected(f"{', '.join(settings.urls)} closed the connection at once: {cause}") from cause
     return connection
