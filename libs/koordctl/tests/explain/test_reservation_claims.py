@@ -8,7 +8,7 @@ from koordcore.protocol.reservations.status import ReservationOwner, Reservation
 from koordcore.stories.reservations import reservation_view
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordctl.explain.reservation_claims import claim_of
-from koordctl.explain.reservation_lines import use_line
+from koordctl.explain.reservation_lines import UsedAmounts, reservation_lines, use_line
 
 NOW = "2026-11-23T10:00:00.000000Z"
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
@@ -78,3 +78,15 @@ def test_a_pod_beyond_the_border_of_its_reservation_names_both_parts() -> None:
         == "cpu 4 from Reservation r, cpu 1, memory 1.0Gi from the node"
     )
     assert use_line(Allocation(), {"cpu": 5000}) is None
+
+
+def test_the_pods_of_a_reservation_are_shown_by_name() -> None:
+    document: dict[str, Any] = {
+        "metadata": {"name": "r", "uid": "u", "creationTimestamp": NOW},
+        "spec": {"template": {"spec": {}}},
+    }
+    uses = [UsedAmounts(pod=f"n/{name}", from_reservation={"cpu": 1000}, from_node={}) for name in ("b", "a")]
+
+    lines = list(reservation_lines(reservation_view(document, ReservationStatus()), uses, ()))
+
+    assert [line.split()[2] for line in lines if "used by" in line] == ["n/a:", "n/b:"]

@@ -74,8 +74,8 @@ def reservation_lines(
 
     Args:
         view: The Reservation.
-        uses: Pods that use it.
-        claims: Pending pods that do not.
+        uses: Pods that use it, in any order.
+        claims: Pending pods that do not, in any order. Both are shown by name.
         as_of: Text that names a past moment; empty for the present.
     """
     where = f" on {view.node}" if view.node else ""
@@ -89,8 +89,8 @@ def reservation_lines(
         yield f"  {view.message}"
     if view.problem:
         yield f"  the object cannot be read: {view.problem}"
-    for use in uses:
+    for use in sorted(uses, key=lambda use: use.pod):
         rest = f", {amounts_text(use.from_node)} from the node" if use.from_node else ""
         yield f"  used by {use.pod}: {amounts_text(use.from_reservation) or 'nothing'} from the Reservation{rest}"
-    for claim in claims:
+    for claim in sorted(claims, key=lambda claim: claim.pod):
         yield f"  not used by {claim.pod}: {claim.rule}{f' ({claim.message})' if claim.message else ''}"
