@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from koord_scheduler.domain.fragmentation.pods import typical_pods
-from koord_scheduler.domain.fragmentation.policies import PolicyName
+from koordcore.fragmentation.pods import typical_pods
+from koordcore.fragmentation.policies import PolicyName
 from koordctl.demo.trace import InvalidTrace
 from koordctl.simulate.gpu_published import compared, read_published
 from koordctl.simulate.gpu_report import picture, write_report

@@ -15,10 +15,6 @@ from koord_scheduler.domain.device.node_scores import device_scores
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Placed
-from koord_scheduler.domain.fragmentation.nodes import NodeGpus, columns_of
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod, typical_pods
-from koord_scheduler.domain.fragmentation.policies import PolicyName, policy_of
 from koord_scheduler.domain.framework.extension_points import ROW_SCORE
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
@@ -28,6 +24,10 @@ from koordcore.events import CATALOGUE
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.fragmentation.arrivals import Arrivals, Placed
+from koordcore.fragmentation.nodes import NodeGpus, columns_of
+from koordcore.fragmentation.pods import GpuPod, TypicalPod, typical_pods
+from koordcore.fragmentation.policies import PolicyName, policy_of
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation

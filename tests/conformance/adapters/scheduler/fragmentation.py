@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 from conformance.registry import adapter
-from koord_scheduler.domain.fragmentation.baselines import affinity_tag
-from koord_scheduler.domain.fragmentation.gradient import gradient_scores
-from koord_scheduler.domain.fragmentation.measure import Measure
-from koord_scheduler.domain.fragmentation.nodes import GpuColumns, NodeGpus, columns_of
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod, gpu_pod, typical_pods
-from koord_scheduler.domain.fragmentation.policies import BASELINES, NodeTags, PolicyName
+from koordcore.fragmentation.baselines import affinity_tag
+from koordcore.fragmentation.gradient import gradient_scores
+from koordcore.fragmentation.measure import Measure
+from koordcore.fragmentation.nodes import GpuColumns, NodeGpus, columns_of
+from koordcore.fragmentation.pods import GpuPod, TypicalPod, gpu_pod, typical_pods
+from koordcore.fragmentation.policies import BASELINES, NodeTags, PolicyName
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from koord_scheduler.domain.fragmentation.policies import PolicyName
+from koordcore.fragmentation.policies import PolicyName
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from koordctl.commands.trace_folder import TRACE_FOLDER, find_trace

@@ -7,11 +7,11 @@ import random
 from typing import NamedTuple
 
 import numpy as np
-from koord_scheduler.domain.fragmentation.arrivals import Arrivals
-from koord_scheduler.domain.fragmentation.nodes import columns_of
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU
-from koord_scheduler.domain.fragmentation.policies import PolicyName
-from koord_scheduler.domain.fragmentation.repack import Repacker, Running, Waiting
+from koordcore.fragmentation.arrivals import Arrivals
+from koordcore.fragmentation.nodes import columns_of
+from koordcore.fragmentation.pods import WHOLE_GPU
+from koordcore.fragmentation.policies import PolicyName
+from koordcore.fragmentation.repack import Repacker, Running, Waiting
 
 from koordctl.simulate.gpu_run import Load, arriving, policy_for
 from koordctl.simulate.gpu_trace import GpuTrace

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Draws
-from koord_scheduler.domain.fragmentation.measure import Measure
-from koord_scheduler.domain.fragmentation.nodes import Floats, GpuColumns, Ints, columns_of
-from koord_scheduler.domain.fragmentation.pods import TypicalPod, typical_pods
-from koord_scheduler.domain.fragmentation.policies import Policy, PolicyName, policy_of
+from koordcore.fragmentation.arrivals import Arrivals, Draws
+from koordcore.fragmentation.measure import Measure
+from koordcore.fragmentation.nodes import Floats, GpuColumns, Ints, columns_of
+from koordcore.fragmentation.pods import TypicalPod, typical_pods
+from koordcore.fragmentation.policies import Policy, PolicyName, policy_of
 
 from koordctl.simulate.gpu_trace import ArrivingPod, GpuTrace
 

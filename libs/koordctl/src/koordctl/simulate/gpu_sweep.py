@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, pstdev
 from typing import NamedTuple
 
-from koord_scheduler.domain.fragmentation.policies import Policy, PolicyName
+from koordcore.fragmentation.policies import Policy, PolicyName
 
 from koordctl.simulate.gpu_run import Load, Outcome, policy_for, simulate
 from koordctl.simulate.gpu_trace import GpuTrace, read_trace

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koord_scheduler.domain.fragmentation.nodes import NodeGpus
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, gpu_pod
+from koordcore.fragmentation.nodes import NodeGpus
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod, gpu_pod
 
 from koordctl.demo.trace import rows_of
 

@@ -1,6 +1,6 @@
 """Scores of nodes and GPUs by GPU fragmentation, as part of DeviceShare's score.
 
-`domain.fragmentation` computes the scores from arrays; this module fills the arrays from the devices.
+`koordcore.fragmentation` computes the scores from arrays; this module fills the arrays from the devices.
 
 Source: gpu-fragmentation spec, 6.
 """
@@ -8,6 +8,9 @@ Source: gpu-fragmentation spec, 6.
 from collections.abc import Sequence
 
 import numpy as np
+from koordcore.fragmentation.nodes import GpuColumns
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod
+from koordcore.fragmentation.scoring import NO_SCORE, GpuScoring, ScoringName, node_scores, scoring_of
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE
 from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
@@ -20,9 +23,6 @@ from koord_scheduler.domain.device.node_scores import device_scores
 from koord_scheduler.domain.device.node_states import NodeStates
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.fragmentation.nodes import GpuColumns
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod
-from koord_scheduler.domain.fragmentation.scoring import NO_SCORE, GpuScoring, ScoringName, node_scores, scoring_of
 
 _PER_PERCENT = WHOLE_GPU // WHOLE
 _CORE = NAMES[GPU_TYPE].index(GPU_CORE)

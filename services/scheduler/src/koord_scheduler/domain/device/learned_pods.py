@@ -14,6 +14,7 @@ from koordcore.events.envelope import AggregateRef, Event, StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.events.scheduling.gpu_workload import TypicalPod as LearnedPod
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod, typical_pods
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE, device_requests
 from koordcore.protocol.objects import Pod
@@ -23,7 +24,6 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.args.fine_grained import GpuFragmentation
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod, typical_pods
 
 KINDS: Final = frozenset({"podspec", "gpuworkload"})
 REF: Final = AggregateRef("gpuworkload", "default")

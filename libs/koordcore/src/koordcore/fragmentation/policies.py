@@ -11,12 +11,12 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation import baselines
-from koord_scheduler.domain.fragmentation.filling import ExpectedFilling
-from koord_scheduler.domain.fragmentation.gradient import gradient_scores
-from koord_scheduler.domain.fragmentation.measure import Measure
-from koord_scheduler.domain.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod
+from koordcore.fragmentation import baselines
+from koordcore.fragmentation.filling import ExpectedFilling
+from koordcore.fragmentation.gradient import gradient_scores
+from koordcore.fragmentation.measure import Measure
+from koordcore.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
+from koordcore.fragmentation.pods import GpuPod, TypicalPod
 
 
 class PolicyName(StrEnum):

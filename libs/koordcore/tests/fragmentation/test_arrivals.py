@@ -4,11 +4,11 @@ import random
 
 import numpy as np
 import pytest
-from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Draws, Placed
-from koord_scheduler.domain.fragmentation.baselines import affinity_tag, min_max
-from koord_scheduler.domain.fragmentation.nodes import GpuColumns, NodeGpus, columns_of
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod, typical_pods
-from koord_scheduler.domain.fragmentation.policies import NodeTags, PolicyName, policy_of
+from koordcore.fragmentation.arrivals import Arrivals, Draws, Placed
+from koordcore.fragmentation.baselines import affinity_tag, min_max
+from koordcore.fragmentation.nodes import GpuColumns, NodeGpus, columns_of
+from koordcore.fragmentation.pods import GpuPod, TypicalPod, typical_pods
+from koordcore.fragmentation.policies import NodeTags, PolicyName, policy_of
 
 NODES = [NodeGpus(16000, (1000, 1000), "T4")] * 3 + [NodeGpus(32000, (1000,) * 4, "G2")] * 3
 KINDS = [

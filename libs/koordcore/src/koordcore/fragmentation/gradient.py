@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation.measure import Measure
-from koord_scheduler.domain.fragmentation.nodes import NO_GPU, Floats, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import GpuPod
+from koordcore.fragmentation.measure import Measure
+from koordcore.fragmentation.nodes import NO_GPU, Floats, GpuColumns, Ints
+from koordcore.fragmentation.pods import GpuPod
 
 _SAME: Final = 6
 """Differences of fragmentation are rounded to so many decimals.

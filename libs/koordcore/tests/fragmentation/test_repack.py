@@ -3,11 +3,11 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.fragmentation.arrivals import Arrivals
-from koord_scheduler.domain.fragmentation.nodes import NodeGpus, columns_of
-from koord_scheduler.domain.fragmentation.pods import GpuPod, gpu_pod, typical_pods
-from koord_scheduler.domain.fragmentation.policies import Policy, PolicyName, policy_of
-from koord_scheduler.domain.fragmentation.repack import Repacker, Running, Waiting
+from koordcore.fragmentation.arrivals import Arrivals
+from koordcore.fragmentation.nodes import NodeGpus, columns_of
+from koordcore.fragmentation.pods import GpuPod, gpu_pod, typical_pods
+from koordcore.fragmentation.policies import Policy, PolicyName, policy_of
+from koordcore.fragmentation.repack import Repacker, Running, Waiting
 
 NODE = NodeGpus(32_000, (1000, 1000), "A")
 MEMORY = 64

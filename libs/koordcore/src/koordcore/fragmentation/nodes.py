@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.fragmentation.gradient import after_whole_gpus, gradient_score, gradient_scores
-from koord_scheduler.domain.fragmentation.measure import Category, Measure
-from koord_scheduler.domain.fragmentation.nodes import NO_GPU, GpuColumns, NodeGpus, columns_of
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod, gpu_pod, typical_pods
+from koordcore.fragmentation.gradient import after_whole_gpus, gradient_score, gradient_scores
+from koordcore.fragmentation.measure import Category, Measure
+from koordcore.fragmentation.nodes import NO_GPU, GpuColumns, NodeGpus, columns_of
+from koordcore.fragmentation.pods import GpuPod, TypicalPod, gpu_pod, typical_pods
 
 MODELS = ("G2", "T4", "P100")
 EXAMPLE = [

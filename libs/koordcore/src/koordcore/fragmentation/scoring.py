@@ -8,11 +8,11 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation.filling import NO_ROOM, STEP_MILLI, ExpectedFilling
-from koord_scheduler.domain.fragmentation.gradient import after_whole_gpus, gradient_score, share_gradients
-from koord_scheduler.domain.fragmentation.measure import Measure
-from koord_scheduler.domain.fragmentation.nodes import GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod
+from koordcore.fragmentation.filling import NO_ROOM, STEP_MILLI, ExpectedFilling
+from koordcore.fragmentation.gradient import after_whole_gpus, gradient_score, share_gradients
+from koordcore.fragmentation.measure import Measure
+from koordcore.fragmentation.nodes import GpuColumns, Ints
+from koordcore.fragmentation.pods import GpuPod, TypicalPod
 
 NO_SCORE: Final = 50
 """Score of a placement that changes nothing."""

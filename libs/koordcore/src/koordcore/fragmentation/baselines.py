@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation.nodes import Bools, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod
+from koordcore.fragmentation.nodes import Bools, GpuColumns, Ints
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod
 
 _MOST_CPU: Final = 128_000
 _MOST_GPU: Final = 8 * WHOLE_GPU

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.fragmentation.filling import STEP_MILLI, ExpectedFilling, typical_sequence
-from koord_scheduler.domain.fragmentation.nodes import NO_GPU, GpuColumns, NodeGpus, columns_of
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod
+from koordcore.fragmentation.filling import STEP_MILLI, ExpectedFilling, typical_sequence
+from koordcore.fragmentation.nodes import NO_GPU, GpuColumns, NodeGpus, columns_of
+from koordcore.fragmentation.pods import GpuPod, TypicalPod
 
 HALF = GpuPod(1000, 500, 1)
 

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation.gradient import after_whole_gpus
-from koord_scheduler.domain.fragmentation.nodes import NO_GPU, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod
+from koordcore.fragmentation.gradient import after_whole_gpus
+from koordcore.fragmentation.nodes import NO_GPU, GpuColumns, Ints
+from koordcore.fragmentation.pods import GpuPod, TypicalPod
 
 SEQUENCES: Final = 32
 OFFERS: Final = 60

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation.nodes import Bools, Floats, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, TypicalPod
+from koordcore.fragmentation.nodes import Bools, Floats, GpuColumns, Ints
+from koordcore.fragmentation.pods import WHOLE_GPU, TypicalPod
 
 
 class Category(StrEnum):

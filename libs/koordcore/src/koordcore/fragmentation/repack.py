@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation.arrivals import Placed
-from koord_scheduler.domain.fragmentation.nodes import Bools, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod
-from koord_scheduler.domain.fragmentation.policies import NodeTags, Policy
+from koordcore.fragmentation.arrivals import Placed
+from koordcore.fragmentation.nodes import Bools, GpuColumns, Ints
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod
+from koordcore.fragmentation.policies import NodeTags, Policy
 
 _MOST_TRIED = 400
 """Number of candidates that are tried for one kind of waiting pods."""

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from koord_scheduler.domain.fragmentation.baselines import affinity_tag
-from koord_scheduler.domain.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import GpuPod
-from koord_scheduler.domain.fragmentation.policies import NodeTags, Policy
+from koordcore.fragmentation.baselines import affinity_tag
+from koordcore.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
+from koordcore.fragmentation.pods import GpuPod
+from koordcore.fragmentation.policies import NodeTags, Policy
 
 _MOST_PODS: Final = 1000
 """A node with more pods takes none."""
