@@ -23,6 +23,7 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView, node_view_from_json
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koordcore.values.resources import Amounts
 
 MINUTES: Final = 1440
 HIGH: Final = 65
@@ -143,10 +144,25 @@ class Policy:
     view: Callable[[ClusterView], ClusterView] = lambda cluster: cluster
 
 
-def by_usage(cluster: ClusterView) -> ClusterView:
-    """Return a cluster in which each pod requests what it uses: what LowNodeUtilization sees with a metrics source."""
-    used = {key: usage for metric in cluster.metrics.values() for key, usage in metric.pods.items()}
-    return replace(cluster, pods=tuple(replace(pod, requests=used[pod.key]) for pod in cluster.pods))
+class ByUsage:
+    """Returns a cluster in which each pod requests what it uses: what LowNodeUtilization sees with a metrics source.
+
+    A copy of a pod is kept until its node or its usage changes, because copies take most of the time of a large day.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[str, PodView] = {}
+
+    def __call__(self, cluster: ClusterView) -> ClusterView:
+        """Return the cluster with changed requests. The cluster itself stays as it is."""
+        used = {key: usage for metric in cluster.metrics.values() for key, usage in metric.pods.items()}
+        return replace(cluster, pods=tuple(self._using(pod, used[pod.key]) for pod in cluster.pods))
+
+    def _using(self, pod: PodView, usage: Amounts) -> PodView:
+        known = self._copies.get(pod.uid)
+        if known is None or known.object is not pod.object or known.node != pod.node or known.requests != usage:
+            known = self._copies[pod.uid] = replace(pod, requests=usage)
+        return known
 
 
 LOAD: Final = Policy(
@@ -155,7 +171,7 @@ LOAD: Final = Policy(
 UPSTREAM: Final = Policy(
     plugin="LowNodeUtilization",
     args={"thresholds": {"cpu": LOW}, "targetThresholds": {"cpu": HIGH}},
-    view=by_usage,
+    view=ByUsage(),
 )
 
 
