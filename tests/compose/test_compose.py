@@ -85,7 +85,7 @@ def apply(compose: Compose, folder: Path, first: int, count: int) -> None:
     """Apply pods; repeated while no manager leads, because a document that was refused for it was not stored."""
     file = folder / f"pods-{first}.yaml"
     file.write_text(manifests(first, count))
-    relative = f"/work/{file.relative_to(ROOT)}"
+    relative = str(file.relative_to(ROOT))  # the working directory of the container is the repository
 
     def applied() -> bool:
         compose.koord("apply", "-f", relative, check=False)
