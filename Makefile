@@ -61,16 +61,16 @@ test: lint ## everything: lint, types, import contracts, every test
 	@# A test that hangs takes its worker with it: a signal inside an event loop can lose a callback and hang for ever.
 	@$(PYTEST) -n 2 --dist loadgroup -o timeout_method=thread
 
-# containerd 2 with its shim, and the kubelet's CRI client. Without Go they are not built, and their tests say so.
+# containerd 2 with its shim, and crictl. Without Go they are not built, and their tests say so.
 RUNTIME_TOOLS := $(CURDIR)/var/runtime-tools
 RUNTIME_SOURCES := tests/runtime/tools
-$(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.* $(RUNTIME_SOURCES)/*/*.go)
-	@echo "==> building containerd 2 and a CRI client, some three minutes"
+$(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.*)
+	@echo "==> building containerd 2 and crictl, some three minutes"
 	@cd $(RUNTIME_SOURCES) && GOBIN=$(RUNTIME_TOOLS) CGO_ENABLED=0 GOFLAGS=-mod=readonly \
-		go install -tags no_btrfs,no_devmapper,no_zfs tool ./criclient
+		go install -tags no_btrfs,no_devmapper,no_zfs tool
 	@touch $@
 
-test-runtime: setup $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built) ## containerd 1 and 2, NRI, a CRI client, dockerd (root, containerd, runc, docker.io, go)
+test-runtime: setup $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built) ## containerd 1 and 2, NRI, crictl, dockerd (root, containerd, runc, docker.io, go)
 	@$(PYTEST) -n 0 --suite runtime tests/runtime
 
 # etcd, kube-apiserver, kube-controller-manager and kubectl. Without Go they are not built, and their tests say so.
