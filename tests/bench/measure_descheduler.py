@@ -4,11 +4,15 @@ The day is small by default, because LowNodeUtilization takes most of its time: 
 """
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from bench.options import BenchOptions
 from bench.results import Better, Result
@@ -60,7 +64,9 @@ profiles:
 
 def measure(options: BenchOptions) -> Iterator[Result]:
     """Measure a round with six plugins, a restart with jobs in flight, and a simulated day."""
-    yield from _round(max(10, int(NODES * min(options.scale, 1.0))))
+    nodes = max(10, int(NODES * min(options.scale, 1.0)))
+    yield from _round(nodes)
+    yield from _views(nodes)
     yield from asyncio.run(_restart(max(10, int(JOBS * min(options.scale, 1.0)))))
     yield from _day(max(4, int(DAY_NODES * options.scale)))
 
@@ -135,6 +141,35 @@ def _cluster(count: int) -> ClusterView:
             used[f"bench/{uid}"] = {"cpu": each, "memory": GIB}
         metrics[name] = NodeMetric(updated=0.0, pods=used)
     return ClusterView(now=10.0, nodes=tuple(nodes), pods=tuple(pods), metrics=metrics)
+
+
+def _views(nodes: int) -> Iterator[Result]:
+    """Measure fold and views of a large cluster, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.large_descheduler", str(nodes), str(PODS_PER_NODE)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    size = f"{nodes:,} nodes, {nodes * PODS_PER_NODE:,} pods"
+    yield Result(
+        name=f"longest pause of other work while the first view of {size} is made",
+        value=found["first_view_pause_ms"],
+        unit="ms",
+        target=50.0,
+        better=Better.LOWER,
+        note=f"CPU time; {found['first_view_cpu_seconds']:.1f} s in total; reports {found['reports_pause_ms']:.0f} ms; "
+        f"view after 500 changes {found['next_view_pause_ms']:.0f} ms",
+    )
+    yield Result(
+        name=f"memory of state, usage and views of {size}",
+        value=found["resident_mib"],
+        unit="MiB",
+        target=600.0,
+        better=Better.LOWER,
+    )
 
 
 async def _restart(jobs: int) -> list[Result]:

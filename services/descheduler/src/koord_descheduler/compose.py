@@ -38,6 +38,7 @@ from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.proving import Prover, scheduler_on
 from koord_descheduler.shell.telling import RoundTeller
+from koord_descheduler.shell.views import keep_views_current, views_are_current
 
 _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
@@ -58,8 +59,9 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
     rounds = assemble(shell, bus, leadership, configuration, writer_of(bus), registry)
 
     async def campaign() -> None:
-        """Apply for leadership once the log is folded; while it loads a snapshot, an instance would lose the lease."""
+        """Apply for leadership once the log is folded and viewed; until then, an instance could decide nothing."""
         await rounds.runner.caught_up()
+        await views_are_current(rounds.builder)
         await leadership.campaign()
 
     shell.service.add(Component(name="leadership", run=campaign, stop=leadership.resign))
@@ -171,7 +173,7 @@ def assemble(
         writer=writer,
         make_policy=lambda: drain_policy(configuration, registry, with_priorities()),
     )
-    leader_work = {"jobs": jobs.run, "drains": drains.run}
+    after_the_fold = {"views": lambda: keep_views_current(builder), "jobs": jobs.run, "drains": drains.run}
     if bus.connection is not None:
         commands = Commands(
             bus.connection,
@@ -185,8 +187,8 @@ def assemble(
             clock=shell.clock,
             logger=shell.log,
         )
-        leader_work["commands"] = commands.run
-    for name, run in leader_work.items():
+        after_the_fold["commands"] = commands.run
+    for name, run in after_the_fold.items():
         shell.service.add(Component(name=name, run=_after(runner.caught_up, run)))
     return rounds
 

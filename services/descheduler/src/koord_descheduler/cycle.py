@@ -39,6 +39,7 @@ from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.proving import Prover
 from koord_descheduler.shell.telling import RoundTeller
+from koord_descheduler.shell.views import views_are_current
 
 _CHANGES_AT_ONCE: Final = 100
 """Changes in one request to the manager."""
@@ -150,6 +151,7 @@ class Rounds:
     async def round(self, profiles: Sequence[Profile], term: Term) -> RoundOutcome | None:
         """Run one round and append its evictions. Return its decisions; None if the cluster has at most one node."""
         # 1. The view of this moment, and the jobs and evictions that are still under way.
+        await views_are_current(self.builder)
         cluster = self.builder.view(self.clock.now().timestamp())
         position = self.builder.state.position
         await asyncio.to_thread(getattr, cluster, "pod_by_uid")  # an index over all pods; the event loop goes on

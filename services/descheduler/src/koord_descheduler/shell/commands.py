@@ -54,6 +54,7 @@ from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.proving import SchedulerAway, answered, scheduler_on
+from koord_descheduler.shell.views import views_are_current
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
@@ -186,6 +187,7 @@ class Commands:
         """
         if not 1 <= request.rounds <= MOST_ROUNDS:
             raise Refusal(ErrorCode.INVALID, f"rounds: must be from 1 to {MOST_ROUNDS}, got {request.rounds}")
+        await views_are_current(self._builder)
         cluster = self._builder.view(self._clock.now().timestamp())
         position = self._builder.state.position
         try:

@@ -50,6 +50,7 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.views import views_are_current
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class DrainControl:
 
     async def look_at_all(self, policy: DrainPolicy, term: Term) -> None:
         """Look at every drain and every group once. A drain that cannot be decided does not hold up the others."""
+        await views_are_current(self.builder)
         state, now = self.builder.state, self.clock.now().timestamp()
         found, of_groups = drains(self.builder), groups(self.builder)
         look = _LookOptions(policy, now, term, self._refusals(policy, now))

@@ -1,7 +1,9 @@
 """Feed the view with the facts of the log and the usage reports of nodes."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Final
 
 from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import FoldSource
@@ -21,6 +23,8 @@ from koordcore.state.cluster import schema_fingerprint
 from koord_descheduler.domain.view.building import KINDS, ViewBuilder
 
 FOLD = "descheduler"
+_REPORTS_AT_ONCE: Final = 50
+"""Reports that are stored without yielding to other tasks. A report has the usage of all pods of its node."""
 
 
 class ViewFold:
@@ -83,12 +87,18 @@ async def follow_reports(builder: ViewBuilder, observations: ObservationLog, log
         logger: Logs reports that are skipped.
     """
     newest = await patiently(lambda: observations.latest(builder.node_refs()))
-    for stored in sorted(newest, key=lambda each: each.seq):
-        _observe(builder, stored, logger)
+    await observe_all(builder, sorted(newest, key=lambda each: each.seq), logger)
     position = max((each.seq for each in newest), default=0)
     async for batch in observations.follow(position):
-        for stored in batch:
-            _observe(builder, stored, logger)
+        await observe_all(builder, batch, logger)
+
+
+async def observe_all(builder: ViewBuilder, reports: Sequence[StoredEvent], logger: Logger) -> None:
+    """Store reports, and yield to other tasks in between."""
+    for number, stored in enumerate(reports, start=1):
+        _observe(builder, stored, logger)
+        if number % _REPORTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def _observe(builder: ViewBuilder, stored: StoredEvent, logger: Logger) -> None:

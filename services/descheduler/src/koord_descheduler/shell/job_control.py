@@ -50,6 +50,7 @@ from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.views import views_are_current
 
 _CHANGES_AT_ONCE: Final = 100
 """Changes in one request to the manager."""
@@ -119,6 +120,7 @@ class JobControl:
         Raises:
             NotWritten: The manager does not answer. The effects are repeated at the next look.
         """
+        await views_are_current(self.builder)
         now = self.clock.now().timestamp()
         jobs = self._reader.jobs()
         await self._record_aborted(jobs, term)

@@ -1,6 +1,7 @@
 """Builds the view of the cluster from the folded log, and keeps it current with little work per event.
 
-Views of nodes and pods are made again only for objects that changed. `ViewBuilder.view` puts them together.
+Views of nodes and pods are made again only for objects that changed. `ViewBuilder.view` puts them together. After a
+start, all objects count as changed: `refresh` makes their views in pieces, so that other work runs in between.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from koordcore.state.aggregates import (
     PodSpecState,
     PodState,
     PriorityClassState,
+    WorkloadState,
 )
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -35,7 +37,7 @@ from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
 from koord_descheduler.domain.view.nodes import NodeView, node_view
 from koord_descheduler.domain.view.pod_order import PodOrder
 from koord_descheduler.domain.view.pods import PodView, pod_view
-from koord_descheduler.domain.view.replicas import WITH_REPLICAS, workload_views
+from koord_descheduler.domain.view.replicas import WITH_REPLICAS, WorkloadIndex, workload_index
 from koord_descheduler.domain.view.workloads import WorkloadView
 
 KINDS: Final = (
@@ -82,7 +84,9 @@ class ViewBuilder:
         self._by_name: dict[tuple[str, str], str] = {}
         self._order = PodOrder()
         self._metrics: dict[str, NodeMetric] = {}
-        self._workloads: Mapping[str, WorkloadView] | None = None
+        self._workloads = WorkloadIndex()
+        self._decoded: dict[str, tuple[object, KubeStruct | None]] = {}
+        """Id of a custom resource -> its last object as JSON, and the decoded object; None: it is not valid."""
 
     def load(self, state: ClusterState) -> None:
         """Replace the folded state, and rebuild all views from it."""
@@ -98,7 +102,8 @@ class ViewBuilder:
         self._changed_pods = set(state.of_kind(PodSpecState))
         self._changed_nodes = set(state.of_kind(NodeSpecState))
         self._order = PodOrder()
-        self._workloads = None
+        self._decoded.clear()
+        self._workloads = workload_index(state)
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one event of the log.
@@ -119,9 +124,9 @@ class ViewBuilder:
         elif ref.kind == "customspec":
             self._note_custom(ref.id)
             if plural_of(ref.id) in WITH_REPLICAS:
-                self._workloads = None
+                self._workloads.note_custom(ref.id, self.state.of_kind(CustomObjectState).get(ref.id))
         elif ref.kind == "workloadspec":
-            self._workloads = None
+            self._workloads.note(ref.id, self.state.of_kind(WorkloadState).get(ref.id))
         elif ref.kind == "nodestate":
             self._changed_pods |= before ^ self._running(ref.id)
         return event
@@ -181,15 +186,13 @@ class ViewBuilder:
             priority_classes=self.priority_classes(),
             metrics=dict(self._metrics),
             migrating=frozenset(self.evictions()),
-            workloads=self.workloads(),
+            workloads=dict(self.workloads()),
             disruptions=self.disruptions(),
         )
 
     def workloads(self) -> Mapping[str, WorkloadView]:
-        """Return uid of the controller of a pod -> its workload."""
-        if self._workloads is None:
-            self._workloads = workload_views(self.state)
-        return self._workloads
+        """Return uid of the controller of a pod -> its workload. It changes with the next applied event."""
+        return self._workloads.views
 
     def disruptions(self) -> Disruptions:
         """Return the pods that are being taken from their workloads, with the cause, as of the last applied event."""
@@ -221,37 +224,47 @@ class ViewBuilder:
     def _note_custom(self, id_: str) -> None:
         """Remember the id of a custom resource by its kind. That of a deleted one stays: its name may come back."""
         self._ids_of.setdefault(plural_of(id_), {})[id_] = None
+        self._decoded.pop(id_, None)
 
-    def _refresh(self) -> None:
+    def refresh(self, most: int) -> bool:
+        """Make the views of changed objects. Return whether the views of all objects are current.
+
+        Args:
+            most: Largest number of objects whose views are made now.
+        """
         specs, placed = self.state.of_kind(PodSpecState), self.state.of_kind(PodState)
-        changes: list[tuple[PodView | None, PodView | None]] = []
-        for uid in self._changed_pods:
-            spec = specs.get(uid)
-            view = None if spec is None else self._pod(uid, spec, placed.get(uid))
-            before = self._pods.pop(uid, None)
-            changes.append((before, view))
-            if before is not None:
-                self._on_node[before.node].pop(uid, None)
-                for owner in before.owners:
-                    _drop(self._of_owner, owner.uid, uid)
-                if self._by_name.get((before.namespace, before.name)) == uid:
-                    del self._by_name[before.namespace, before.name]
-            if view is not None:
-                self._pods[uid] = view
-                self._on_node.setdefault(view.node, {})[uid] = None
-                for owner in view.owners:
-                    self._of_owner.setdefault(owner.uid, {})[uid] = None
-                self._by_name[view.namespace, view.name] = uid
-        self._order.change(changes)
+        for uid in _taken(self._changed_pods, most):
+            self._renew_pod(uid, specs.get(uid), placed.get(uid))
         nodes = self.state.of_kind(NodeSpecState)
-        for token in self._changed_nodes:
+        for token in _taken(self._changed_nodes, most):
             state = nodes.get(token)
             view = self._node(token, state) if state is not None else None
             if view is None:
                 self._nodes.pop(token, None)
             else:
                 self._nodes[token] = view
-        self._changed_pods, self._changed_nodes = set(), set()
+        return not self._changed_pods and not self._changed_nodes
+
+    def _refresh(self) -> None:
+        """Make the views of all changed objects at once."""
+        self.refresh(len(self._changed_pods) + len(self._changed_nodes))
+
+    def _renew_pod(self, uid: str, spec: PodSpecState | None, placed: PodState | None) -> None:
+        view = None if spec is None else self._pod(uid, spec, placed)
+        before = self._pods.pop(uid, None)
+        if before is not None:
+            _drop(self._on_node, before.node, uid)
+            for owner in before.owners:
+                _drop(self._of_owner, owner.uid, uid)
+            if self._by_name.get((before.namespace, before.name)) == uid:
+                del self._by_name[before.namespace, before.name]
+        if view is not None:
+            self._pods[uid] = view
+            self._on_node.setdefault(view.node, {})[uid] = None
+            for owner in view.owners:
+                self._of_owner.setdefault(owner.uid, {})[uid] = None
+            self._by_name[view.namespace, view.name] = uid
+        self._order.change(before, view)
 
     def _pod(self, uid: str, spec: PodSpecState, placed: PodState | None) -> PodView | None:
         """Return the view of a pod; None if its object is not valid.
@@ -291,10 +304,18 @@ class ViewBuilder:
             kind: Type to decode to.
         """
         for id_, document in self.documents(plural):
-            try:
-                yield object_from_json(cast("object", document), kind)
-            except codec.DecodeError as error:
-                self.unreadable[f"customspec.{id_}"] = str(error)
+            known = self._decoded.get(id_)
+            if known is None or known[0] is not document:
+                known = self._decoded[id_] = (document, self._read(id_, document, kind))
+            if isinstance(known[1], kind):
+                yield known[1]
+
+    def _read(self, id_: str, document: Mapping[str, Any], kind: type[C]) -> C | None:
+        try:
+            return object_from_json(cast("object", document), kind)
+        except codec.DecodeError as error:
+            self.unreadable[f"customspec.{id_}"] = str(error)
+            return None
 
     def documents(self, plural: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield id and object of the custom resources of a kind, as JSON."""
@@ -311,3 +332,9 @@ def _drop(ids: dict[str, dict[str, None]], key: str, id_: str) -> None:
     group.pop(id_, None)
     if not group:
         ids.pop(key, None)
+
+
+def _taken(names: set[str], most: int) -> Iterator[str]:
+    """Remove up to `most` names from a set, and yield them."""
+    for _ in range(min(most, len(names))):
+        yield names.pop()

@@ -1,9 +1,13 @@
 """The workload that controls a pod, and its number of replicas, from the folded objects.
 
+A changed object costs work for its own workload only.
+
 Source:
     descheduler spec, 7.8
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from koordcore.events.objects.custom import plural_of
@@ -23,50 +27,118 @@ WITH_REPLICAS: Final = frozenset(
 _JOB: Final = "Job"
 
 
-def workload_views(state: ClusterState) -> dict[str, WorkloadView]:
-    """Return uid of a controller -> its workload, for all controllers that have a number of replicas.
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What one object says: its uid, its replicas, and the uid of the Deployment that controls it ("" if none does)."""
+
+    uid: str
+    replicas: int
+    deployment: str = ""
+
+
+class WorkloadIndex:
+    """All controllers that have a number of replicas.
 
     A ReplicaSet of a Deployment stands for the Deployment, with the pods of all its ReplicaSets. A Job has no scale.
 
     Source:
         descheduler spec, 7.8
     """
-    found: dict[str, WorkloadView] = {}
+
+    def __init__(self) -> None:
+        self._of_object: dict[str, _Known] = {}
+        self._replicas: dict[str, int] = {}
+        self._sets_of: dict[str, dict[str, None]] = {}
+        self._views: dict[str, WorkloadView] = {}
+
+    @property
+    def views(self) -> Mapping[str, WorkloadView]:
+        """Return uid of a controller -> its workload. It changes with the next `note` or `note_custom`."""
+        return self._views
+
+    def note(self, uid: str, state: WorkloadState | None) -> None:
+        """Take a workload as it is now; None: it does not exist any more."""
+        has_scale = state is not None and state.object.kind != _JOB
+        self._replace(uid, _Known(uid, state.object.replicas) if state is not None and has_scale else None)
+
+    def note_custom(self, id_: str, state: CustomObjectState | None) -> None:
+        """Take a custom resource of a kind in `WITH_REPLICAS` as it is now; None: it does not exist any more.
+
+        An object that is not valid counts as absent.
+
+        Args:
+            id_: Id of its aggregate.
+            state: Its folded state.
+        """
+        document = None if state is None else state.object
+        self._replace(id_, None if document is None else _read(plural_of(id_), document))
+
+    def _replace(self, id_: str, known: _Known | None) -> None:
+        before = self._of_object.pop(id_, None)
+        if before == known:
+            if known is not None:
+                self._of_object[id_] = known
+            return
+        if before is not None:
+            self._replicas.pop(before.uid, None)
+            if before.deployment:
+                sets = self._sets_of[before.deployment]
+                sets.pop(before.uid, None)
+                if not sets:
+                    del self._sets_of[before.deployment]
+        if known is not None:
+            self._of_object[id_] = known
+            self._replicas[known.uid] = known.replicas
+            if known.deployment:
+                self._sets_of.setdefault(known.deployment, {})[known.uid] = None
+        for each in (before, known):
+            if each is not None:
+                self._renew(each)
+
+    def _renew(self, changed: _Known) -> None:
+        """Renew the views of an object, and of the ReplicaSets that belong to the same Deployment."""
+        self._renew_alone(changed.uid)
+        for owner in (changed.uid, changed.deployment):
+            sets = self._sets_of.get(owner, {})
+            if owner in self._replicas and sets:
+                view = WorkloadView(self._replicas[owner], tuple(sets))
+                self._views.update(dict.fromkeys(sets, view))
+            else:
+                for uid in sets:
+                    self._renew_alone(uid)
+
+    def _renew_alone(self, uid: str) -> None:
+        replicas = self._replicas.get(uid)
+        if replicas is None:
+            self._views.pop(uid, None)
+        else:
+            self._views[uid] = WorkloadView(replicas, (uid,))
+
+
+def workload_index(state: ClusterState) -> WorkloadIndex:
+    """Return the index of all workloads in a folded state."""
+    index = WorkloadIndex()
     for uid, workload in state.of_kind(WorkloadState).items():
-        if workload.object.kind != _JOB:
-            found[uid] = WorkloadView(workload.object.replicas, (uid,))
-    owner_of: dict[str, str] = {}
+        index.note(uid, workload)
     for id_, custom in state.of_kind(CustomObjectState).items():
-        plural = plural_of(id_)
-        if custom.object is None or plural not in WITH_REPLICAS:
-            continue
-        meta, replicas = _read(custom.object)
-        if meta is None:
-            continue
-        found[meta.uid] = WorkloadView(replicas, (meta.uid,))
-        if plural == REPLICA_SETS:
-            owner = _controller(meta)
-            if owner is not None and owner.kind == "Deployment":
-                owner_of[meta.uid] = owner.uid
-    sets_of: dict[str, list[str]] = {}
-    for uid, owner in owner_of.items():
-        sets_of.setdefault(owner, []).append(uid)
-    for owner, uids in sets_of.items():
-        if owner in found:
-            view = WorkloadView(found[owner].replicas, tuple(uids))
-            found.update(dict.fromkeys(uids, view))
-    return found
+        if plural_of(id_) in WITH_REPLICAS:
+            index.note_custom(id_, custom)
+    return index
 
 
-def _read(raw: dict[str, Any]) -> tuple[ObjectMeta | None, int]:
-    """Return metadata and replicas of an object; None if they cannot be read. The default is one replica."""
+def _read(plural: str, raw: dict[str, Any]) -> _Known | None:
+    """Return what an object says; None if it is not valid. The default is one replica."""
     try:
         meta = object_from_json(raw.get("metadata") or {}, ObjectMeta)
     except codec.DecodeError:
-        return None, 0
+        return None
     spec: dict[str, Any] = raw.get("spec") or {}
     replicas = spec.get("replicas", 1)
-    return (meta, replicas) if isinstance(replicas, int) and meta.uid else (None, 0)
+    if not isinstance(replicas, int) or not meta.uid:
+        return None
+    owner = _controller(meta) if plural == REPLICA_SETS else None
+    is_deployed = owner is not None and owner.kind == "Deployment"
+    return _Known(meta.uid, replicas, owner.uid if owner is not None and is_deployed else "")
 
 
 def _controller(meta: ObjectMeta) -> OwnerReference | None:
