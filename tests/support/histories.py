@@ -76,6 +76,7 @@ from koordcore.events.envelope import (
     name_token,
     namespaced_token,
 )
+from koordcore.events.log import LOG, LogRestored
 from koordcore.events.management.adjustment import SLO_ADJUST, ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.management.nodepolicy import (
     MidTerms,
@@ -189,8 +190,8 @@ ACTIONS = (
     "disturbed", "undisturbed", "agent-evicts", "knobs", "hooks", "proxy",
     "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
-    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "reallocate", "device-fails", "gang",
-    "gang-phase", "quota", "explanation", "topology", "gpu-workload", "drain", "migration", "reserve", "take",
+    "config", "bad-config", "no-config", "skip", "restored", "nominate", "unnominate", "reallocate", "device-fails",
+    "gang", "gang-phase", "quota", "explanation", "topology", "gpu-workload", "drain", "migration", "reserve", "take",
     "reservation-wait", "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
@@ -707,6 +708,9 @@ def _step(log: Recorder, action: Action) -> None:
             log.write(*GENESIS, GenesisRecorded(cluster_epoch=variation, observed={"podspec": number}))
         case "skip":
             log.write("fold", "projector", EventSkipped(seq=number + 1, reason="test", operator="test"))
+        case "restored":
+            cut = LogRestored(position=number, left_out_to=number + 1, asked=str(number), backup_taken_at="")
+            log.write(*LOG, cut)
         case _:
             pass  # not possible in the present state: no event
 

@@ -1,30 +1,38 @@
 """A backup of a running server holds every fact at its position, and an empty server takes it back."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from koordcore.bus.backup.copying import StreamExists, restore_backup, take_backup
-from koordcore.bus.backup.folder import MANIFEST, Backup, InvalidBackup, read_backup
+from koordcore.bus.backup.copying import StreamExists, take_backup
+from koordcore.bus.backup.files import MANIFEST, Backup, InvalidBackup, read_backup
+from koordcore.bus.backup.restoring import NotInBackup, restore_backup
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, Denied, connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.stream_reader import api
+from koordcore.bus.read.stream_reader import ApiError, api
 from koordcore.bus.setup.bootstrap import Change, bootstrap
 from koordcore.bus.setup.manifest import BACKUP, BOOTSTRAP
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.events.log import LogRestored
 from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.place import Place, PlaceTrouble, open_place
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
+from koordcore.values.timestamps import rfc3339
 from support.bus.bus_worlds import SMALL, sealed
 from support.bus.log_worlds import FAST
 from support.servers import server_directory
+from support.storage import s3_bucket
 
 pytestmark = pytest.mark.nats
 
@@ -35,6 +43,19 @@ DESIRED = DesiredNode(node="n1", as_of={"node": 1})
 
 def _silent(stream: str, count: int) -> None:
     """Show no progress."""
+
+
+def _snapshot(seq: int) -> Snapshot:
+    state = b"a state"
+    return Snapshot(
+        fold="manager",
+        seq=seq,
+        code_version="",
+        schema_fingerprint="x",
+        taken_at=NOW,
+        state=(state,),
+        digest=state_digest([state]),
+    )
 
 
 class Installation:
@@ -58,13 +79,13 @@ class Installation:
         async with self.connected(BOOTSTRAP.name) as connection:
             return await bootstrap(connection, streams(NAMES, replicas=1, sizes=SMALL))
 
-    async def backup(self, folder: Path) -> Backup:
+    async def backup(self, place: Place) -> Backup:
         async with self.connected(BACKUP.name) as connection:
-            return await take_backup(connection, NAMES, folder, NOW, _silent)
+            return await take_backup(connection, NAMES, place, NOW, _silent)
 
-    async def restore(self, folder: Path) -> None:
+    async def restore(self, place: Place, upto: int | datetime | None = None) -> int:
         async with self.connected(BOOTSTRAP.name) as connection:
-            await restore_backup(connection, read_backup(folder), folder, _silent)
+            return await restore_backup(connection, await read_backup(place), place, _silent, upto=upto)
 
     @asynccontextmanager
     async def bus(self, user: str) -> AsyncGenerator[Bus]:
@@ -92,6 +113,12 @@ async def facts(bus: Bus) -> list[tuple[int, str, bytes]]:
     ]
 
 
+async def append_pair(bus: Bus, name: str) -> None:
+    """Append two facts that are stored together or not at all."""
+    pair = [sealed("podspec", f"{name}-{half}", PodSpecDeleted(namespace="d", name=name), cause=half) for half in "ab"]
+    assert isinstance(await bus.events.append(pair), Appended)
+
+
 async def append(bus: Bus, first: int, count: int) -> None:
     for number in range(first, first + count):
         event = sealed("podspec", f"p{number}", PodSpecDeleted(namespace="d", name=f"p{number}"), cause=str(number))
@@ -99,17 +126,8 @@ async def append(bus: Bus, first: int, count: int) -> None:
 
 
 async def test_a_backup_of_a_running_server_is_restored_on_an_empty_one(tmp_path: Path) -> None:
-    folder = tmp_path
-    state = b"a state"
-    snapshot = Snapshot(
-        fold="manager",
-        seq=5,
-        code_version="",
-        schema_fingerprint="x",
-        taken_at=NOW,
-        state=(state,),
-        digest=state_digest([state]),
-    )
+    folder = open_place(str(tmp_path))
+    snapshot = _snapshot(5)
     async with installation() as running:
         await running.create_streams()
         async with running.bus("manager") as bus:
@@ -122,7 +140,7 @@ async def test_a_backup_of_a_running_server_is_restored_on_an_empty_one(tmp_path
             written = await facts(bus)
     assert [copy.stream for copy in backup.streams] == list(NAMES.in_backup)
     assert 40 <= backup.position <= 80
-    assert read_backup(folder) == backup
+    assert await read_backup(folder) == backup
 
     async with installation() as fresh:
         await fresh.restore(folder)
@@ -135,6 +153,112 @@ async def test_a_backup_of_a_running_server_is_restored_on_an_empty_one(tmp_path
             assert (await bus.events.head()).last_seq == backup.position + 1
         with pytest.raises(StreamExists, match=NAMES.snapshots):
             await fresh.restore(folder)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with s3_bucket() as url:
+        yield url
+
+
+async def test_a_backup_in_s3_is_the_one_that_was_taken(bucket: str, tmp_path: Path) -> None:
+    place, folder = open_place(f"{bucket}/first"), open_place(str(tmp_path))
+    async with installation() as running:
+        await running.create_streams()
+        async with running.bus("manager") as bus:
+            await append(bus, 0, 300)
+            written = await facts(bus)
+            backup = await running.backup(place)
+    assert await place.files() == sorted([MANIFEST, *(copy.file for copy in backup.streams)])
+    async with installation() as fresh:
+        assert await fresh.restore(place) == 300
+        async with fresh.bus("manager") as bus:
+            assert await facts(bus) == written
+    # The same files, one byte changed: in a folder and in a bucket, the backup is refused.
+    changed = open_place(f"{bucket}/changed")
+    for name in await place.files():
+        content = await place.read(name)
+        await changed.write(name, content[:-1] + b"?" if name == backup.streams[-1].file else content)
+        await folder.write(name, content)
+    assert await read_backup(folder) == backup
+    with pytest.raises(InvalidBackup, match=r"s3://.*sha256: must be"):
+        await read_backup(changed)
+
+
+async def test_a_store_without_the_bucket_is_named(bucket: str) -> None:
+    with pytest.raises(PlaceTrouble, match=r"s3://missing/x/: .*404 Not Found"):
+        await read_backup(open_place("s3://missing/x"))
+
+
+async def test_a_restore_up_to_a_position_leaves_out_what_is_later(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path))
+    async with installation() as running:
+        await running.create_streams()
+        async with running.bus("manager") as bus:
+            await append(bus, 0, 20)
+            for seq in (10, 20):
+                await bus.snapshots.save(_snapshot(seq))
+            await bus.desired.put(DESIRED)
+            await append_pair(bus, "pair")  # positions 21 and 22
+            await append(bus, 20, 8)
+            written = await facts(bus)
+        await running.backup(place)
+
+    for upto, last in ((15, 15), (20, 20), (21, 20), (22, 22), (30, 30)):
+        async with installation() as fresh:
+            assert await fresh.restore(place, upto) == last
+            await fresh.create_streams()
+            async with fresh.bus("manager") as bus:
+                found = await facts(bus)
+                assert found[:last] == written[:last]
+                assert await bus.desired.get("n1") is None
+                assert await bus.snapshots.sequences("manager") == [seq for seq in (10, 20) if seq <= last]
+                # Positions of facts that were left out are not used again, and a fact names them.
+                head = await bus.events.head()
+                assert head.last_seq == (30 if last == 30 else 31)
+                noted = [
+                    CATALOGUE.read(event)
+                    async for batch in bus.events.history(0, head.last_seq, kinds=["log"])
+                    for event in batch
+                ]
+                assert [event.position for event in noted if isinstance(event, LogRestored)] == [last] * (last < 30)
+                await append(bus, 100, 1)
+                with pytest.raises(ApiError, match="delete"):
+                    async with fresh.connected(BOOTSTRAP.name) as connection:
+                        await api(connection, f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}", b'{"seq": 1}')
+
+
+async def test_a_restore_up_to_a_time_ends_with_its_last_fact(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path))
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    async with installation() as running:
+        await running.create_streams()
+        async with running.bus("manager") as bus:
+            for number in range(12):
+                draft = Draft(AggregateRef("podspec", f"p{number}"), PodSpecDeleted(namespace="d", name="p"), 0)
+                at = rfc3339(begin + timedelta(seconds=number))
+                origin = Origin(causation_id=str(number), correlation_id="x", actor="test", occurred_at=at)
+                assert isinstance(await bus.events.append(CATALOGUE.seal([draft], origin)), Appended)
+        await running.backup(place)
+    for seconds, last in ((0.0, 1), (4.5, 5), (11.0, 12), (99.0, 12)):
+        async with installation() as fresh:
+            assert await fresh.restore(place, begin + timedelta(seconds=seconds)) == last
+    async with installation() as fresh:
+        with pytest.raises(NotInBackup, match="no complete append up to it"):
+            await fresh.restore(place, begin - timedelta(seconds=1))
+
+
+async def test_a_position_that_the_backup_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path))
+    async with installation() as running:
+        await running.create_streams()
+        async with running.bus("manager") as bus:
+            await append(bus, 0, 3)
+        await running.backup(place)
+    async with installation() as fresh:
+        with pytest.raises(NotInBackup, match="position 4: the backup has the facts 1 to 3"):
+            await fresh.restore(place, 4)
+        assert await fresh.restore(place, 3) == 3
 
 
 async def test_the_user_of_backups_changes_nothing() -> None:
@@ -155,15 +279,15 @@ async def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         await running.create_streams()
         async with running.bus("manager") as bus:
             await append(bus, 0, 3)
-        backup = await running.backup(folder)
+        backup = await running.backup(open_place(str(folder)))
     file = folder / backup.streams[-1].file
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(InvalidBackup, match="sha256: must be"):
-        read_backup(folder)
+        await read_backup(open_place(str(folder)))
     file.write_bytes(content[:-1])
     with pytest.raises(InvalidBackup, match="size: must be"):
-        read_backup(folder)
+        await read_backup(open_place(str(folder)))
     (folder / MANIFEST).unlink()
     with pytest.raises(InvalidBackup, match="not a complete backup"):
-        read_backup(folder)
+        await read_backup(open_place(str(folder)))

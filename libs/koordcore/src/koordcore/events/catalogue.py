@@ -1,6 +1,6 @@
 """The complete catalogue of events. Importing this module imports the module of every aggregate."""
 
-from koordcore.events import control
+from koordcore.events import control, log
 from koordcore.events.agents import criproxy, hooks, nodestate, observation
 from koordcore.events.descheduling import drain, migration, rounds
 from koordcore.events.management import adjustment, admission, nodepolicy, quota_profile, recommendation
@@ -43,6 +43,7 @@ MODULES = (
     migration,
     rounds,
     control,
+    log,
     observation,
     explanations,
     admission,

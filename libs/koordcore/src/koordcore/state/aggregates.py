@@ -27,6 +27,7 @@ from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.base import AggregateState
 from koordcore.state.drains import DrainGroupState, DrainState
+from koordcore.state.log_control import FoldControlState, LogState
 from koordcore.state.migrations import MigrationState
 from koordcore.values.allocation import NOTHING, Allocation
 
@@ -360,12 +361,6 @@ class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
     cluster_epoch: int
 
 
-class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Sequences of the events that operators ordered one fold to skip."""
-
-    skipped: list[int] = []
-
-
 STATE_TYPES: dict[str, type[AggregateState]] = {
     "podspec": PodSpecState,
     "nodespec": NodeSpecState,
@@ -395,5 +390,6 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "drift": DriftState,
     "genesis": GenesisState,
     "fold": FoldControlState,
+    "log": LogState,
 }
 """Aggregate kind -> type of its state."""

@@ -198,6 +198,11 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"the agent of node {_name(id_)} stopped; its pods keep running"
         case "EventSkipped":
             return f"fold {id_} skips event {body.get('seq')}: {body.get('reason')}"
+        case "LogRestored":
+            left_out = f"facts {body.get('position', 0) + 1} to {body.get('left_out_to')}"
+            return (
+                f"a backup of {body.get('backup_taken_at')} was restored up to {body.get('asked')}, without {left_out}"
+            )
         case _:
             return f"{type_name} of {kind} {_name(id_)}"
 

@@ -94,6 +94,18 @@ class JetStreamSnapshotStore:
             with contextlib.suppress(NotFoundError):
                 await store.delete(f"{snapshot.fold}/{seq}")
 
+    async def delete_after(self, position: int) -> None:
+        """Delete the snapshots of all folds that contain events after a position."""
+        store = await self._store()
+        try:
+            entries = await store.list()
+        except NotFoundError:
+            return
+        for entry in entries:
+            seq = (entry.name or "").rpartition("/")[2]
+            if entry.name and not entry.deleted and seq.isdigit() and int(seq) > position:
+                await store.delete(entry.name)
+
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
         """See `SnapshotStore.newest`; a snapshot that cannot be read is skipped."""
         store = await self._store()

@@ -1,27 +1,26 @@
 """Copy streams between a NATS server and files, with the server's own snapshot and restore requests.
 
     server -> chunks of a compressed archive -> file          `take_backup`, while writers go on
-    file -> chunks -> an empty server                         `restore_backup`
+    file -> chunks -> an empty server                         `restore_stream`
 
 Positions stay the same, also those of gaps. So snapshots, explanations and causes in the log still refer to the right
-facts.
+facts. Read `restoring` next.
 """
 
 import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, cast
 
-from koordcore.bus.backup.folder import Backup, StreamCopy, write_manifest
+from koordcore.bus.backup.files import Backup, StreamCopy, name_of, write_manifest
 from koordcore.bus.client.connection import BusConnection, NoAnswer, Reply
 from koordcore.bus.client.wire import pub
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, api
+from koordcore.place import CHUNK, Place
 
-CHUNK: Final = 256 * 1024
 _ANSWER_SECONDS: Final = 60.0
 """Time in which the server must send the next chunk, or accept one."""
 _NO_STREAM: Final = 10059
@@ -37,30 +36,31 @@ class StreamExists(Exception):
 
 
 async def take_backup(
-    connection: BusConnection, names: BusNames, folder: Path, taken_at: str, progress: Progress
+    connection: BusConnection, names: BusNames, place: Place, taken_at: str, progress: Progress
 ) -> Backup:
-    """Copy the streams of a cluster into an empty folder while its services run, and return the manifest.
+    """Copy the streams of a cluster to an empty place while its services run, and return the manifest.
 
     Each stream is copied as of one moment; the moments of two streams differ.
 
     Args:
         connection: Connection of the user `backup`.
         names: Names of the cluster's streams.
-        folder: An existing, empty folder.
+        place: An empty place.
         taken_at: RFC 3339 time at which the backup begins.
         progress: Called after each chunk.
 
     Raises:
         ApiError: The server refused the copy of a stream.
         NoAnswer: The server stopped sending.
+        PlaceTrouble: A file cannot be written.
     """
-    copies = [await _take(connection, stream, folder, progress) for stream in names.in_backup]
+    copies = [await _take(connection, stream, place, progress) for stream in names.in_backup]
     backup = Backup(cluster=names.cluster, taken_at=taken_at, server=connection.server_version, streams=copies)
-    write_manifest(folder, backup)
+    await write_manifest(place, backup)
     return backup
 
 
-async def _take(connection: BusConnection, stream: str, folder: Path, progress: Progress) -> StreamCopy:
+async def _take(connection: BusConnection, stream: str, place: Place, progress: Progress) -> StreamCopy:
     chunks: asyncio.Queue[tuple[str, Reply]] = asyncio.Queue()
     subject = f"{connection.settings.inbox_prefix}.{secrets.token_hex(8)}"
 
@@ -69,19 +69,24 @@ async def _take(connection: BusConnection, stream: str, folder: Path, progress: 
 
     name = f"{stream}.tar.s2"
     digest, size = hashlib.sha256(), 0
+
+    async def content() -> AsyncIterator[bytes]:
+        nonlocal size
+        while (chunk := await _next(chunks, stream, connection)).data:
+            digest.update(chunk.data)
+            size += len(chunk.data)
+            progress(stream, len(chunk.data))
+            yield chunk.data
+        if chunk.status not in _COMPLETE:
+            raise ApiError(int(chunk.status), 0, f"the copy of {stream} was broken off by the server")
+
     subscription = await connection.client.subscribe_sink(subject, arrived)
     try:
         asked = {"deliver_subject": subject, "no_consumers": True, "chunk_size": CHUNK}
         described = await api(connection, f"$JS.API.STREAM.SNAPSHOT.{stream}", json.dumps(asked).encode())
-        with (folder / name).open("xb") as file:
-            while (chunk := await _next(chunks, stream, connection)).data:
-                digest.update(chunk.data)
-                size += file.write(chunk.data)
-                progress(stream, len(chunk.data))
+        await place.write(name, content())
     finally:
         await connection.client.unsubscribe_sink(subscription)
-    if chunk.status not in _COMPLETE:
-        raise ApiError(int(chunk.status), 0, f"the copy of {stream} was broken off by the server")
     found = cast("dict[str, Any]", json.loads(described))
     state = found["state"]
     return StreamCopy(
@@ -109,35 +114,40 @@ async def _next(chunks: asyncio.Queue[tuple[str, Reply]], stream: str, connectio
     return chunk
 
 
-async def restore_backup(
-    connection: BusConnection, backup: Backup, folder: Path, progress: Progress, *, replicas: int | None = None
+async def restore_stream(
+    connection: BusConnection, copy: StreamCopy, place: Place, progress: Progress, config: dict[str, Any]
 ) -> None:
-    """Create the streams of a backup on a server that has none of them.
+    """Create one stream of a backup on a server that does not have it.
 
     Args:
         connection: Connection of the user `bootstrap`.
-        backup: The manifest, as `read_backup` has checked it.
-        folder: Folder of the backup.
+        copy: Entry of the manifest.
+        place: Place of the backup.
         progress: Called after each chunk.
-        replicas: Number of servers that store each stream; None: as many as when the backup was taken.
+        config: Configuration of the stream, as JSON of the JetStream API.
 
     Raises:
-        StreamExists: The server has one of the streams. Nothing was changed.
-        ApiError: The server refused a stream.
+        ApiError: The server refused the stream.
         NoAnswer: The server stopped answering.
+        PlaceTrouble: The file cannot be read.
     """
-    await _require_absent(connection, [copy.stream for copy in backup.streams])
-    for copy in backup.streams:
-        config = copy.config if replicas is None else {**copy.config, "num_replicas": replicas}
-        asked = json.dumps({"config": config, "state": copy.state}).encode()
-        answer = json.loads(await api(connection, f"$JS.API.STREAM.RESTORE.{copy.stream}", asked))
-        for chunk in _chunks(folder / Path(copy.file).name):
+    asked = json.dumps({"config": config, "state": copy.state}).encode()
+    answer = json.loads(await api(connection, f"$JS.API.STREAM.RESTORE.{copy.stream}", asked))
+    async for part in place.chunks(name_of(copy)):
+        # A place chooses the size of its parts, and a message must be below the server's limit.
+        for begin in range(0, len(part), CHUNK):
+            chunk = part[begin : begin + CHUNK]
             _require_accepted(await connection.request(answer["deliver_subject"], chunk, timeout=_ANSWER_SECONDS))
             progress(copy.stream, len(chunk))
-        _require_accepted(await connection.request(answer["deliver_subject"], timeout=_ANSWER_SECONDS))
+    _require_accepted(await connection.request(answer["deliver_subject"], timeout=_ANSWER_SECONDS))
 
 
-async def _require_absent(connection: BusConnection, streams: Sequence[str]) -> None:
+async def require_absent(connection: BusConnection, streams: Sequence[str]) -> None:
+    """Check that a server has none of these streams.
+
+    Raises:
+        StreamExists: The server has one of them.
+    """
     for stream in streams:
         try:
             await api(connection, f"$JS.API.STREAM.INFO.{stream}", b"")
@@ -146,12 +156,6 @@ async def _require_absent(connection: BusConnection, streams: Sequence[str]) -> 
                 raise
         else:
             raise StreamExists(f"the server has a stream {stream} already; a backup is restored on an empty server")
-
-
-def _chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
-        while chunk := opened.read(CHUNK):
-            yield chunk
 
 
 def _require_accepted(reply: Reply) -> None:

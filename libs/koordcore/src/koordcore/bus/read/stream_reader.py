@@ -186,6 +186,13 @@ class StreamReader:
         """
         return await self._message(_ByNext(subject, seq))
 
+    async def since(self, subject: str, moment: datetime) -> StoredEvent | None:
+        """Return the first message of a subject that the server stored at or after a moment; None if there is none.
+
+        The subject may contain wildcards.
+        """
+        return await self._message(_BySince(subject, moment.astimezone(UTC).isoformat()))
+
     async def at(self, seq: int) -> StoredEvent | None:
         """Return the message with this sequence; None if it does not exist or was deleted."""
         return await self._message(_BySequence(seq))
@@ -211,7 +218,7 @@ class StreamReader:
         The subject may contain wildcards.
         """
         found: list[StoredEvent] = []
-        event = await self._message(_BySince(subject, begin.astimezone(UTC).isoformat()))
+        event = await self.since(subject, begin)
         while event is not None and event.stored_at_ns <= end.timestamp() * 1_000_000_000:
             found.append(event)
             event = await self.next_of(subject, event.seq + 1)

@@ -152,7 +152,8 @@ GENESIS = ServiceManifest(
 
 RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, streams="purge")
 
-BOOTSTRAP = ServiceManifest(name="bootstrap", streams="create")
+BOOTSTRAP = ServiceManifest(name="bootstrap", appends=("log",), snapshots=True, streams="create")
+"""Creates the streams and restores backups. It may delete messages that a stream does not protect."""
 
 BACKUP = ServiceManifest(name="backup", streams="copy")
 """`koord backup`: reads whole streams, and writes nothing."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.state.aggregates import FoldControlState
+from koordcore.events.log import LogRestored
 from koordcore.state.evolution.agents import OF_AGENTS
 from koordcore.state.evolution.api_objects import OF_OBJECTS
 from koordcore.state.evolution.drains import OF_DRAINS
@@ -17,11 +17,16 @@ from koordcore.state.evolution.gateway import OF_THE_GATEWAY
 from koordcore.state.evolution.management import OF_THE_MANAGER
 from koordcore.state.evolution.migrations import OF_MIGRATIONS
 from koordcore.state.evolution.scheduling import OF_SCHEDULERS
+from koordcore.state.log_control import FoldControlState, LogState
 
 
 def _event_skipped(state: FoldControlState | None, event: EventSkipped, at: StoredEvent) -> FoldControlState:
     skipped = state.skipped if state else []
     return FoldControlState(seq=at.seq, skipped=sorted({*skipped, event.seq}))
+
+
+def _log_restored(_: LogState | None, event: LogRestored, at: StoredEvent) -> LogState:
+    return LogState(seq=at.seq, restored_to=event.position)
 
 
 EVOLVE: Final[dict[type[Event], Evolve]] = {
@@ -33,5 +38,6 @@ EVOLVE: Final[dict[type[Event], Evolve]] = {
     **OF_DRAINS,
     **OF_MIGRATIONS,
     EventSkipped: _event_skipped,
+    LogRestored: _log_restored,
 }
 """Event type -> evolve function. A test checks that every type of the facts stream has one."""

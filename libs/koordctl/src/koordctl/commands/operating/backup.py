@@ -1,52 +1,55 @@
-"""`koord backup` and `koord restore`: copy the log to a folder while everything runs, and begin again from the copy."""
+"""`koord backup` and `koord restore`: copy the log while everything runs, and begin again from the copy."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import running_stack, var_directory
 from koordctl.access.log import DEFAULT_CLUSTER, LogTrouble, cluster_name, operator_settings, wait_for
+from koordctl.access.positions import parse_moment
 from koordctl.render.output import console, errors, fail, show_table
 
 if TYPE_CHECKING:
     from koordcore.bus.backup.copying import Progress
-    from koordcore.bus.backup.folder import Backup
+    from koordcore.bus.backup.files import Backup
     from koordcore.bus.client.connection import BusConnection
+    from koordcore.place import Place
 
+T = TypeVar("T")
 MIB: Final = 1 << 20
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the backup.", file_okay=False)]
+PlaceName = Annotated[str, typer.Argument(metavar="PLACE", help="Folder, or s3://BUCKET/PREFIX.")]
 
 
-def backup(folder: Folder) -> None:
-    """Copy the log to a folder while everything runs: facts, explanations, snapshots, desired states of nodes.
+def backup(place: PlaceName) -> None:
+    """Copy the log while everything runs: facts, explanations, snapshots, desired states of nodes.
 
     The rows in Postgres are left out, because the projector rebuilds them from the log. Elsewhere than on the embedded
     stack, the command connects to KOORD_NATS as the user `backup` with the key KOORD_NATS_SEED. That user can read
-    streams and change nothing.
+    streams and change nothing. A store with the interface of S3 is reached with AWS_ACCESS_KEY_ID,
+    AWS_SECRET_ACCESS_KEY, AWS_REGION and, if it is not that of AWS, AWS_ENDPOINT_URL.
 
     Examples:
 
       koord backup /var/backups/koord-2026-11-23
+
+      koord backup s3://backups/koord-2026-11-23
     """
-    if folder.exists() and any(folder.iterdir()):
-        fail(f"{folder} is not empty; name a new folder")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _show(wait_for(_backup(folder)))
-    console.print(f"{folder} is complete. To use it: koord restore {folder}", highlight=False)
+    _show(_wait(_backup(place)))
+    console.print(f"{place} is complete. To use it: koord restore {place}", highlight=False)
 
 
 def restore(
-    folder: Folder,
+    place: PlaceName,
     var: Annotated[
         Path | None, typer.Option("--var", help="New folder of an embedded stack; default: KOORD_VAR or ./var.")
     ] = None,
@@ -54,29 +57,43 @@ def restore(
     replicas: Annotated[
         int | None, typer.Option(min=1, max=5, help="Servers that store each stream; default: as in the backup.")
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION|TIME", help="Last position or time to restore; later facts are left out."),
+    ] = None,
 ) -> None:
     """Write a backup to servers without streams. Afterwards, start the services.
 
-    Every position stays the same. Without KOORD_NATS, the log of an embedded stack that does not run is written. With
-    KOORD_NATS, the command connects as the user `bootstrap` with the key KOORD_NATS_SEED, before the services start.
+    Every position stays the same. With --to, the log ends at this position or time. Facts that were appended together
+    stay together. The fact LogRestored names the facts that were left out.
+
+    Without KOORD_NATS, the log of an embedded stack that does not run is written. With KOORD_NATS, the command connects
+    as the user `bootstrap` with the key KOORD_NATS_SEED, before the services start.
 
     Examples:
 
       koord restore /var/backups/koord-2026-11-23 --check
 
       koord restore /var/backups/koord-2026-11-23 --var ./restored
-    """
-    from koordcore.bus.backup.folder import InvalidBackup, read_backup
 
+      koord restore s3://backups/koord-2026-11-23 --to 2026-11-23T08:15:00Z
+    """
+    from koordcore.place import PlaceTrouble, open_place
+
+    upto = None if to is None else _moment(to)
     try:
-        found = read_backup(folder)
-    except InvalidBackup as error:
+        source = open_place(place)
+    except PlaceTrouble as error:
         fail(str(error))
+    found = _wait(_checked(source))
+    position = found.position
     if not check:
         target = None if "KOORD_NATS" in os.environ else (var or var_directory()).absolute()
-        wait_for(_restore(found, folder, target, replicas))
+        position = _wait(_restore(found, source, target, replicas, upto))
     _show(found)
-    done = "the files agree with their hashes" if check else f"restored up to position {found.position}"
+    done = "the files agree with their hashes" if check else f"restored up to position {position}"
+    if position < found.position:
+        done += f"; the facts {position + 1} to {found.position} are left out"
     console.print(f"cluster {found.cluster}, taken at {found.taken_at}: {done}", highlight=False)
 
 
@@ -87,26 +104,59 @@ def _show(found: Backup) -> None:
     show_table(["stream", "messages", "first", "last", "MiB", "sha256"], rows)
 
 
-async def _backup(folder: Path) -> Backup:
+def _wait(work: Coroutine[object, object, T]) -> T:
+    """Run an asynchronous function to its end and return its result. If a place fails, end the command."""
+    from koordcore.bus.backup.files import InvalidBackup
+    from koordcore.place import PlaceTrouble
+
+    try:
+        return wait_for(work)
+    except (InvalidBackup, PlaceTrouble) as error:
+        fail(str(error))
+
+
+def _moment(text: str) -> int | datetime:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return parse_moment(text)
+    except ValueError:
+        fail(f"--to must be a position of the log or an RFC 3339 time, got {text!r}", status=2)
+
+
+async def _checked(source: Place) -> Backup:
+    from koordcore.bus.backup.files import read_backup
+
+    return await read_backup(source)
+
+
+async def _backup(name: str) -> Backup:
     from koordcore.bus.backup.copying import take_backup
     from koordcore.bus.names import BusNames
     from koordcore.bus.setup.manifest import BACKUP
+    from koordcore.place import open_place
 
+    place = open_place(name, create=True)
+    if not await place.is_empty():
+        fail(f"{name} is not empty; name a new place")
     now = rfc3339(datetime.now(UTC))
     async with _connected(None, BACKUP.name) as connection:
         with _progress(None) as progress:
-            return await take_backup(connection, BusNames(cluster_name()), folder, now, progress)
+            return await take_backup(connection, BusNames(cluster_name()), place, now, progress)
 
 
-async def _restore(found: Backup, folder: Path, var: Path | None, replicas: int | None) -> None:
-    from koordcore.bus.backup.copying import StreamExists, restore_backup
+async def _restore(
+    found: Backup, source: Place, var: Path | None, replicas: int | None, upto: int | datetime | None
+) -> int:
+    from koordcore.bus.backup.copying import StreamExists
+    from koordcore.bus.backup.restoring import NotInBackup, restore_backup
     from koordcore.bus.setup.manifest import BOOTSTRAP
 
     async with _log_server(found, var), _connected(var, BOOTSTRAP.name) as connection:
         try:
             with _progress(sum(copy.size for copy in found.streams)) as progress:
-                await restore_backup(connection, found, folder, progress, replicas=replicas)
-        except StreamExists as error:
+                return await restore_backup(connection, found, source, progress, replicas=replicas, upto=upto)
+        except (StreamExists, NotInBackup) as error:
             fail(str(error))
 
 

@@ -1,24 +1,25 @@
-"""The folder of a backup: one file for each stream, and a manifest with their hashes.
+"""The files of a backup: one for each stream, and a manifest with their hashes.
 
     backup.json                        the manifest (`Backup`)
     KOORD_EV_<cluster>.tar.s2 ...      the streams, in the format of the NATS server
 
-The manifest is written last, so a folder without one is not a complete backup.
+The manifest is written last, so a place without one is not a complete backup.
 """
 
 import hashlib
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, Final, Literal
 
 import msgspec
 
+from koordcore.place import Place, PlaceTrouble
 from koordcore.values import codec
 
 MANIFEST: Final = "backup.json"
 
 
 class InvalidBackup(Exception):
-    """A folder is not a complete backup, or one of its files has changed since the backup."""
+    """A place has no complete backup, or one of its files has changed since the backup."""
 
 
 class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stream: Name of the stream.
-        file: Name of its file in the folder.
+        file: Name of its file.
         size: Number of bytes of the file.
         sha256: Hash of the file, hexadecimal.
         messages: Number of messages.
@@ -70,39 +71,50 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
         return self.streams[-1].last
 
 
-def write_manifest(folder: Path, backup: Backup) -> None:
-    """Write the manifest `backup.json` into the folder of a backup. Call it after all other files are complete."""
-    (folder / MANIFEST).write_bytes(msgspec.json.format(codec.encode(backup)) + b"\n")
+async def write_manifest(place: Place, backup: Backup) -> None:
+    """Write the manifest `backup.json` of a backup. Call it after all other files are complete.
+
+    Raises:
+        PlaceTrouble: It cannot be written.
+    """
+    await place.write(MANIFEST, msgspec.json.format(codec.encode(backup)) + b"\n")
 
 
-def read_backup(folder: Path) -> Backup:
+def name_of(copy: StreamCopy) -> str:
+    """Return the name of the file of a stream. A manifest cannot name a file of another folder."""
+    return PurePosixPath(copy.file).name
+
+
+async def read_backup(place: Place) -> Backup:
     """Read the manifest of a backup, and compare the size and hash of each file with it.
 
     Raises:
-        InvalidBackup: The folder has no valid manifest, or a file is missing or differs. The message names it.
+        InvalidBackup: There is no valid manifest, or a file is missing or differs. The message names it.
+        PlaceTrouble: The place does not answer.
     """
-    file = folder / MANIFEST
+    file = place.path_of(MANIFEST)
+    if MANIFEST not in await place.files():
+        raise InvalidBackup(f"{file}: no such file; this is not a complete backup")
     try:
-        backup = codec.decode(file.read_bytes(), Backup)
-    except OSError as error:
-        raise InvalidBackup(f"{file}: {error.strerror or error}; the folder is not a complete backup") from error
+        backup = codec.decode(await place.read(MANIFEST), Backup)
     except codec.DecodeError as error:
         raise InvalidBackup(f"{file}: {error}") from error
     if not backup.streams:
         raise InvalidBackup(f"{file}: streams: must have at least one entry, got 0")
     for copy in backup.streams:
-        _check(folder / Path(copy.file).name, copy)
+        await _check(place, copy)
     return backup
 
 
-def _check(file: Path, copy: StreamCopy) -> None:
+async def _check(place: Place, copy: StreamCopy) -> None:
+    name, digest, size = name_of(copy), hashlib.sha256(), 0
     try:
-        size = file.stat().st_size
-        if size != copy.size:
-            raise InvalidBackup(f"{file}: size: must be {copy.size} bytes, got {size}")
-        with file.open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise InvalidBackup(f"{file}: {error.strerror or error}") from error
-    if found != copy.sha256:
-        raise InvalidBackup(f"{file}: sha256: must be {copy.sha256}, got {found}")
+        async for chunk in place.chunks(name):
+            digest.update(chunk)
+            size += len(chunk)
+    except PlaceTrouble as error:
+        raise InvalidBackup(str(error)) from error
+    if size != copy.size:
+        raise InvalidBackup(f"{place.path_of(name)}: size: must be {copy.size} bytes, got {size}")
+    if digest.hexdigest() != copy.sha256:
+        raise InvalidBackup(f"{place.path_of(name)}: sha256: must be {copy.sha256}, got {digest.hexdigest()}")
