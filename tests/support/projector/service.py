@@ -31,22 +31,22 @@ async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
 
 
 @asynccontextmanager
-async def serving(dsn: str, bus: Bus) -> AsyncGenerator[str]:
-    """A projector that has caught up; yields its base URL."""
+async def serving(dsn: str, bus: Bus, *, token: str = "", **settings: object) -> AsyncGenerator[str]:
+    """A projector that has caught up; yields its base URL. `token` is needed where access is closed."""
 
     async def compose(shell: Shell[ProjectorSettings]) -> None:
         assemble(shell, bus)
 
-    settings = ProjectorSettings.model_validate({"dsn": dsn, "cluster": "demo", "log_level": "warning"})
-    async with running_service(settings, compose) as shell:
-        await _caught_up(shell, bus)
+    made = ProjectorSettings.model_validate({"dsn": dsn, "cluster": "demo", "log_level": "warning", **settings})
+    async with running_service(made, compose) as shell:
+        await _caught_up(shell, bus, token)
         yield shell.http.url
 
 
-async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus) -> None:
+async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus, token: str) -> None:
     facts = (await bus.events.head()).last_seq
     reports, explanations = (await bus.observations.head()).last_seq, (await bus.explanations.head()).last_seq
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {token}"} if token else {}) as client:
 
         async def has_caught_up() -> bool:
             if not shell.health.is_ready():
@@ -59,14 +59,14 @@ async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus) -> None:
 
 
 @contextmanager
-def served_in_a_thread(dsn: str, cluster: SyntheticCluster) -> Generator[str]:
+def served_in_a_thread(dsn: str, cluster: SyntheticCluster, *, token: str = "", **settings: object) -> Generator[str]:
     """A caught-up projector in a thread with a loop of its own, for tests without one; yields its base URL."""
     begun: concurrent.futures.Future[str] = concurrent.futures.Future()
     over = threading.Event()
 
     async def live() -> None:
         bus, _ = await bus_with(cluster)
-        async with serving(dsn, bus) as url:
+        async with serving(dsn, bus, token=token, **settings) as url:
             begun.set_result(url)
             await asyncio.to_thread(over.wait)
 

@@ -104,6 +104,15 @@ COMMANDS = (
     ),
     Entry("node", ASK, "Show what an agent can measure and set on this machine.", "node"),
     Entry("keys", RUN, "Keys, certificates and NATS configuration for compose and Kubernetes.", "operating.keys"),
+    Entry("tokens", RUN, "Static tokens for the services' HTTP APIs: create, list, revoke.", "operating.tokens"),
+    Entry(
+        "login",
+        RUN,
+        "Log in at the issuer of an installation: open the page that is shown, and enter the code.",
+        "operating.login",
+        "login",
+    ),
+    Entry("logout", RUN, "Forget the token of the last login.", "operating.login", "logout"),
     Entry(
         "doctor",
         RUN,
@@ -160,7 +169,9 @@ app = typer.Typer(
         "`--since` accept a position or a time.\n\n"
         "Commands use the stack that runs in `./var` or `KOORD_VAR`. For a remote stack, set `KOORD_MANAGER`, "
         "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port; several, separated by commas: the leader is used) and "
-        "`KOORD_NATS` (nats:// or tls://host:port, with the files `KOORD_NATS_SEED` and `KOORD_NATS_CA`).\n\n"
+        "`KOORD_NATS` (nats:// or tls://host:port, with the files `KOORD_NATS_SEED` and `KOORD_NATS_CA`). The token is "
+        "`KOORD_TOKEN`, or in the file `KOORD_TOKEN_FILE`, or that of `koord login`; `KOORD_CA` is the authority of "
+        "https addresses.\n\n"
         "Exit status: 0 done; 1 refused, failed, different or not found, including a position beyond the end of the "
         "log; 2 wrong usage, or a file that cannot be read; 130 interrupted."
     ),

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from koordcore.embedded.stack import Stack, read_stack
 
+from koordctl.access.credentials import authorization, tls_context
 from koordctl.render.output import fail
 
 DEFAULT_VAR = "var"
@@ -152,6 +153,7 @@ def ask(
     headers: Mapping[str, str] = MappingProxyType({}),
     *,
     timeout: float,
+    with_token: bool = True,
 ) -> ServiceReply:
     """Send one HTTP request over a new connection and return the response, whatever its status.
 
@@ -161,6 +163,7 @@ def ask(
         content: Body; None sends no body.
         headers: Additional headers.
         timeout: Seconds to connect, and to wait for each read.
+        with_token: Whether to send the token of the user (`credentials`); not to addresses other than our services.
 
     Raises:
         OSError, HTTPException: The service does not answer.
@@ -169,10 +172,13 @@ def ask(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be http://host:port")
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=timeout)
+    if parts.scheme == "https":
+        connection = HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=tls_context())
+    else:
+        connection = HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+    sent = {**(authorization() if with_token else {}), **headers}
     try:
-        connection.request(method, parts._replace(scheme="", netloc="").geturl() or "/", content, dict(headers))
+        connection.request(method, parts._replace(scheme="", netloc="").geturl() or "/", content, sent)
         response = connection.getresponse()
         return ServiceReply(response.status, response.read(), response.headers.get("content-type", ""))
     finally:

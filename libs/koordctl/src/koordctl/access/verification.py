@@ -16,6 +16,7 @@ import httpx
 from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHashRequest
 
 from koordctl.access.clients import refusal
+from koordctl.access.credentials import authorization, tls_context
 from koordctl.access.folding import Folded, fold_to
 from koordctl.access.log import LogTrouble
 
@@ -114,7 +115,9 @@ async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) 
 async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
     """Return position and hash of the manager, and of the projector; both at the same position if possible."""
     began = time.monotonic()
-    async with httpx.AsyncClient(timeout=min(seconds, ANSWER_SECONDS), trust_env=False) as client:
+    async with httpx.AsyncClient(
+        timeout=min(seconds, ANSWER_SECONDS), trust_env=False, headers=authorization(), verify=tls_context()
+    ) as client:
         while True:
             # The rows take longer to hash than the live fold: asked first, they tell where the other should stand.
             rows = await projector_position(bus, max(PAUSE_SECONDS, began + seconds - time.monotonic()))

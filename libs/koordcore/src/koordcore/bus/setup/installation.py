@@ -31,6 +31,8 @@ from koordcore.events.envelope import name_token
 SERVERS: Final = "nats"
 AUTHORITY: Final = "authority"
 POSTGRES: Final = "postgres"
+ACCESS: Final = "access"
+"""Folder of the access file of the services' HTTP servers (`koordcore.service.access.first_files`)."""
 SEED: Final = "nats.seed"
 CA: Final = "ca.crt"
 CLIENT_PORT: Final = 4222
@@ -78,7 +80,7 @@ class Installation:
     def folders(self) -> tuple[str, ...]:
         """Names of the folders below `directory`, the one of the authority first."""
         users = tuple(manifest.name for manifest in self.manifests)
-        return (AUTHORITY, SERVERS, *users, *((POSTGRES,) if self.postgres else ()))
+        return (AUTHORITY, SERVERS, ACCESS, *users, *((POSTGRES,) if self.postgres else ()))
 
 
 def agent_user(node: str) -> str:

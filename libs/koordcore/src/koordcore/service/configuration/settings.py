@@ -105,6 +105,12 @@ class ServiceSettings(BaseModel):
     http_allowed_hosts: TextList = Field(
         (), description="Host names that requests may name; none: only loopback names on a loopback address, else any."
     )
+    http_access: Literal["auto", "open", "closed"] = Field(
+        "auto", description="Who may send requests. auto: everybody on a loopback address without an access file."
+    )
+    http_access_file: Path | None = Field(
+        None, description="YAML file with roles, tokens, OIDC issuer and limits. Read again when it changes."
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     log_format: Literal["auto", "json", "console"] = Field(
@@ -145,6 +151,12 @@ class ServiceSettings(BaseModel):
     def run_clock(self) -> SystemClock | ScaledClock:
         """Return the clock that the setting `clock` describes."""
         return parse_clock(self.clock)
+
+    def is_open(self, *, is_loopback: bool) -> bool:
+        """Return whether everybody may send every request to a server on such an address."""
+        if self.http_access == "auto":
+            return is_loopback and self.http_access_file is None
+        return self.http_access == "open"
 
     def shown(self) -> dict[str, object]:
         """Return field -> value for the log and `/configz`. Secrets, and credentials in URLs, are hidden."""

@@ -147,6 +147,12 @@ class Metrics:
         self.http_requests = Counter(
             "koord_http_requests", "Requests served", ["method", "handler", "code"], registry=self.registry
         )
+        self.http_refusals = Counter(
+            "koord_http_refusals",
+            "Requests refused by the gate: credentials, role, rate or site",
+            ["reason"],
+            registry=self.registry,
+        )
         self.http_seconds = Histogram(
             "koord_http_request_seconds", "Time to the start of the answer", ["handler"], registry=self.registry
         )

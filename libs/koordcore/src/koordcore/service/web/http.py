@@ -2,7 +2,8 @@
 
 It is Starlette on uvicorn with httptools, in the event loop of the service. It listens on loopback by default. With a
 certificate it uses TLS, and reads the certificate again when it is rotated. The guard checks every request first: host
-name, size of the body, time until the answer begins, and whether the service is stopping. If a handler raises
+name, size of the body, time until the answer begins, whether the service is stopping, and whether the sender has the
+role that the route needs (`koordcore.service.access`). If a handler raises
 `InvalidInput`, the answer is 400 with field, rule and value. Handlers for JSON documents that arrive hundreds of times
 a second are in `HttpServer.posts`; the guard calls them without Starlette.
 """
@@ -26,6 +27,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from koordcore.ports.clock import Clock
+from koordcore.service.access.audit import AuditTrail
+from koordcore.service.access.opening import open_gate
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import CheckResult, Health
 from koordcore.service.lifecycle import Service
@@ -56,6 +59,7 @@ class HttpServer:
     Attributes:
         routes: Routes of the service. Add to it before `start`.
         posts: Path -> handler of JSON documents that are posted there. Add to it before `start`.
+        audit: Takes the records of who asked what.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
         self._port: int | None = None
         self._certificate: _Certificate | None = None
+        self.audit = AuditTrail()
 
     @property
     def port(self) -> int:
@@ -108,18 +113,25 @@ class HttpServer:
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
     def app(self) -> ASGIApp:
-        """Return the ASGI application: probes and the service's routes, with all checks of requests."""
+        """Return the ASGI application: probes and the service's routes, with all checks of requests.
+
+        Raises:
+            InvalidInput: The access file is not valid.
+        """
         probes: list[BaseRoute] = [
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/livez", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics_page, methods=["GET"]),
         ]
-        app = Starlette(routes=[*probes, *self.routes], exception_handlers={InvalidInput: _refuse})
+        settings = self._settings
+        opened = open_gate(settings, self._metrics, self.audit, is_loopback=is_loopback(settings.http_host))
+        app = Starlette(routes=[*probes, *opened.routes, *self.routes], exception_handlers={InvalidInput: _refuse})
         return Guard(
             app,
             self.posts,
             service=self._service,
+            gate=opened.gate,
             metrics=self._metrics,
             hosts=_allowed_hosts(self._settings),
             max_body_bytes=self.max_body_bytes,
@@ -131,6 +143,7 @@ class HttpServer:
 
         Raises:
             OSError: The address is in use, or the certificate cannot be read.
+            InvalidInput: The access file is not valid.
         """
         settings = self._settings
         if settings.http_cert_file is not None:

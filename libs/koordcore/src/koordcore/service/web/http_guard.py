@@ -1,7 +1,8 @@
 """The guard in front of the HTTP application. It refuses invalid requests and limits the time until an answer begins.
 
-It checks the host name, the size of the body, and whether the service is stopping. Then the handler of a posted
-document answers, or else the application. If the answer does not begin in time, the status is 503.
+It checks the host name, the size of the body, and whether the service is stopping. Then the gate decides whether the
+sender may send the request. Then the handler of a posted document answers, or else the application. If the answer does
+not begin in time, the status is 503.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from koordcore.service.access.gate import Gate
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Service
 from koordcore.service.telemetry.logging import logger
@@ -93,6 +95,7 @@ class Guard:
 
     Args:
         posts: Path -> handler of JSON documents. The guard calls it without the application.
+        gate: Admits or refuses requests by sender, role and rate.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Guard:
         posts: Mapping[str, JsonPost],
         *,
         service: Service,
+        gate: Gate,
         metrics: Metrics,
         hosts: frozenset[str] | None,
         max_body_bytes: int,
@@ -109,6 +113,7 @@ class Guard:
         self._app = app
         self._posts = posts
         self._service = service
+        self._gate = gate
         self._metrics = metrics
         self._counted: dict[tuple[str, object, int], tuple[Counter, Histogram]] = {}
         self._hosts = hosts
@@ -123,7 +128,8 @@ class Guard:
         """Handle one request (ASGI)."""
         if scope["type"] != "http":
             return
-        refusal = self._refusal(scope)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        refusal = self._refusal(scope, headers) or await self._gate.refusal(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, send)
             self._count(scope, refusal.status_code, 0.0)
@@ -206,6 +212,7 @@ class Guard:
                 status = message["status"]
                 self._limits.end(limit)  # the answer has begun: a stream may go on
                 self._count(scope, status, self._host_clock.monotonic() - began_at)
+                await self._gate.answered(scope, status)
             await send(message)
 
         received = 0
@@ -225,8 +232,7 @@ class Guard:
         self._log.warning("http_request_timed_out", method=scope["method"], path=scope["path"])
         return PlainTextResponse(f"no answer within {self._answer_seconds:g} s\n", 503, {"connection": "close"})
 
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = dict(scope["headers"])
+    def _refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
         if not self._is_served(headers.get(b"host", b"")):
             return PlainTextResponse("this host name is not served here (http_allowed_hosts)\n", 421)
         if self._service.stopping and scope["path"] not in PROBES:

@@ -172,9 +172,11 @@ async def _store(
 
 def _write(wanted: Installation) -> None:
     from koordcore.bus.setup.installation import write_installation
+    from koordcore.service.access.first_files import ensure_access_files
 
     wanted.directory.mkdir(parents=True, exist_ok=True)
     write_installation(wanted, datetime.now(UTC))
+    ensure_access_files(wanted.directory)
     record = msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str))
     (wanted.directory / RECORD).write_bytes(record + b"\n")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from koordcore.bus.setup.installation import Installation, write_installation
+from koordcore.service.access.first_files import ensure_access_files
 from koordcore.values import codec
 
 from koord_manager.shell.gateway.api import ApiResponse
@@ -70,6 +71,7 @@ class KeySecrets:
         for folder, secret in found.items():
             await asyncio.to_thread(_write_files, self.installation.directory / folder, secret)
         await asyncio.to_thread(write_installation, self.installation, now)
+        await asyncio.to_thread(ensure_access_files, self.installation.directory)
         written: list[str] = []
         for folder in folders:
             data = await asyncio.to_thread(_encoded, self.installation.directory / folder)

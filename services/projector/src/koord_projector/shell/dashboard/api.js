@@ -7,6 +7,7 @@ export async function get(path, parameters = {}, signal = undefined) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
   }
   const response = await fetch(url, { signal, headers: { accept: "application/json" } });
+  if (response.status === 401) location.assign("/auth/login");
   if (!response.ok) {
     const text = await response.text();
     let sentence = text.slice(0, 300);

@@ -151,3 +151,19 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => root
 addEventListener("hashchange", draw);
 look();
 draw();
+
+/** Names who is logged in, with a way out. Where access is open, there is nobody to name. */
+async function showWho() {
+  const { subject, roles } = await get("/auth/whoami");
+  if (subject === "anonymous") return;
+  const out = h("button", { class: "quiet", type: "button", onclick: logOut }, "Log out");
+  const who = document.getElementById("who");
+  fill(who, h("span", { title: `roles: ${roles.join(", ")}` }, subject), out).hidden = false;
+}
+
+async function logOut() {
+  await fetch("/auth/logout", { method: "POST" });
+  location.assign("/auth/login");
+}
+
+showWho();

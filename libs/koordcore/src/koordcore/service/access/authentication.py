@@ -1,0 +1,153 @@
+"""Find out who sends a request: from a bearer token, or from the cookie of a session.
+
+`gate` uses it for every request, and `login` for the beginning of sessions.
+"""
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from koordcore.ports.clock import Clock
+from koordcore.service.access.configuration import Access, LiveAccess, roles_of
+from koordcore.service.access.identity import Identity, Unauthenticated, with_included
+from koordcore.service.access.oidc import IssuerUnavailable, OidcIssuer
+from koordcore.service.access.sessions import SESSION, Signer
+from koordcore.service.access.static_tokens import PREFIX, StaticToken, digest_of, identity_of
+
+MARK: Final = 16
+"""Digits of a token's hash in a session's cookie: the session ends when the token is replaced."""
+
+
+class Authentication:
+    """Who sends a request, according to the access file as it is now.
+
+    Args:
+        live: The access file.
+        clock: The host's clock.
+    """
+
+    def __init__(self, live: LiveAccess, clock: Clock) -> None:
+        self._live = live
+        self._clock = clock
+        self._seen: Access | None = None
+        self._issuer: OidcIssuer | None = None
+        self._signer = Signer(None, clock)
+
+    @property
+    def access(self) -> Access:
+        """The access file as it is now. Issuer and signer follow it."""
+        access = self._live.at(self._clock.monotonic())
+        if access is not self._seen:
+            self._follow(access)
+        return access
+
+    @property
+    def issuer(self) -> OidcIssuer | None:
+        """The OIDC issuer; None if the access file names none."""
+        return self._issuer if self.access.settings.oidc is not None else None
+
+    @property
+    def signer(self) -> Signer:
+        """The signer of cookies."""
+        _ = self.access
+        return self._signer
+
+    async def identity(self, headers: Mapping[bytes, bytes]) -> Identity:
+        """Return who sends a request.
+
+        Args:
+            headers: Headers of the request, names in lower case.
+
+        Raises:
+            Unauthenticated: The request has no credentials, or they are not valid.
+        """
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if scheme:
+            if scheme.lower() != "bearer":
+                raise Unauthenticated("the scheme of Authorization must be Bearer")
+            return await self.identity_of_token(token.strip())
+        cookie = cookie_of(headers, SESSION)
+        if cookie:
+            return self._identity_of_session(cookie)
+        raise Unauthenticated("the request has no credentials")
+
+    async def identity_of_token(self, token: str) -> Identity:
+        """Return the identity that a static token or a token of the issuer proves.
+
+        Raises:
+            Unauthenticated: The token is not valid.
+        """
+        access = self.access
+        if token.startswith(PREFIX):
+            return identity_of(token, access.tokens, self._clock.now())
+        issuer = self.issuer
+        if issuer is None:
+            raise Unauthenticated("the token is unknown")
+        try:
+            claims = await issuer.verify(token)
+        except IssuerUnavailable as error:
+            raise Unauthenticated(f"the token cannot be checked: {error}") from error
+        return self.named(f"oidc:{claims.subject}", claims.groups)
+
+    def named(self, subject: str, groups: tuple[str, ...]) -> Identity:
+        """Return the identity of a subject of the issuer, with the roles that the access file gives it now."""
+        roles = with_included(roles_of(self.access.settings, subject, groups))
+        return Identity(subject=subject, roles=roles, groups=groups)
+
+    def session_of(self, identity: Identity, token: str = "") -> str:
+        """Return the cookie of a new session.
+
+        Args:
+            identity: Who has logged in.
+            token: The static token that proved it; "" for a login at the issuer.
+        """
+        content: dict[str, object] = {"sub": identity.subject, "groups": list(identity.groups)}
+        if token:
+            content["mark"] = digest_of(token)[:MARK]
+        return self.signer.sign(SESSION, content, self.session_seconds)
+
+    @property
+    def session_seconds(self) -> float:
+        """Seconds after which a session ends."""
+        return self.access.settings.session_hours * 3600
+
+    def _identity_of_session(self, cookie: str) -> Identity:
+        content = self.signer.read(SESSION, cookie)
+        if content is None:
+            raise Unauthenticated("the session has ended")
+        subject = str(content["sub"])
+        mark = content.get("mark")
+        if mark is None:
+            if self.issuer is None:
+                raise Unauthenticated("the session has ended: the access file names no issuer any more")
+            return self.named(subject, tuple(str(group) for group in content["groups"]))
+        token = _marked(self.access, subject, str(mark))
+        if token is None or token.is_expired(self._clock.now()):
+            raise Unauthenticated("the session has ended: its token was revoked")
+        return token.identity
+
+    def _follow(self, access: Access) -> None:
+        before, self._seen = self._seen, access
+        oidc = access.settings.oidc
+        known = before is not None and before.settings.oidc == oidc and before.client_secret == access.client_secret
+        if not known:
+            self._issuer = OidcIssuer(oidc, self._clock, access.client_secret) if oidc is not None else None
+        if before is None or before.session_key != access.session_key:
+            self._signer = Signer(access.session_key, self._clock)
+
+
+def cookie_of(headers: Mapping[bytes, bytes], name: str) -> str:
+    """Return the value of a cookie of a request, "" if it has none."""
+    try:
+        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+    except CookieError:
+        return ""
+    return cookies[name].value if name in cookies else ""
+
+
+def _marked(access: Access, subject: str, mark: str) -> StaticToken | None:
+    """Return the static token whose session has this subject and mark; None if it was removed or replaced."""
+    for digest, token in access.tokens.items():
+        if digest.startswith(mark) and token.identity.subject == subject:
+            return token
+    return None

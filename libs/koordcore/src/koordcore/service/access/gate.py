@@ -1,0 +1,74 @@
+"""The gate of a service's HTTP server: it admits a request, or answers it with the reason of the refusal.
+
+    1. what does the route need?        `needs`
+    2. who sends the request?           `authentication`
+    3. has the subject sent too much?   `rate_limits`
+    4. has the subject the role?        `needs`
+    5. who asked what?                  `audit`, when the answer has begun
+
+`http_guard` calls it after its own checks. `OpenGate` leaves out the steps 1 to 4, `closed_gate` has all.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from koordcore.service.access.audit import MOST_OBJECTS, OBJECTS, AccessRecord, AuditTrail
+from koordcore.service.access.identity import ANONYMOUS, Identity
+from koordcore.service.access.needs import Need, need_of
+
+IDENTITY: Final = "koord.identity"
+"""Key of a request's scope under which handlers find its `Identity`."""
+LOGIN_PATH: Final = "/auth/login"
+_NOT_FOUND: Final = 404
+
+
+class Gate(Protocol):
+    """Decides about each request of an HTTP server."""
+
+    async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+        """Return the answer to a request that is refused; None if it is admitted."""
+        ...
+
+    async def answered(self, scope: Scope, status: int) -> None:
+        """Record who asked what, if the route is audited. The answer begins with this status."""
+        ...
+
+
+class OpenGate:
+    """Admits every request as `anonymous`: the embedded stack on the loopback address.
+
+    Args:
+        audit: Takes the audit records of requests.
+    """
+
+    def __init__(self, audit: AuditTrail) -> None:
+        self._audit = audit
+
+    async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+        """Admit the request."""
+        del headers
+        scope[IDENTITY] = ANONYMOUS
+        return None
+
+    async def answered(self, scope: Scope, status: int) -> None:
+        """Record an audited request of `anonymous`."""
+        need = need_of(scope["method"], scope["path"])
+        if need.is_audited and status != _NOT_FOUND:
+            await self._audit.record(record_of(scope, need, ANONYMOUS, status))
+
+
+def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> AccessRecord:
+    """Return the audit record of a request."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    return AccessRecord(
+        subject=identity.subject,
+        roles=tuple(sorted(identity.roles)),
+        method=scope["method"],
+        route=need.path,
+        dry_run="dryRun=All" in query.split("&"),
+        objects=tuple(scope.get(OBJECTS, ()))[:MOST_OBJECTS] or (scope["path"],),
+        status=status,
+    )

@@ -1,0 +1,97 @@
+"""What each HTTP route of every service needs: nothing, the role `view`, or the role `operate`.
+
+This table is the only place that says so. A route that it does not list needs `operate`. A test compares the table
+with the routes in the source of all services. Next module to read: `gate`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from starlette.routing import compile_path
+
+READS: Final = ("GET",)
+
+
+class Role(StrEnum):
+    """Roles of a subject. `operate` includes `view`."""
+
+    VIEW = "view"
+    OPERATE = "operate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a request needs.
+
+    Attributes:
+        path: Path of the route, with parameters in braces as in Starlette.
+        methods: HTTP methods for which the entry holds. HEAD counts as GET.
+        role: Role of the subject; None: the route answers everybody, without a limit on the rate.
+        is_audited: Whether a request leaves an audit record: it changes something, or costs a lot.
+        cost: Tokens that a request takes from the bucket of its subject.
+    """
+
+    path: str
+    methods: tuple[str, ...] = READS
+    role: Role | None = Role.VIEW
+    is_audited: bool = False
+    cost: float = 1.0
+
+
+def _public(*paths: str, methods: tuple[str, ...] = READS) -> list[Need]:
+    return [Need(path=path, methods=methods, role=None) for path in paths]
+
+
+def _view(*paths: str) -> list[Need]:
+    return [Need(path=path) for path in paths]
+
+
+def _operate(method: str, *paths: str, cost: float = 10.0) -> list[Need]:
+    return [Need(path=path, methods=(method,), role=Role.OPERATE, is_audited=True, cost=cost) for path in paths]
+
+
+UNLISTED: Final = Need(path="", role=Role.OPERATE)
+"""What a request to a path without an entry needs."""
+
+NEEDS: Final[Sequence[Need]] = (
+    # Every service. Kubelet and Prometheus send no credentials; the pages hold numbers and no objects.
+    *_public("/healthz", "/livez", "/readyz", "/metrics"),
+    *_public("/all-metrics", "/internal-metrics", "/external-metrics", "/metrics/resources"),
+    # Login: it is for those who have no session yet. The scripts and styles of the dashboard hold no data.
+    *_public("/auth/login", "/auth/start", "/auth/callback", "/auth/settings", "/assets/{name:path}"),
+    *_public("/auth/token", "/auth/logout", methods=("POST",)),
+    *_view("/auth/whoami", "/configz"),
+    # Webhooks of the manager: the API server sends no credentials; TLS and the NetworkPolicy protect them.
+    *_public("/mutate-{kind}", "/validate-{kind}", "/convert", methods=("POST",)),
+    *_view("/elasticQuota"),
+    # The manager's API.
+    *_operate("POST", "/v1/apply", "/v1/delete"),
+    *_view("/v1/objects/{kind}", "/v1/objects/{kind}/{name:path}", "/v1/state", "/v1/leader"),
+    # The projector: dashboard and read API.
+    *_view("/", "/openapi.json", "/api/{path:path}"),
+    *_operate("POST", "/admin/rebuild", cost=100.0),
+    # The scheduler.
+    *_view("/queue", "/apis/v1/{path:path}"),
+    *_operate("PUT", "/debug/flags/{flag}"),
+    # The agent.
+    *_view("/events", "/simulation"),
+    *_operate("PUT", "/simulation", "/simulation/devices"),
+)
+
+
+@lru_cache(maxsize=1024)
+def need_of(method: str, path: str) -> Need:
+    """Return what a request needs.
+
+    Args:
+        method: HTTP method in upper case.
+        path: Path of the request, decoded.
+    """
+    asked = "GET" if method == "HEAD" else method
+    for need in NEEDS:
+        if asked in need.methods and compile_path(need.path)[0].match(path):
+            return need
+    return UNLISTED
