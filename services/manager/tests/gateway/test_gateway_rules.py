@@ -22,7 +22,7 @@ from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_writes import pending_status
-from koord_manager.domain.gateway.resources import NODES, PODS, mirrored_resources
+from koord_manager.domain.gateway.resources import NODES, PODS, Intake, mirrored_resources
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 from koordcore.events.envelope import AggregateRef, BasedOn, name_token
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed
@@ -43,14 +43,8 @@ from koordcore.values.allocation import Allocation
 from support.histories import NODES as NODE_NAMES
 from support.histories import Recorder, node, pod
 
-QUOTAS = next(
-    item
-    for item in mirrored_resources(slo_config=("a", "b"), take_node_metrics=False)
-    if item.plural == "elasticquotas"
-)
-RESERVATIONS = next(
-    item for item in mirrored_resources(slo_config=("a", "b"), take_node_metrics=False) if item.plural == "reservations"
-)
+RESOURCES = {item.plural: item for item in mirrored_resources(slo_config=("a", "b"), take_node_metrics=False)}
+QUOTAS, RESERVATIONS, DEPLOYMENTS = (RESOURCES[name] for name in ("elasticquotas", "reservations", "deployments"))
 
 
 class Mirror:
@@ -89,12 +83,18 @@ def seen_quota(number: int, variation: int, *, gone: bool = False) -> Seen:
     return Seen(QUOTAS, cleaned(QUOTAS, document), gone)
 
 
+def seen_deployment(number: int, variation: int, *, gone: bool = False) -> Seen:
+    meta: dict[str, Any] = {"name": f"d-{number}", "namespace": "default", "uid": f"u-{number}"}
+    document: dict[str, Any] = {"metadata": meta, "spec": {"replicas": variation}}
+    return Seen(DEPLOYMENTS, cleaned(DEPLOYMENTS, document), gone)
+
+
 def sighting(what: int, number: int, variation: int, gone: bool) -> Seen:
-    return (seen_pod, seen_node, seen_quota)[what](number, variation, gone=gone)
+    return (seen_pod, seen_node, seen_quota, seen_deployment)[what](number, variation, gone=gone)
 
 
 sightings = st.lists(
-    st.builds(sighting, st.integers(0, 2), st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=30
+    st.builds(sighting, st.integers(0, 3), st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=30
 )
 
 
@@ -116,6 +116,19 @@ def test_the_fold_says_what_was_seen_last_and_seeing_it_again_writes_nothing(see
         assert (item.ref in known_of(mirror.view, item.resource)) is not item.gone
         if not item.gone:
             assert known_of(mirror.view, item.resource)[item.ref] == item.object
+
+
+@pytest.mark.parametrize(
+    "plural", [name for name, item in RESOURCES.items() if item.intake in (Intake.CUSTOM, Intake.TRIMMED)]
+)
+def test_the_deletion_of_every_kind_can_be_read(plural: str) -> None:
+    """A fact on an aggregate of another kind would halt every service."""
+    resource = RESOURCES[plural]
+    mirror = Mirror()
+    document = cleaned(resource, {"metadata": {"name": "one", "namespace": "default", "uid": "u"}})
+
+    assert [mirror.see(Seen(resource, document, gone)) for gone in (False, True, True)] == [1, 1, 0]
+    assert known_of(mirror.view, resource) == {}
 
 
 def test_a_node_with_another_uid_is_another_node() -> None:

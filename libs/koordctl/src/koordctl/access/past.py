@@ -103,6 +103,9 @@ def objects_as_of(kind: str, at: str) -> list[State]:
         ]
     elif kind in ("Deployment", "Job"):
         items = [_workload(state["object"]) for state in states.values() if state["object"].get("kind") == kind]
+        mirrored, _ = _aggregates(CUSTOM, at)  # those of an API server
+        found = [dict(state["object"]) for state in mirrored.values() if state.get("object")]
+        items += [item for item in found if item.get("kind") == kind]
     else:
         items = [dict(state["object"]) for state in states.values() if state.get("object")]
     if kind not in SOURCES:

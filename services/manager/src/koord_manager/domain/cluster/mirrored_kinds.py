@@ -51,10 +51,18 @@ def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef
 
     If the kind is not in `AGGREGATES`, yield every existing custom resource of any kind.
     """
-    aggregate = AGGREGATES.get(kind, CUSTOM)
+    for ref, found in objects_of_aggregate(view, AGGREGATES.get(kind, CUSTOM)):
+        if not isinstance(found, Workload) or found.kind == kind:
+            yield ref, found
+
+
+def objects_of_aggregate(
+    view: ManagerView, aggregate: str
+) -> Iterator[tuple[AggregateRef, KubeObject | dict[str, Any]]]:
+    """Yield every existing mirrored object of a kind of aggregate, such as `customspec`, with its aggregate."""
     for id_, state in view.state.of_kind(STATE_TYPES[aggregate]).items():
         found = object_of(state)
-        if found is not None and (not isinstance(found, Workload) or found.kind == kind):
+        if found is not None:
             yield AggregateRef(aggregate, id_), found
 
 

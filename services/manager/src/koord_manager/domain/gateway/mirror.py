@@ -11,7 +11,7 @@ Source:
 from typing import Any, NamedTuple, cast
 
 from koordcore.events.envelope import AggregateRef, Draft, Event, name_token, namespaced_token
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import (
     ConfigAccepted,
     ConfigRejected,
@@ -27,7 +27,13 @@ from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, P
 
 from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
-from koord_manager.domain.cluster.mirrored_kinds import AGGREGATES, deleted, object_of, objects_of_kind
+from koord_manager.domain.cluster.mirrored_kinds import (
+    CUSTOM,
+    deleted,
+    object_of,
+    objects_of_aggregate,
+    objects_of_kind,
+)
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 
@@ -150,9 +156,17 @@ def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
     if old is None:
         return None if seen.gone else Draft(ref, _observed(found, is_new=True), last)
     if seen.gone or _is_another(old, found):
-        namespace, name, _ = name_of(found)
-        return Draft(ref, deleted(seen.resource.kind, namespace, name), last)
+        return Draft(ref, _deleted(seen), last)
     return None if old == found else Draft(ref, _observed(found, is_new=False), last)
+
+
+def _deleted(seen: Seen) -> Event:
+    """Return the fact that an object was deleted. Owners of pods, such as Deployments, are custom resources here."""
+    namespace, name, _ = name_of(seen.object)
+    kind = seen.resource.kind
+    if seen.ref.kind == CUSTOM:
+        return CustomObjectDeleted(kind=kind, namespace=namespace, name=name)
+    return deleted(kind, namespace, name)
 
 
 def _is_another(old: object, found: Object) -> bool:
@@ -235,11 +249,14 @@ def known_of(view: ManagerView, resource: Mirrored) -> dict[AggregateRef, Object
         config = view.config(resource.namespace, name)
         found = config.object if config is not None else None
         return {mirrored_ref(resource, found): found} if found is not None else {}
-    prefix = "" if resource.kind in AGGREGATES else f"{resource.plural}="
+    if resource.intake is not Intake.TYPED:
+        prefix = f"{resource.plural}="
+        return {
+            ref: cast("Json", found) for ref, found in objects_of_aggregate(view, CUSTOM) if ref.id.startswith(prefix)
+        }
     return {
         ref: found
         for ref, found in objects_of_kind(view, resource.kind)
         if not isinstance(found, Workload)
-        and ref.id.startswith(prefix)
         and (not isinstance(found, Pod) or resource.namespace in ("", found.metadata.namespace))
     }

@@ -46,6 +46,8 @@ from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.shell.intake import FieldError, Intake, Result
 
 _API_VERSIONS = {kind: version for version, kind in KINDS}
+_OWNERS = {"Deployment": "deployments", "Job": "jobs"}
+"""Kinds of workloads, with their plurals. Those of an API server are mirrored as custom resources."""
 
 
 def _json(value: object, status: int = 200) -> Response:
@@ -106,11 +108,17 @@ class ManagerApi:
         return _json({"apiVersion": "v1", "kind": "List", "items": items, "position": self._view.state.position})
 
     def _items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
-        return [
+        own = [
             self._shown(kind, ref.id, found)
             for ref, found in objects_of_kind(self._view, kind)
             if not isinstance(found, dict) and namespace in (None, found.metadata.namespace)
         ]
+        mirrored = [
+            state.object
+            for _, state in (self._view.customs(_OWNERS[kind]) if kind in _OWNERS else ())
+            if state.object is not None and namespace in (None, state.object["metadata"].get("namespace"))
+        ]
+        return own + mirrored
 
     def _custom_items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
         resource = resource_of_kind(kind)
@@ -130,6 +138,8 @@ class ManagerApi:
             ref = custom_ref(resource.plural, namespace, name)
         else:
             ref = ref_of_name(self._view, kind, namespace, name)
+            if ref is None and kind in _OWNERS:
+                ref = custom_ref(_OWNERS[kind], namespace, name)
         found = object_of(self._view.state.get(ref)) if ref is not None else None
         if found is None or ref is None:
             where = f"{namespace}/{name}" if namespace else name
