@@ -11,6 +11,7 @@ ENV UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRON
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
 COPY libs libs
+COPY k8s/base k8s/base
 COPY services services
 # The embedded servers stay out: NATS and Postgres are other containers. The scheduler is compiled (decision 0013).
 RUN /uv/bin/uv sync --frozen --no-dev --all-packages --no-editable --python "$(command -v python3)" \

@@ -1,5 +1,7 @@
 """The state of leader election in the embedded stack: the holder of each lease, and whether that process still runs.
 
+The leases are in a KV bucket of the log. In a stack with an API server, the manager's is a Lease object there.
+
 A killed process holds its lease until the lease expires. Until then the `/readyz` of its replacement already says
 ready, because some instance holds the lease, although no instance decides.
 """
@@ -7,7 +9,7 @@ ready, because some instance holds the lease, although no instance decides.
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from koordcore.embedded.identity import is_alive, running_seconds
 from koordcore.embedded.stack import ProcessStatus, Stack
@@ -18,7 +20,11 @@ from koordctl.access.log import open_log
 from koordctl.access.trouble import LogTrouble
 from koordctl.render.units import duration_text, time_text
 
-LED: Final = ("manager", "scheduler")
+if TYPE_CHECKING:
+    from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore
+
+MANAGER: Final = "manager"
+LED: Final = (MANAGER, "scheduler")
 """Services of which one instance leads."""
 _CLOCK_SECONDS: Final = 1.0
 """Tolerance for the start time of a process."""
@@ -54,7 +60,9 @@ def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float
     return Leading(False, f"{service}: no leader (the previous leader's {lease})")
 
 
-async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
+async def leaders(
+    stack: Stack, var: Path, now: float, lease_object: "KubernetesLeaseStore | None" = None
+) -> list[Leading]:
     """Return for each service that elects a leader whether it has one.
 
     If the leases cannot be read, the list has one entry with the reason.
@@ -63,19 +71,21 @@ async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
         stack: The running stack.
         var: Folder of the stack.
         now: Host time in Unix seconds.
+        lease_object: The manager's lease in a stack with an API server; None: it is in the log.
     """
     from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 
+    in_log = LED if lease_object is None else tuple(name for name in LED if name != MANAGER)
+    records: dict[str, LeaseRecord | None] = {}
     try:
+        if lease_object is not None:
+            records[MANAGER] = (await lease_object.read()).record
         async with open_log(var) as log:
             js = log.connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
             bucket = log.names.leader_bucket
-            records = {
-                service: (
-                    await KvLeaseStore(js, bucket=bucket, key=lease_key(service), ttl_real_seconds=None).read()
-                ).record
-                for service in LED
-            }
+            for service in in_log:
+                store = KvLeaseStore(js, bucket=bucket, key=lease_key(service), ttl_real_seconds=None)
+                records[service] = (await store.read()).record
     except (LogTrouble, LeaseUnavailable) as error:
         return [Leading(False, f"the leases cannot be read: {error}")]
     return [

@@ -10,6 +10,7 @@ from koordcore.embedded.process import http_ok
 from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
 
 from koordctl.access.clients import live_directory, state_file
+from koordctl.embedded.kubernetes.places import API_SERVER, admin_kubeconfig, folder_of
 from koordctl.render.output import console, errors, fail, show_table
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def status(var: Var = None) -> None:
     for leading in _leaders(stack, folder):
         fine = fine and leading.leads
         console.print(leading.sentence, highlight=False)
+    if stack.find(API_SERVER) is not None:
+        console.print(f"kubeconfig {admin_kubeconfig(folder_of(folder))}", highlight=False, soft_wrap=True)
     phase = Phase.DEGRADED if stack.phase is Phase.READY and not fine else stack.phase
     console.print(f"{phase.value}; dashboard {dashboard(stack)}", highlight=False)
     if not fine:
@@ -89,7 +92,12 @@ def _leaders(stack: Stack, var: Path) -> "list[Leading]":
         return []
     from koordctl.access.leaders import leaders
 
-    return asyncio.run(leaders(stack, var, time.time()))
+    lease_object = None
+    if stack.find(API_SERVER) is not None:
+        from koordctl.embedded.kubernetes.installing import manager_lease
+
+        lease_object = manager_lease(folder_of(var))
+    return asyncio.run(leaders(stack, var, time.time(), lease_object))
 
 
 def dashboard(stack: Stack) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +15,13 @@ from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 
-from koordctl.access.clients import demo_directory, running_stack, state_file, var_directory
+from koordctl.access.clients import DEFAULT_VAR, demo_directory, running_stack, state_file, var_directory
 from koordctl.commands.running import Var, dashboard, endings
 from koordctl.documents.priority_classes import priority_class_manifests
-from koordctl.embedded.nodes import host_manifest, host_node_name, register, simulated_nodes, write_nodes
+from koordctl.embedded.kubernetes.places import admin_kubeconfig, folder_of
+from koordctl.embedded.kubernetes.programs import BUILT_FOLDER, Programs, find_programs
+from koordctl.embedded.kubernetes.stack_part import KubernetesPart
+from koordctl.embedded.nodes import Manifest, host_manifest, host_node_name, register, simulated_nodes, write_nodes
 from koordctl.embedded.processes import StackOptions, manager_url, shared_clock, specs
 from koordctl.render.output import console, errors, fail
 from koordctl.render.units import duration_text
@@ -46,6 +50,17 @@ def up(
     descheduler: Annotated[
         Path | None, typer.Option("--descheduler", help="Run the descheduler with this DeschedulerConfiguration.")
     ] = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Run an API server; objects come from kubectl, not from `koord apply`.")
+    ] = False,
+    binaries: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubernetes-binaries",
+            envvar="KOORD_KUBERNETES_BINARIES",
+            help="Folder of etcd, kube-apiserver, kube-controller-manager; default: PATH, then var/kubernetes-tools.",
+        ),
+    ] = None,
     traces: Annotated[bool, typer.Option("--traces", help="Write spans to traces.jsonl beside the logs.")] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground until Ctrl-C.")] = False,
 ) -> None:
@@ -58,11 +73,20 @@ def up(
       koord up --speed 60 --simulated-nodes 100
 
       koord up --var ./trial --no-agent
+
+      koord up --kubernetes
     """
     folder = (var or var_directory()).absolute()
+    programs = _programs(binaries) if kubernetes else None
+    _check_api_server(folder, speed, kubernetes=kubernetes)
     if foreground:
         # Also what the background process runs: it finds everything prepared by the one that the user started.
-        asyncio.run(_run(folder, port_base, speed, sync, nodes, agent=agent, descheduler=descheduler, traces=traces))
+        asyncio.run(
+            _run(
+                folder, port_base, speed, sync, nodes,
+                agent=agent, descheduler=descheduler, programs=programs, traces=traces,
+            )
+        )  # fmt: skip
         return
     running = running_stack(folder)
     if running is not None:
@@ -80,6 +104,8 @@ def up(
     argv = [sys.executable, "-m", "koordctl", "up", "--foreground", "--var", str(folder)]
     argv += ["--speed", str(speed), "--simulated-nodes", nodes, "--agent" if agent else "--no-agent", "--sync", sync]
     argv += ["--descheduler", str(descheduler.absolute())] if descheduler is not None else []
+    argv += ["--kubernetes"] if kubernetes else []
+    argv += ["--kubernetes-binaries", str(binaries.absolute())] if binaries is not None else []
     argv += ["--traces"] if traces else []
     argv += ["--port-base", str(port_base)] if port_base is not None else []
     simulated_nodes(nodes)  # a wrong file is said here, not in a log
@@ -89,9 +115,30 @@ def up(
         fail(str(error))
     console.print(f"ready after {duration_text(time.monotonic() - began)}", highlight=False)
     console.print(f"dashboard {dashboard(stack)}", highlight=False)
+    if kubernetes:
+        console.print(f"kubeconfig {admin_kubeconfig(folder_of(folder))}", highlight=False, soft_wrap=True)
     ended = endings(stack)
     if ended:
         fail("; ".join(ended))
+
+
+def _programs(folder: Path | None) -> Programs:
+    """Return the programs of the control plane. End the command if one is missing."""
+    try:
+        return find_programs(folder, built=Path.cwd() / DEFAULT_VAR / BUILT_FOLDER)
+    except EmbeddedError as error:
+        fail(str(error), status=2)
+
+
+def _check_api_server(folder: Path, speed: float, *, kubernetes: bool) -> None:
+    """End the command if the clock, or the data of earlier starts, does not fit the choice of an API server."""
+    if kubernetes and speed != 1:
+        fail("--speed must be 1 with --kubernetes: the API server uses the clock of this machine", status=2)
+    known = folder_of(folder).exists()
+    if kubernetes and not known and (folder / "nats").exists():
+        fail(f"the log in {folder} has objects of a stack without API server; name another folder with --var")
+    if known and not kubernetes:
+        fail(f"the objects in {folder} come from an API server; add --kubernetes, or name another folder with --var")
 
 
 async def _started(argv: tuple[str, ...], var: Path) -> Stack:
@@ -130,14 +177,17 @@ async def _run(
     *,
     agent: bool,
     descheduler: Path | None,
+    programs: Programs | None,
     traces: bool,
 ) -> None:
     """Run the stack until a signal arrives.
 
-    When the manager is ready, the nodes and the priority classes are registered with it.
+    When the manager is ready, the nodes and the priority classes are registered with it. An API server has its own
+    priority classes, and the stand-in for kubelets registers the nodes there.
     """
     simulated = simulated_nodes(nodes)
     host = host_node_name() if agent else None
+    registered = [*simulated, *([host_manifest(host)] if host is not None else [])]
     options = StackOptions(
         var=var,
         port_base=port_base,
@@ -146,10 +196,11 @@ async def _run(
         host_node=host,
         simulated=write_nodes(var / "simulated-nodes.json", simulated) if simulated else None,
         descheduler=descheduler,
+        kubernetes=_control_plane(var, programs, registered) if programs is not None else None,
         traces=traces,
     )
     processes = specs(options)
-    wanted = [*priority_class_manifests(), *simulated, *([host_manifest(host)] if host is not None else [])]
+    wanted = [*priority_class_manifests(), *registered]
     supervisor = Supervisor(processes, state_file=state_file(var), log=_say)
 
     async def register_when_ready() -> None:
@@ -159,13 +210,20 @@ async def _run(
         except (EmbeddedError, httpx.HTTPError, OSError) as problem:
             _say(f"the nodes could not be registered: {problem}")
 
-    registering = asyncio.create_task(register_when_ready())
+    registering = asyncio.create_task(register_when_ready()) if programs is None else None
     try:
         await supervisor.run_until_stopped()
     finally:
-        registering.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await registering
+        if registering is not None:
+            registering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await registering
+
+
+def _control_plane(var: Path, programs: Programs, nodes: Sequence[Manifest]) -> KubernetesPart:
+    """Write the file of the nodes that are registered at the API server, and return this part of the stack."""
+    file = write_nodes(folder_of(var) / "nodes.json", nodes)
+    return KubernetesPart(programs=programs, nodes=file, names=tuple(node["metadata"]["name"] for node in nodes))
 
 
 def _say(sentence: str) -> None:

@@ -35,6 +35,16 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.log import DEFAULT_CLUSTER, key_folder
 from koordctl.embedded.containers import CONTAINERD, SOCKET, containerd_spec
+from koordctl.embedded.kubernetes.control_plane import PORTS, prepare
+from koordctl.embedded.kubernetes.places import folder_of
+from koordctl.embedded.kubernetes.stack_part import (
+    WEBHOOK_PORT,
+    KubernetesPart,
+    kubernetes_specs,
+    manager_environment,
+    manager_flags,
+    with_objects,
+)
 
 SERVICES: Final = ("manager", "scheduler", "projector")
 DESCHEDULER: Final = "descheduler"
@@ -64,6 +74,7 @@ class StackOptions:
         simulated: File with the simulated nodes; None simulates no nodes.
         simulators: Number of processes that share the simulated nodes.
         descheduler: Configuration of the descheduler; None runs none.
+        kubernetes: Control plane of Kubernetes from which all objects come; None: they come from `koord apply`.
         containers: Folder of a containerd with a CRI proxy in front, for containers on this machine; None runs none.
         traces: Whether the services write their spans to var/log/traces.jsonl.
         flags: Additional flags for each service (manager, scheduler, projector, agent).
@@ -79,6 +90,7 @@ class StackOptions:
     simulated: Path | None = None
     simulators: int = 1
     descheduler: Path | None = None
+    kubernetes: KubernetesPart | None = None
     containers: Path | None = None
     traces: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -148,7 +160,8 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     agents = _agent_names(options)
     optional = (DESCHEDULER,) if options.descheduler is not None else ()
     proxy = (CRI_PROXY,) if options.containers is not None else ()
-    names = ("nats", "nats-monitor", "postgres", *SERVICES, *optional, *agents, *proxy)
+    plane_ports = (*PORTS, WEBHOOK_PORT) if options.kubernetes is not None else ()
+    names = ("nats", "nats-monitor", "postgres", *SERVICES, *optional, *agents, *proxy, *plane_ports)
     ports = choose_ports(options, names)
     nats = _nats(options, ports)
     postgres = _postgres(options, ports)
@@ -166,7 +179,28 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     ]
     if options.containers is not None:
         found += _container_runtime(options, options.containers, ports[CRI_PROXY], nats_url)
+    if options.kubernetes is not None:
+        found = _behind_api_server(options, options.kubernetes, ports, found)
     return found
+
+
+def _behind_api_server(
+    options: StackOptions, part: KubernetesPart, ports: Mapping[str, int], found: Sequence[ProcessSpec]
+) -> list[ProcessSpec]:
+    """Return the processes with a control plane, whose objects the manager mirrors."""
+    plane = prepare(folder_of(options.var), options.log_folder, part.programs, ports)
+    manager = next(spec for spec in found if spec.name == "manager")
+    behind = with_objects(
+        replace(
+            manager,
+            argv=(*manager.argv, *manager_flags(plane)),
+            env={**manager.env, **manager_environment(plane, ports[WEBHOOK_PORT])},
+        ),
+        plane,
+    )
+    idle = [options.host_node] if options.host_node is not None else []
+    others = [spec for spec in found if spec is not manager]
+    return [*kubernetes_specs(plane, part, idle), behind, *others]
 
 
 def _container_runtime(options: StackOptions, folder: Path, port: int, nats_url: str) -> list[ProcessSpec]:

@@ -1,0 +1,97 @@
+"""The processes that `koord up --kubernetes` adds to the stack, and what they change about the manager."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import httpx
+from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.ports import LOOPBACK
+from koordcore.embedded.process import ProcessSpec
+
+from koordctl.embedded.kubernetes.control_plane import ControlPlane, Probe, specs
+from koordctl.embedded.kubernetes.installing import NAMESPACE, install, manager_token
+from koordctl.embedded.kubernetes.places import API_SERVER, CONTROLLERS
+from koordctl.embedded.kubernetes.programs import Programs
+
+KUBELETS: Final = "kubelets"
+WEBHOOK_PORT: Final = "webhooks"
+_RATE: Final = ("--rest-config-qps=1000", "--rest-config-burst=2000")
+"""As in k8s/base/manager.yaml."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesPart:
+    """The control plane of a stack.
+
+    Attributes:
+        programs: Its programs.
+        nodes: File with the Nodes to register.
+        names: Names of these nodes.
+    """
+
+    programs: Programs
+    nodes: Path
+    names: tuple[str, ...]
+
+
+def kubernetes_specs(plane: ControlPlane, part: KubernetesPart, idle: Sequence[str]) -> list[ProcessSpec]:
+    """Return the control plane, and the process that stands in for its kubelets.
+
+    Args:
+        plane: The control plane.
+        part: The nodes to register.
+        idle: Nodes on which no pod runs.
+    """
+    flags = ("--kubeconfig", str(plane.folder / f"{KUBELETS}.kubeconfig"), "--nodes", str(part.nodes))
+    kubelets = ProcessSpec(
+        name=KUBELETS,
+        argv=(
+            *(sys.executable, "-m", "koordctl.embedded.kubernetes.kubelets", *flags),
+            *(word for name in idle for word in ("--idle", name)),
+        ),
+        # Nodes are registered in order.
+        ready=Probe(plane.admin, f"/api/v1/nodes/{part.names[-1]}").succeeds if part.names else None,
+        ready_seconds=60.0,
+        after=("manager",),
+        log_file=plane.logs / f"{KUBELETS}.log",
+        env={"PYTHONUNBUFFERED": "1"},
+    )
+    return [*specs(plane), kubelets]
+
+
+def manager_flags(plane: ControlPlane) -> tuple[str, ...]:
+    """Return the manager's flags of a stack with an API server."""
+    return (
+        *("--kubeconfig", str(_manager_kubeconfig(plane)), "--leader-election-namespace", NAMESPACE, *_RATE),
+        *("--webhooks", "on", "--webhook-address", LOOPBACK),
+    )
+
+
+def manager_environment(plane: ControlPlane, port: int) -> Mapping[str, str]:
+    """Return the manager's environment: the API server calls the webhooks at a URL, because it routes no Services."""
+    return {
+        "WEBHOOK_HOST": LOOPBACK,
+        "WEBHOOK_PORT": str(port),
+        "WEBHOOK_CERT_DIR": str(plane.folder / "webhook-certificates"),
+    }
+
+
+def with_objects(manager: ProcessSpec, plane: ControlPlane) -> ProcessSpec:
+    """Return the manager's process, which installs its objects and gets its token before each start."""
+
+    async def prepare() -> None:
+        try:
+            async with plane.admin.client() as client:
+                await install(client)
+                plane.kubeconfig("manager", await manager_token(client))
+        except httpx.HTTPError as error:
+            raise EmbeddedError(f"kube-apiserver: {type(error).__name__}: {error}") from error
+
+    return replace(manager, after=(*manager.after, API_SERVER, CONTROLLERS), prepare=prepare)
+
+
+def _manager_kubeconfig(plane: ControlPlane) -> Path:
+    return plane.folder / "manager.kubeconfig"

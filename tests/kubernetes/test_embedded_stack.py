@@ -1,0 +1,160 @@
+"""`koord up --kubernetes`: kubectl is answered by our services on an API server of the stack's own."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from koordctl.embedded.kubernetes.api import Access, read_kubeconfig
+from koordctl.embedded.kubernetes.places import admin_kubeconfig, folder_of
+from support.embedded_stack import var_folder
+from support.kubernetes.control_plane import ROOT, TOOLS, Answer, missing_programs, run_kubectl
+from support.until import until_blocking
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+Json = dict[str, object]
+START = ("--kubernetes", "--kubernetes-binaries", str(TOOLS), "--no-agent", "--simulated-nodes", "2")
+
+
+@dataclass(frozen=True)
+class EmbeddedStack:
+    """A stack in a folder of its own."""
+
+    var: Path
+
+    def koord(self, *words: str) -> Answer:
+        """Run a `koord` command on the stack."""
+        command = [sys.executable, "-m", "koordctl", *words]
+        env = {**os.environ, "KOORD_VAR": str(self.var), "COLUMNS": "300"}
+        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+        return Answer(done.stdout, done.stderr, done.returncode)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of the administrator."""
+        return admin_kubeconfig(folder_of(self.var))
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> Answer:
+        """Run kubectl as the administrator."""
+        return run_kubectl(self.kubeconfig, *words, stdin=stdin)
+
+    def phase(self, pod: str) -> str:
+        """Return the phase of a pod of the namespace default."""
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}").out
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[EmbeddedStack]:
+    """A running stack with an API server and two simulated nodes."""
+    reason = missing_programs()
+    if reason is not None:
+        pytest.skip(reason)
+    with var_folder() as var:
+        found = EmbeddedStack(var)
+        try:
+            started = found.koord("up", *START)
+            assert started.code == 0, started.err + started.out
+            assert f"kubeconfig {found.kubeconfig}" in started.out
+            yield found
+        finally:
+            import shutil
+
+            shutil.copytree(var, "/tmp/kvfail", dirs_exist_ok=True)
+            found.koord("down")
+
+
+def pod(name: str, **spec: object) -> str:
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}}
+    return yaml.safe_dump({**document, "spec": {"containers": [{"name": "main", "image": "pause"}], **spec}})
+
+
+def test_a_pod_of_kubectl_is_placed_by_us_and_runs(stack: EmbeddedStack) -> None:
+    applied = stack.kubectl("apply", "-f", "examples/pod.yaml")
+    until_blocking(lambda: stack.phase("web") == "Running", "the pod runs", seconds=60)
+
+    explained = stack.koord("explain", "pod", "web")
+
+    assert (applied.code, applied.err) == (0, "")
+    assert explained.out.startswith("Pod default/web: Running on node-")
+    assert "2 of 2 nodes were feasible" in explained.out
+
+
+def test_a_pod_that_somebody_else_bound_is_known(stack: EmbeddedStack) -> None:
+    stack.kubectl("apply", "-f", "-", stdin=pod("foreign", nodeName="node-2", schedulerName="other"))
+    until_blocking(lambda: stack.phase("foreign") == "Running", "the pod runs", seconds=60)
+
+    def row() -> list[str]:
+        lines = stack.koord("get", "pods").out.splitlines()
+        return next(line.split() for line in (*lines, "") if " foreign " in line or not line)
+
+    until_blocking(lambda: "Running" in row(), "`koord get` shows it", seconds=60)
+    assert row()[-1] == "node-2"
+    assert stack.koord("explain", "pod", "foreign").out.startswith("Pod default/foreign: Running on node-2")
+
+
+def test_a_deployment_gets_pods_and_loses_them(stack: EmbeddedStack) -> None:
+    assert stack.kubectl("create", "deployment", "shop", "--image=pause", "--replicas=2").code == 0
+
+    def ready() -> str:
+        return stack.kubectl("get", "deployment", "shop", "-o", "jsonpath={.status.readyReplicas}").out
+
+    until_blocking(lambda: ready() == "2", "both replicas are ready", seconds=120)
+    assert "shop" in stack.koord("get", "deployments").out
+    assert stack.koord("get", "deployment", "shop", "-o", "name").out == "deployment/shop\n"
+    assert stack.kubectl("delete", "deployment", "shop", "--cascade=foreground", "--timeout=60s").code == 0
+    until_blocking(lambda: "shop" not in stack.koord("get", "deployments").out, "the log has its end", seconds=60)
+
+
+def test_the_status_names_the_holder_of_the_lease(stack: EmbeddedStack) -> None:
+    status = stack.koord("status")
+
+    assert status.code == 0, status.out
+    assert "manager: manager_" in status.out
+    assert f"kubeconfig {stack.kubeconfig}" in status.out
+
+
+def test_objects_come_from_the_api_server_only(stack: EmbeddedStack) -> None:
+    refused = stack.koord("apply", "-f", "examples/pod.yaml")
+
+    assert refused.code == 1
+    assert "use kubectl" in refused.out + refused.err
+
+
+def test_the_credentials_are_secret_and_the_rights_are_few(stack: EmbeddedStack) -> None:
+    access = read_kubeconfig(stack.kubeconfig)
+    kubelets = folder_of(stack.var) / "kubelets.kubeconfig"
+
+    assert stat.S_IMODE(stack.kubeconfig.stat().st_mode) == 0o600
+    assert anonymous_status(access) == 401
+    assert run_kubectl(kubelets, "auth", "can-i", "get", "secrets").out.strip() == "no"
+    assert run_kubectl(kubelets, "auth", "can-i", "delete", "pods").out.strip() == "yes"
+
+
+def anonymous_status(access: Access) -> int:
+    """Return the status of a request without credentials."""
+    with httpx.Client(verify=False, trust_env=False) as client:
+        return client.get(f"{access.url}/api/v1/nodes").status_code
+
+
+def test_a_later_start_goes_on_with_the_same_objects(stack: EmbeddedStack) -> None:
+    stack.kubectl("apply", "-f", "-", stdin=pod("stays"))
+    until_blocking(lambda: stack.phase("stays") == "Running", "the pod runs", seconds=60)
+    uid = stack.kubectl("get", "pod", "stays", "-o", "jsonpath={.metadata.uid}").out
+    stack.koord("down")
+
+    without = stack.koord("up", "--no-agent")
+    again = stack.koord("up", *START)
+
+    assert (without.code, "--kubernetes" in without.err) == (1, True)
+    assert again.code == 0, again.err + again.out
+    assert stack.kubectl("get", "pod", "stays", "-o", "jsonpath={.metadata.uid}").out == uid
+    stack.kubectl("apply", "-f", "-", stdin=pod("next"))
+    until_blocking(lambda: stack.phase("next") == "Running", "a new pod runs", seconds=60)
+    assert stack.koord("verify").code == 0
