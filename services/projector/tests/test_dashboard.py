@@ -4,72 +4,17 @@ With KOORD_SCREENSHOTS=<folder> the pictures of the README are written there, fr
 """
 
 import re
-from collections.abc import Iterator
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordctl.render.units import duration_text
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
-from support.projector.service import served_in_a_thread
+from playwright.sync_api import Browser, Page, Route, expect
+from support.projector.browser import DASHBOARD_MARKS, EVIL
 from support.projector.synthetic_cluster import SyntheticCluster
-from support.servers import fresh_database
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-pytestmark = [
-    pytest.mark.postgres,
-    pytest.mark.browser,
-    pytest.mark.xdist_group("dashboard"),
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium at /usr/bin/chromium (apt-get install chromium)"),
-]
-
-EVIL = '<img src=x onerror="document.title=1">'
-
-
-@pytest.fixture(scope="module")
-def cluster() -> SyntheticCluster:
-    return SyntheticCluster(nodes=40, pods=300, evil_name=EVIL)
-
-
-@pytest.fixture(scope="module")
-def base_url(postgres_server_dsn: str, cluster: SyntheticCluster) -> Iterator[str]:
-    with fresh_database(postgres_server_dsn) as dsn, served_in_a_thread(dsn, cluster) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Browser, base_url: str) -> Iterator[Page]:
-    """A page that fails its test when the browser complains about anything."""
-    complaints: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            complaints.append(message.text)
-
-    page = browser.new_page(
-        base_url=base_url, viewport={"width": 1366, "height": 860}, color_scheme="light", timezone_id="UTC"
-    )
-    page.on("console", note)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.set_default_timeout(15_000)
-    yield page
-    page.close()
-    assert complaints == []
+pytestmark = DASHBOARD_MARKS
 
 
 def test_the_cluster_is_drawn_and_a_node_opens(page: Page, cluster: SyntheticCluster) -> None:
@@ -362,7 +307,7 @@ def test_events_tail_filters_and_opens(page: Page, cluster: SyntheticCluster) ->
     page.goto("/#/events")
     expect(page.locator(".tail .row").first.locator(".seq")).to_have_text(f"{len(cluster.facts):,}")
     page.get_by_label("Kind").select_option("nodestate")
-    expect(page.locator(".tail .row").first.locator(".type")).to_have_text(re.compile("Pods|BeCpu|Agent"))
+    expect(page.locator(".tail .row").first.locator(".type")).to_have_text(re.compile("Pods|BeCpu|Agent|Interference"))
     page.locator(".tail .row").first.click()
     expect(page.locator(".tail pre")).to_contain_text('"occurred_at"')
 
@@ -375,7 +320,7 @@ def test_a_users_text_is_text(page: Page) -> None:
     row.locator("a").first.click()
     expect(page.locator("h1")).to_contain_text(EVIL)
     expect(page.locator("main img")).to_have_count(0)
-    assert page.title() == "Koordstream"
+    assert page.title().endswith(" · Koordstream")
     policy = page.request.get("/").headers["content-security-policy"]
     assert "script-src 'self'" in policy
     assert "unsafe" not in policy

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped, Suspect
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import (
     AggregateRef,
@@ -45,6 +45,16 @@ from koordcore.protocol.objects import (
 from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.timestamps import rfc3339
+from support.projector.synthetic_colocation import (
+    GANG,
+    Written,
+    configuration,
+    disturbance,
+    eviction,
+    gang_members,
+    recommendation,
+    suppression,
+)
 from support.projector.synthetic_descheduling import migration_of, round_of
 from support.projector.synthetic_hardware import SyntheticHardware
 
@@ -162,6 +172,7 @@ class SyntheticCluster:
                     machine.unschedulable = True
                     changed = NodeSpecChanged(object=_node(machine))
                     self._write("nodespec", name_token(machine.name), changed, "manager/0")
+        self._colocate()
 
     def _submit(self) -> None:
         number = self._submitted
@@ -473,6 +484,34 @@ class SyntheticCluster:
             for event in migration_of(moved[0], under[0]):
                 self._write("migration", "5eee0000-0000-4000-8000-000000000002", event, "descheduler/0", moved[0].uid)
 
+    def _colocate(self) -> None:
+        """Write what only a few clusters have: disturbed pods, an eviction, a gang, configuration, a recommendation."""
+        written: list[Written] = [*configuration(), *gang_members(), recommendation(BEGIN)]
+        shared = [machine for machine in self._machines if {"LS", "BE"} <= {each.qos for each in machine.pods.values()}]
+        for number, machine in enumerate(shared[:3]):
+            loads = sorted(machine.pods.values(), key=lambda load: load.uid)
+            victim, suspect = (next(each for each in loads if each.qos == qos) for qos in ("LS", "BE"))
+            disturbed, disturbing = _suspect(victim, 0.0), _suspect(suspect, 0.87)
+            written += disturbance(machine.name, disturbed, disturbing, number, lasts=number == 0)
+            if number == 1:
+                written += [suppression(machine.name), eviction(machine.name, disturbing)]
+        for kind, id_, event, actor in written:
+            self._tick(0.05)
+            self._write(kind, id_, event, actor, id_)
+        message = f"0/{len(self._machines)} nodes are available: {len(self._machines)} Insufficient memory."
+        for _, uid, event, _ in gang_members():
+            assert isinstance(event, PodSpecAdded)
+            explanation = PodUnschedulable(
+                namespace=GANG[0],
+                name=event.object.metadata.name,
+                attempt=1,
+                queued_at=rfc3339(self._now),
+                message=message,
+                explanation=self._explanation([], [], 0),
+            )
+            origin = self._origin(f"attempt/{uid}/1", uid, "scheduler/0")
+            self.explanations.append(Message(AggregateRef("pod", uid), explanation, origin))
+
     def _reserve(self, machine: _Machine) -> None:
         """Reserve two CPUs of a machine that no pod takes."""
         self._tick(0.02)
@@ -511,6 +550,12 @@ class SyntheticCluster:
         origin = self._origin(f"synthetic/{seq}", correlation or id_, actor)
         sealed = CATALOGUE.seal([Draft(AggregateRef(kind, id_), event, 0)], origin)[0]
         self.facts.append(StoredEvent(seq, sealed.ref, sealed.headers, sealed.body, seq * 1_000_000))
+
+
+def _suspect(load: _Load, score: float) -> Suspect:
+    return Suspect(
+        uid=load.uid, namespace=load.namespace, name=load.name, qos=load.qos, score=score, cpu_milli=load.cpu
+    )
 
 
 def hash_text(text: str) -> int:

@@ -137,6 +137,13 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
                 return "the number of abnormal nodes is within the limit"
             abnormal = f"{body.get('abnormal')} of {body.get('nodes')} nodes are abnormal"
             return f"{abnormal}, the weights of at most {body.get('cap')} are lowered"
+        case "ConfigAccepted":
+            return f"configuration {_name(id_)} is valid and in force"
+        case "ConfigRejected":
+            reasons: dict[str, str] = body.get("reasons") or {}
+            return f"configuration {_name(id_)} was refused: " + "; ".join(reasons.values())
+        case "ConfigDeleted":
+            return f"configuration {_name(id_)} was deleted"
         case "ConfigWarned":
             warnings: dict[str, str] = body.get("warnings") or {}
             return f"configuration {_name(id_)}: " + ("; ".join(warnings.values()) or "no warnings")

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.protocol.annotations.gang import gang_name
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import priority_class
@@ -36,9 +37,9 @@ class Phase(StrEnum):
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """Fields of a pod object that lists show: name, QoS class, priority class, requests.
+    """Fields of a pod object that lists show: name, QoS class, priority class, requests, gang.
 
-    Empty if the object is invalid.
+    Empty if the object is invalid. `gang` is the name of its gang in its namespace; "" if it has none.
     """
 
     namespace: str
@@ -46,6 +47,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     qos: str
     priority_class: str
     requests: dict[str, int]
+    gang: str = ""
 
 
 class Episode(msgspec.Struct, kw_only=True):
@@ -94,7 +96,8 @@ def pod_facts(pod: Pod) -> PodFacts:
         qos_class, priority = str(qos(pod)), str(priority_class(pod))
     except InvalidInput:
         requests, qos_class, priority = {}, "", ""
-    return PodFacts(pod.metadata.namespace, pod.metadata.name, qos_class, priority, requests)
+    gang = gang_name(pod.metadata.labels, pod.metadata.annotations)
+    return PodFacts(pod.metadata.namespace, pod.metadata.name, qos_class, priority, requests, gang)
 
 
 class PodBook:

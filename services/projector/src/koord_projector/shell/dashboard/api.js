@@ -16,3 +16,19 @@ export async function get(path, parameters = {}, signal = undefined) {
   }
   return response.json();
 }
+
+const PAGE = 500;
+
+/** All aggregates of a kind whose ids begin with `prefix`, at one moment: {found, shown (the moment)}. */
+export async function objects(kind, at, signal, prefix = "") {
+  const found = [];
+  let after = prefix;
+  let asked = at;
+  for (;;) {
+    const page = await get(`/api/objects/${kind}`, { at: asked, after, limit: PAGE }, signal);
+    found.push(...page.objects.filter((entry) => entry.id.startsWith(prefix) && entry.state !== null));
+    after = page.after;
+    if (after === null || (prefix && !after.startsWith(prefix))) return { found, shown: page.moment };
+    asked = String(page.moment.position); // every page shows the same position
+  }
+}

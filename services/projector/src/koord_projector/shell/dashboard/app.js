@@ -6,20 +6,30 @@ import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { grouped, moment } from "./format.js";
 import { clusterView } from "./views/cluster.js";
+import { colocationView } from "./views/colocation.js";
+import { configurationView } from "./views/configuration.js";
 import { deschedulingView } from "./views/descheduling.js";
 import { eventsView } from "./views/events.js";
+import { gangsView } from "./views/gangs.js";
 import { nodeView } from "./views/node.js";
 import { pendingView } from "./views/pending.js";
 import { podView } from "./views/pod.js";
 import { podsView } from "./views/pods.js";
 import { quotasView } from "./views/quotas.js";
+import { recommendationsView } from "./views/recommendations.js";
 import { reservationsView } from "./views/reservations.js";
+import { searchView } from "./views/search.js";
 
 const ROUTES = [
   [/^\/cluster$/, "cluster", clusterView, 2000],
   [/^\/nodes\/([^/]+)$/, "cluster", nodeView, 4000],
   [/^\/pods$/, "pods", podsView, 3000],
   [/^\/pods\/([^/]+)$/, "pods", podView, 4000],
+  [/^\/colocation$/, "colocation", colocationView, 4000],
+  [/^\/gangs$/, "gangs", gangsView, 4000],
+  [/^\/recommendations$/, "recommendations", recommendationsView, 10000],
+  [/^\/configuration$/, "configuration", configurationView, 10000],
+  [/^\/search$/, "search", searchView, 0],
   [/^\/pending$/, "pending", pendingView, 3000],
   [/^\/quotas$/, "quotas", quotasView, 3000],
   [/^\/reservations$/, "reservations", reservationsView, 3000],
@@ -39,6 +49,7 @@ slider.max = String(SLIDER_STEPS);
 let range = null; // [first, last] in milliseconds
 let running = null; // AbortController of the view being drawn
 let timer = 0;
+let isOpen = false; // whether a view was shown
 let drawn = ""; // route of what is on the page
 
 function parsed() {
@@ -46,11 +57,19 @@ function parsed() {
   return { path, query: new URLSearchParams(search ?? "") };
 }
 
-/** Goes to a path, keeping the moment. */
-function go(path, at) {
-  const query = at ? `?at=${encodeURIComponent(at)}` : "";
-  if (`#${path}${query}` === location.hash) draw();
-  else location.hash = `${path}${query}`;
+/** Goes to a path at a moment ("": live). */
+function go(path, at, query = new URLSearchParams()) {
+  query.delete("at");
+  if (at) query.set("at", at);
+  const target = query.size > 0 ? `${path}?${query}` : path;
+  if (`#${target}` === location.hash) draw();
+  else location.hash = target;
+}
+
+/** Shows what is shown now at another moment. */
+function moveTo(at) {
+  const { path, query } = parsed();
+  go(path, at, query);
 }
 
 async function draw() {
@@ -64,15 +83,18 @@ async function draw() {
   const [pattern, name, view, millis] = found;
   const parameters = (pattern.exec(path) ?? []).slice(1).map(decodeURIComponent);
   for (const link of document.querySelectorAll("nav a")) {
-    link.toggleAttribute("aria-current", link.dataset.view === name);
+    if (link.dataset.view === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
     link.href = `#/${link.dataset.view}${at ? `?at=${encodeURIComponent(at)}` : ""}`;
   }
   const isFirst = drawn !== path;
   if (isFirst) {
+    document.title = `${parameters[0] ?? name[0].toUpperCase() + name.slice(1)} · Koordstream`;
     root.kept?.close?.();
     root.kept = null;
     fill(root);
-    root.focus({ preventScroll: true });
+    if (isOpen) root.focus({ preventScroll: true }); // a reader goes on in the new page; after loading it begins at the top
+    isOpen = true;
     scrollTo(0, 0);
     drawn = path;
   }
@@ -138,9 +160,24 @@ slider.addEventListener("input", () => {
   shown.textContent = moment(time);
   shown.classList.add("past");
   clearTimeout(asked); // while the slider moves, a few moments a second are enough
-  asked = setTimeout(() => go(parsed().path, part >= 1 ? "" : time), 90);
+  asked = setTimeout(() => moveTo(part >= 1 ? "" : time), 90);
 });
-live.addEventListener("click", () => go(parsed().path, ""));
+live.addEventListener("click", () => moveTo(""));
+const search = document.getElementById("search");
+search.addEventListener("submit", (event) => {
+  event.preventDefault();
+  go("/search", parsed().query.get("at"), new URLSearchParams({ text: search.elements.text.value.trim() }));
+});
+addEventListener("keydown", (event) => {
+  const writing = event.target instanceof Element && event.target.closest("input, select, textarea");
+  if (event.key !== "/" || writing || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  search.elements.text.select();
+});
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash is the route
+  root.focus();
+});
 document.getElementById("theme").addEventListener("click", () => {
   const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
   document.documentElement.dataset.theme = dark ? "light" : "dark";

@@ -13,6 +13,15 @@ const TIME_SPACE = 92; // pixels from one time to the next: a date is some 75 wi
 const WHOLE_STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 const BINARY_STEPS = Array.from({ length: 56 }, (_, power) => 2 ** power);
 
+/** What holds at each of `times`: the newest of `values` (at the times `from`) up to it, null before the first and after `last`. */
+export function valuesAt(times, from, values, last = Infinity) {
+  let next = 0;
+  return times.map((time) => {
+    while (next < from.length && from[next] <= time) next += 1;
+    return next === 0 || time > last ? null : values[next - 1];
+  });
+}
+
 /**
  * lines: [{label, color (name of a theme colour), values, width?, dash?, fill?, stepped?}]; times in seconds, ascending.
  * marks: [{time, label, color}], lines across the plot at moments.

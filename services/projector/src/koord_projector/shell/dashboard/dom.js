@@ -39,3 +39,30 @@ export function segments(label, options, chosen, onChoose) {
     options.map(([value, text, disabled]) => h("button",
       { type: "button", "aria-pressed": String(value === chosen), disabled: Boolean(disabled), onclick: () => onChoose(value) }, text)));
 }
+
+/** A figure with a label; ratio (0 to 1) in the colour `tint` of the theme is drawn as a meter. */
+export function tile(label, value, detail, ratio, tint) {
+  return h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value),
+    ratio !== undefined && h("div", { class: "meter" }, h("i", { css: { width: `${Math.min(100, ratio * 100)}%`, background: `var(--${tint})` } })),
+    h("div", { class: "detail", title: detail }, detail));
+}
+
+/** A table for eyes and screen readers. columns: a text, or [text] for a column of numbers; rows: `tr` elements. */
+export function table(caption, columns, rows, kind = "") {
+  return h("div", { class: "table", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: `list ${kind}` },
+    h("caption", { class: "visually-hidden" }, caption),
+    h("thead", {}, h("tr", {}, columns.map((name) => (Array.isArray(name) ? h("th", { class: "number", scope: "col" }, name[0]) : h("th", { scope: "col" }, name))))),
+    h("tbody", {}, rows)));
+}
+
+/** A link to the page of a view, at a moment ("": live). */
+export const linkTo = (path, at, ...children) => h("a", { href: `#${path}${at ? `${path.includes("?") ? "&" : "?"}at=${encodeURIComponent(at)}` : ""}` }, children);
+
+export const nodeLink = (name, at) => linkTo(`/nodes/${encodeURIComponent(name)}`, at, name);
+
+/** pod: {uid, namespace, name}. */
+export const podLink = (pod, at) => linkTo(`/pods/${encodeURIComponent(pod.uid)}`, at, h("span", { class: "note" }, `${pod.namespace}/`), pod.name);
+
+/** A part of a whole (0 to 1) as a lane, with a text beside it. */
+export const shareLane = (ratio, tint, text) => h("div", { class: "share-lane" },
+  h("span", { class: "lane" }, h("i", { css: { width: `${Math.min(1, ratio) * 100}%`, background: `var(--${tint})` } })), h("span", { class: "nowrap" }, text));

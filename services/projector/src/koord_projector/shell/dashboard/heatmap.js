@@ -15,7 +15,7 @@ export class HeatMap {
     this.cells = [];
     this.ramp = "heat";
     this.chosen = -1;
-    this.canvas = h("canvas", { tabindex: "0", role: "img" });
+    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "nodes" });
     this.tip = h("div", { class: "tip", hidden: true });
     this.element = h("div", { class: "heat" }, this.canvas, this.tip);
     this.canvas.addEventListener("mousemove", (event) => this.#choose(this.#at(event.offsetX, event.offsetY)));

@@ -14,7 +14,7 @@ export class Levels {
     this.bars = [];
     this.lines = [];
     this.chosen = -1;
-    this.canvas = h("canvas", { tabindex: "0", role: "img" });
+    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "nodes" });
     this.tip = h("div", { class: "tip", hidden: true });
     this.element = h("div", { class: "heat levels" }, this.canvas, this.tip);
     this.canvas.addEventListener("mousemove", (event) => this.#choose(this.#at(event.offsetX)));

@@ -28,6 +28,7 @@ AGGREGATE_COLUMNS = ("kind", "id", "seq", "state")
 POD_COLUMNS = (
     "uid", "from_seq", "to_seq", "namespace", "name", "qos", "priority_class", "requests", "submitted_seq",
     "submitted_at", "node", "placed_seq", "placed_at", "started_seq", "started_at", "stopped_seq", "deleted_seq",
+    "gang",
 )  # fmt: skip
 NODE_COLUMNS = ("token", "seq", *NodeFigures.__struct_fields__)
 SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" for phase in Phase))
@@ -127,6 +128,7 @@ def pod_line(episode: Episode) -> bytes:
             episode.started_at,
             episode.stopped_seq,
             episode.deleted_seq,
+            facts.gang,
         )
     )
 

@@ -18,7 +18,7 @@ from koord_projector.shell.postgres.writer import FACTS, Writer, projection_sche
 _ROWS_AT_ONCE: Final = 5_000
 _LIVING_PODS: Final = """
     SELECT uid, from_seq, namespace, name, qos, priority_class, requests, submitted_seq, submitted_at, node,
-           placed_seq, placed_at, started_seq, started_at, stopped_seq, deleted_seq
+           placed_seq, placed_at, started_seq, started_at, stopped_seq, deleted_seq, gang
       FROM pods WHERE to_seq IS NULL
 """
 _NEWEST_NODES: Final = """
@@ -34,6 +34,7 @@ _STATES: Final = """
     SELECT a.kind, a.id, a.state FROM unnest(%s::text[], %s::text[]) AS w(kind, id)
       JOIN aggregates AS a ON a.kind = w.kind AND a.id = w.id
 """
+_decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -117,11 +118,12 @@ async def _all(
 
 def _episode(row: TupleRow) -> Episode:
     uid, from_seq, namespace, name, qos, priority_class, requests, *rest = row
-    submitted_seq, submitted_at, node, placed_seq, placed_at, started_seq, started_at, stopped_seq, deleted_seq = rest
+    submitted_seq, submitted_at, node, placed_seq, placed_at, started_seq, started_at, *ended = rest
+    stopped_seq, deleted_seq, gang = ended
     return Episode(
         uid=uid,
         from_seq=from_seq,
-        facts=PodFacts(namespace, name, qos, priority_class, msgspec.json.decode(requests, type=dict[str, int])),
+        facts=PodFacts(namespace, name, qos, priority_class, _decode_requests(requests), gang),
         submitted_seq=submitted_seq,
         submitted_at=submitted_at,
         node=node,

@@ -56,6 +56,13 @@ Index(
     postgresql_where=text("type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed')"),
 )
 
+Index(
+    "disturbances",
+    events.c.type,
+    events.c.seq,
+    postgresql_where=text("type IN ('InterferenceDetected', 'InterferenceEnded', 'PodsEvictedByAgent')"),
+)
+
 aggregates = Table(
     "aggregates",
     metadata,
@@ -85,8 +92,11 @@ pods = Table(
     Column("started_at", Text, nullable=False),
     Column("stopped_seq", BigInteger),
     Column("deleted_seq", BigInteger),
+    Column("gang", Text, nullable=False),
 )
 Index("pods_living", pods.c.submitted_seq, postgresql_where=text("to_seq IS NULL"))
+
+Index("pods_of_gangs", pods.c.namespace, pods.c.gang, postgresql_where=text("gang <> ''"))
 
 node_versions = Table(
     "node_versions",

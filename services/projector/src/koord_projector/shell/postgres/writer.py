@@ -45,7 +45,7 @@ from koord_projector.shell.postgres.tables import FOLDED
 FACTS: Final = "ev"
 OBSERVATIONS: Final = "obs"
 EXPLANATIONS: Final = "explanations"
-PROJECTION_VERSION: Final = 3
+PROJECTION_VERSION: Final = 4
 """Increment it if the same events give other rows. The projector then rebuilds the tables."""
 
 _POD_KEYS: Final = ("uid", "from_seq")

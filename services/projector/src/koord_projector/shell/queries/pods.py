@@ -33,10 +33,12 @@ _HOLDS = {
 }
 _COLUMNS = f"""
     uid, namespace, name, {_PHASE} AS phase, qos, priority_class, requests, submitted_seq, submitted_at,
-    CASE WHEN placed_seq <= :position THEN node ELSE '' END AS node,
+    gang, CASE WHEN placed_seq <= :position THEN node ELSE '' END AS node,
     CASE WHEN placed_seq <= :position THEN placed_at ELSE '' END AS placed_at,
     CASE WHEN started_seq <= :position THEN started_at ELSE '' END AS started_at
 """
+HELD_PODS = {live: f"SELECT {_COLUMNS} FROM pods WHERE {holds}" for live, holds in _HOLDS.items()}  # noqa: S608  constants
+"""Whether the moment is the present -> statement that selects the pods of the moment, with their phases."""
 _EXPLANATION_OF_PENDING = """
     LEFT JOIN LATERAL (
          SELECT v.body, v.type AS explanation,
@@ -56,13 +58,14 @@ _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Condition on pods. An empty field matches all.
 
-    `contains` is a part of `<namespace>/<name>`, or the uid.
+    `contains` is a part of `<namespace>/<name>`, or the uid. `gang` is the name of a gang in `namespace`.
     """
 
     namespace: str = ""
     phase: str = ""
     qos: str = ""
     node: str = ""
+    gang: str = ""
     contains: str = ""
 
 
@@ -83,7 +86,7 @@ async def list_pods(
     """
     where, values = _conditions(wanted)
     values |= {"position": moment.position, "until": moment.until}
-    inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
+    inner = HELD_PODS[moment.live]
     counted = await connection.execute(
         text(f"SELECT phase, count(*) AS pods FROM ({inner}) AS p {where} GROUP BY phase"),  # noqa: S608
         values,
@@ -237,7 +240,7 @@ async def _hooks(connection: AsyncConnection, moment: Moment, uid: str, episodes
 async def explain_pending(connection: AsyncConnection, moment: Moment) -> PendingAnswer:
     """Count the reasons why pods are pending at the moment, over the oldest 5,000 pending pods."""
     values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
-    inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
+    inner = HELD_PODS[moment.live]
     page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608
     rows = (
         await connection.execute(
@@ -264,7 +267,7 @@ async def explain_pending(connection: AsyncConnection, moment: Moment) -> Pendin
 def _conditions(wanted: PodFilter) -> tuple[str, dict[str, Any]]:
     conditions: list[str] = []
     values: dict[str, Any] = {}
-    for column in ("namespace", "phase", "qos", "node"):
+    for column in ("namespace", "phase", "qos", "node", "gang"):
         value = getattr(wanted, column)
         if value:
             conditions.append(f"{column} = :{column}")

@@ -25,8 +25,11 @@ from koord_projector.shell.queries.answers import (
     SeriesAnswer,
     StatusAnswer,
 )
+from koord_projector.shell.queries.colocation import ColocationAnswer
+from koord_projector.shell.queries.gangs import GangsAnswer
 from koord_projector.shell.queries.reservations import ReservationsAnswer
 from koord_projector.shell.queries.rounds import RoundsAnswer
+from koord_projector.shell.queries.search import SearchAnswer
 from koord_projector.shell.web.endpoints import Endpoint, Parameter, json_answer, refusal
 from koord_projector.shell.web.handlers import Handlers
 from koord_projector.shell.web.openapi import openapi_document
@@ -35,12 +38,15 @@ from koord_projector.shell.web.parameters import (
     AT,
     BEFORE,
     BODIES,
+    LIMIT_COLOCATION,
     LIMIT_DEVICES,
     LIMIT_EVENTS,
+    LIMIT_GANGS,
     LIMIT_OBJECTS,
     LIMIT_PODS,
     LIMIT_RESERVATIONS,
     LIMIT_ROUNDS,
+    LIMIT_SEARCH,
     PHASES,
     POINTS,
     QOS,
@@ -117,6 +123,31 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
             ),
         ),
         Endpoint(
+            path="/api/colocation",
+            handler=handlers.colocation,
+            about="Nodes that hold back best-effort pods, who disturbed whom, and evictions by agents.",
+            answer=ColocationAnswer,
+            parameters=(LIMIT_COLOCATION, AT),
+        ),
+        Endpoint(
+            path="/api/gangs",
+            handler=handlers.gangs,
+            about="Gangs that have pods, with the phases of their members and what they wait for.",
+            answer=GangsAnswer,
+            parameters=(_query("after", "Only gangs after this one, as namespace/name."), LIMIT_GANGS, AT),
+        ),
+        Endpoint(
+            path="/api/search",
+            handler=handlers.search,
+            about="Pods, nodes, other objects and facts whose name, uid, id or position matches a text.",
+            answer=SearchAnswer,
+            parameters=(
+                _query("text", "A part of a name, a uid, a position, or the id of a fact or trace."),
+                LIMIT_SEARCH,
+                AT,
+            ),
+        ),
+        Endpoint(
             path="/api/rounds",
             handler=handlers.rounds,
             about="Rounds of the descheduler: classified nodes, chosen pods, and the limits that are reached.",
@@ -133,6 +164,7 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
                 _query("phase", "Only pods in this phase.", PHASES),
                 _query("qos", "Only pods of this QoS class.", QOS),
                 _query("node", "Only pods on this node."),
+                _query("gang", "Only pods of the gangs with this name."),
                 _query("text", "Only pods with this in namespace/name, or with this uid."),
                 LIMIT_PODS,
                 _query("cursor", "From the page before."),

@@ -21,7 +21,9 @@ from koord_projector.shell.queries.answers import (
     StatusAnswer,
 )
 from koord_projector.shell.queries.cluster import series, sum_nodes
+from koord_projector.shell.queries.colocation import describe_colocation
 from koord_projector.shell.queries.events import EventFilter, find_event, page_events
+from koord_projector.shell.queries.gangs import list_gangs
 from koord_projector.shell.queries.hardware import describe_hardware, list_devices
 from koord_projector.shell.queries.moments import resolve
 from koord_projector.shell.queries.nodes import describe_node, list_nodes, pod_usage
@@ -37,17 +39,21 @@ from koord_projector.shell.queries.pods import (
 )
 from koord_projector.shell.queries.reservations import list_reservations
 from koord_projector.shell.queries.rounds import list_rounds
+from koord_projector.shell.queries.search import search_everything
 from koord_projector.shell.web.endpoints import json_answer, number_of, refusal, text_of
 from koord_projector.shell.web.parameters import (
     AFTER,
     BEFORE,
     BODIES,
+    LIMIT_COLOCATION,
     LIMIT_DEVICES,
     LIMIT_EVENTS,
+    LIMIT_GANGS,
     LIMIT_OBJECTS,
     LIMIT_PODS,
     LIMIT_RESERVATIONS,
     LIMIT_ROUNDS,
+    LIMIT_SEARCH,
     PHASES,
     POINTS,
     QOS,
@@ -192,6 +198,31 @@ class Handlers:
             moment = await resolve(connection, at)
             return json_answer(await list_reservations(connection, moment, name=name, after=after, limit=limit))
 
+    async def gangs(self, request: Request) -> Response:
+        """Answer `GET /api/gangs` with a `GangsAnswer`: gangs with the phases of their members."""
+        query = request.query_params
+        after, limit, at = text_of(query, "after"), number_of(query, LIMIT_GANGS) or 200, text_of(query, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await list_gangs(connection, moment, after=after, limit=limit))
+
+    async def search(self, request: Request) -> Response:
+        """Answer `GET /api/search` with a `SearchAnswer`: pods, nodes, other objects and facts with this text."""
+        query = request.query_params
+        wanted, at = text_of(query, "text").strip(), text_of(query, "at")
+        limit = number_of(query, LIMIT_SEARCH) or 20
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await search_everything(connection, moment, wanted, limit=limit))
+
+    async def colocation(self, request: Request) -> Response:
+        """Answer `GET /api/colocation` with a `ColocationAnswer`: suppressed nodes, contentions, evictions."""
+        query = request.query_params
+        limit, at = number_of(query, LIMIT_COLOCATION) or 100, text_of(query, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await describe_colocation(connection, moment, limit=limit))
+
     async def rounds(self, request: Request) -> Response:
         """Answer `GET /api/rounds` with a `RoundsAnswer`: the newest rounds of the descheduler."""
         query = request.query_params
@@ -208,6 +239,7 @@ class Handlers:
             phase=text_of(query, "phase", PHASES),
             qos=text_of(query, "qos", QOS),
             node=text_of(query, "node"),
+            gang=text_of(query, "gang"),
             contains=text_of(query, "text"),
         )
         limit, cursor, at = number_of(query, LIMIT_PODS) or 100, text_of(query, "cursor"), text_of(query, "at")

@@ -1,7 +1,7 @@
 // The cluster: totals, every node as a cell, totals over time.
 import { get } from "../api.js";
-import { Chart } from "../chart.js";
-import { fill, h, segments } from "../dom.js";
+import { Chart, valuesAt } from "../chart.js";
+import { fill, h, segments, tile } from "../dom.js";
 import { bytes, cores, grouped, moment, percent, share } from "../format.js";
 import { HeatMap, rampLegend } from "../heatmap.js";
 
@@ -82,12 +82,6 @@ function tiles(cluster) {
   ];
 }
 
-function tile(label, value, detail, ratio, tint) {
-  return h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value),
-    ratio !== undefined && h("div", { class: "meter" }, h("i", { css: { width: `${Math.min(100, ratio * 100)}%`, background: `var(--${tint})` } })),
-    h("div", { class: "detail", title: detail }, detail));
-}
-
 function ratioOf(node, metric, resource) {
   const [whole, requested, used, offered, stranded] = {
     cpu: [node.cpu_milli, node.cpu_requested, node.cpu_used, node.batch_cpu],
@@ -147,8 +141,8 @@ function plot(page, until) {
   if (!found) return;
   const end = until ?? Infinity;
   const times = [...new Set([...found.time, ...found.usage_time])].filter((time) => time <= end).sort((one, other) => one - other);
-  const column = (name) => onTimes(times, found.time, found.columns[name]);
-  const used = onTimes(times, found.usage_time, found.usage.cpu, found.usage_time.at(-1));
+  const column = (name) => valuesAt(times, found.time, found.columns[name]);
+  const used = valuesAt(times, found.usage_time, found.usage.cpu, found.usage_time.at(-1));
   page.cpu.show(times, [
     { label: "allocatable", color: "c6", values: column("cpu_milli"), width: 1.5, dash: [5, 4], stepped: true },
     { label: "requested", color: "c1", values: column("cpu_requested"), stepped: true },
@@ -160,13 +154,4 @@ function plot(page, until) {
     { label: "starting", color: "c1", values: column("pods_placed"), stepped: true },
     { label: "pending", color: "c2", values: column("pods_pending"), stepped: true },
   ]);
-}
-
-// What holds at each time: the newest of `values` up to it, none before the first and after `last`.
-function onTimes(times, from, values, last = Infinity) {
-  let next = 0;
-  return times.map((time) => {
-    while (next < from.length && from[next] <= time) next += 1;
-    return next === 0 || time > last ? null : values[next - 1];
-  });
 }

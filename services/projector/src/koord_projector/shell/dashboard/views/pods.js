@@ -30,8 +30,10 @@ function build(root, query, go) {
   page.phase = choice("any phase", ["pending", "placed", "running", "terminating"]);
   page.qos = choice("any QoS", ["LSE", "LSR", "LS", "BE", "SYSTEM"]);
   page.node.value = query.get("node") ?? "";
+  page.namespace.value = query.get("namespace") ?? "";
+  page.gang = query.get("gang") ?? "";
   page.filter = () => ({
-    text: page.text.value.trim(), namespace: page.namespace.value.trim(), node: page.node.value.trim(),
+    gang: page.gang, text: page.text.value.trim(), namespace: page.namespace.value.trim(), node: page.node.value.trim(),
     phase: page.phase.value, qos: page.qos.value,
   });
   page.count = h("span", { class: "note" });
@@ -46,7 +48,7 @@ function build(root, query, go) {
     page.more.hidden = !answer.cursor || page.pages >= 10;
   };
   fill(root, h("section", { class: "panel" },
-    h("div", { class: "bar" }, h("h2", {}, "Pods"), page.count),
+    h("div", { class: "bar" }, h("h2", {}, page.gang ? `Pods of the gang ${page.gang}` : "Pods"), page.count),
     h("div", { class: "filters" }, page.text, page.namespace, page.phase, page.qos, page.node),
     h("div", { class: "table" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, ["Pod", "Phase", "QoS", "Node"].map((name) => h("th", {}, name)),

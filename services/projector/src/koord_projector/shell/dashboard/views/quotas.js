@@ -1,5 +1,5 @@
 // Elastic quotas as a tree: what each uses of what it may use now, between its min and its max.
-import { get } from "../api.js";
+import { objects } from "../api.js";
 import { fill, h } from "../dom.js";
 import { swatch } from "../explanation.js";
 import { amount, grouped } from "../format.js";
@@ -7,12 +7,11 @@ import { amount, grouped } from "../format.js";
 const PARENT = "quota.scheduling.koordinator.sh/parent";
 const ROOT = "koordinator-root-quota";
 const PREFIX = "elasticquotas=";
-const PAGE = 500;
 const SUFFIXES = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
 
 export async function quotasView(root, { at, signal }) {
-  const [stated, written] = await Promise.all([pages("quota", "", at, signal), pages("customspec", PREFIX, at, signal)]);
-  const quotas = tree(written.objects, new Map(stated.objects.map((entry) => [entry.state?.status?.name, entry.state?.status])));
+  const [stated, written] = await Promise.all([objects("quota", at, signal), objects("customspec", at, signal, PREFIX)]);
+  const quotas = tree(written.found, new Map(stated.found.map((entry) => [entry.state?.status?.name, entry.state?.status])));
   const most = {};
   for (const quota of quotas) for (const [name, value] of Object.entries(quota.max)) most[name] = Math.max(most[name] ?? 0, value, quota.runtime[name] ?? 0, quota.used[name] ?? 0);
   fill(root, h("section", { class: "panel" },
@@ -20,20 +19,7 @@ export async function quotasView(root, { at, signal }) {
       h("div", { class: "keys" }, h("span", {}, swatch("c2"), "used"), h("span", {}, swatch("c3"), "may use now (runtime)"), h("span", {}, swatch("c1"), "min"), h("span", {}, "the lane ends at max"))),
     quotas.length === 0 ? h("p", { class: "empty" }, "There is no ElasticQuota.")
       : h("div", { class: "quotas" }, quotas.map((quota) => row(quota, most)))));
-  return written.moment;
-}
-
-/** All aggregates of a kind whose ids begin with a prefix. */
-async function pages(kind, prefix, at, signal) {
-  const objects = [];
-  let after = prefix;
-  for (;;) {
-    const page = await get(`/api/objects/${kind}`, { at, after, limit: PAGE }, signal);
-    const meant = page.objects.filter((entry) => entry.id.startsWith(prefix) && entry.state !== null);
-    objects.push(...meant);
-    after = page.after;
-    if (after === null || (prefix && !after.startsWith(prefix))) return { objects, moment: page.moment };
-  }
+  return written.shown;
 }
 
 /** Parents before their children, siblings by name; depth counted from the root. */

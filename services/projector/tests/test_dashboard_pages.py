@@ -1,0 +1,152 @@
+"""Pages for colocation, gangs, recommendations, configuration and search, and how a keyboard and a reader use them."""
+
+import re
+from typing import Any, cast
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+from support.projector.browser import DASHBOARD_MARKS
+from support.projector.synthetic_cluster import SyntheticCluster
+from support.projector.synthetic_colocation import CONFIG, GANG, GANG_MEMBERS
+
+pytestmark = DASHBOARD_MARKS
+
+VIEWS = (
+    "cluster", "colocation", "pods", "pending", "gangs", "quotas", "reservations", "descheduling", "recommendations",
+    "configuration", "events", "search?text=api",
+)  # fmt: skip
+
+
+def test_colocation_shows_who_disturbed_whom_and_where_best_effort_is_held_back(page: Page) -> None:
+    page.goto("/#/colocation")
+    answer = page.request.get("/api/colocation").json()
+    cluster = page.request.get("/api/cluster").json()
+    expect(page.locator(".tile", has_text="Nodes held back").locator(".value")).to_have_text(
+        str(answer["suppressed_nodes"])
+    )
+    expect(page.locator(".tile", has_text="CPU reclaimed")).to_contain_text(f"of {cluster['cpu_milli'] // 1000:,}")
+    expect(page.locator(".tile", has_text="Disturbed now").locator(".value")).to_have_text("1")
+    pair = answer["pairs"][0]
+    row = page.get_by_role("region", name="Who disturbed whom", exact=True).locator("tbody tr").first
+    expect(row).to_contain_text(pair["suspect"]["name"])
+    expect(row).to_contain_text(pair["name"])
+    held = page.get_by_role("region", name="Nodes that hold best effort back", exact=True)
+    expect(held.locator("tbody tr")).to_have_count(len(answer["suppressed"]))
+    expect(held).to_contain_text("pods of higher QoS use")
+    contentions = page.get_by_role("region", name="Contentions", exact=True)
+    expect(contentions).to_contain_text("the quota of best-effort pods was lowered to 2 cores")
+    expect(contentions.locator("tbody tr", has_text="lasts")).to_have_count(1)
+    expect(page.get_by_role("region", name="Evictions by agents", exact=True)).to_contain_text("BEMemoryEvict")
+    row.get_by_role("link", name=pair["name"]).click()
+    expect(page.locator("h1")).to_contain_text(pair["name"])
+
+
+def test_colocation_of_a_past_moment_has_no_later_disturbances(page: Page, cluster: SyntheticCluster) -> None:
+    detected = next(event.seq for event in cluster.facts if event.type == "InterferenceDetected")
+    page.goto(f"/#/colocation?at={detected - 1}")
+    expect(page.locator("#view")).to_contain_text("No contention was detected.")
+    page.goto(f"/#/colocation?at={detected}")
+    expect(page.get_by_role("region", name="Contentions", exact=True).locator("tbody tr")).to_have_count(1)
+
+
+def test_a_gang_shows_its_members_and_what_it_waits_for(page: Page) -> None:
+    page.goto("/#/gangs")
+    row = page.locator("table.gangs tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("/".join(GANG))
+    expect(row).to_contain_text(f"0 of {GANG_MEMBERS}")
+    expect(row).to_contain_text("Insufficient memory")
+    expect(row.locator(".lane")).to_have_attribute("aria-label", f"0 running, 0 placed, {GANG_MEMBERS} pending")
+    row.get_by_role("link").click()
+    expect(page.locator("h2").first).to_have_text(f"Pods of the gang {GANG[1]}")
+    expect(page.locator("table.list tbody tr")).to_have_count(GANG_MEMBERS)
+
+
+def test_a_recommendation_shows_its_amounts_and_their_bounds(page: Page) -> None:
+    page.goto("/#/recommendations")
+    row = page.locator("table.recommendations tbody tr")
+    expect(row).to_have_count(1)
+    for text in ("checkout/api", "Deployment/checkout-api", "1.25 cores", "0.8 cores – 2.4 cores", "3 GiB", "1,440"):
+        expect(row).to_contain_text(text)
+
+
+def test_the_configuration_shows_each_change_with_its_author_and_its_lines(page: Page) -> None:
+    page.goto("/#/configuration")
+    panel = page.get_by_role("region", name="/".join(CONFIG))
+    expect(panel.locator(".phase")).to_have_text("newest version refused")
+    expect(panel.locator(".error")).to_contain_text("must be between 0 and 100, but was 160")
+    steps = panel.locator("ol > li")
+    expect(steps).to_have_count(4)
+    expect(steps.first).to_contain_text("by manager/1")
+    second = steps.nth(2)
+    second.locator("summary").click()
+    expect(second.locator(".diff .removed")).to_contain_text('"cpuReclaimThresholdPercent": 60')
+    expect(second.locator(".diff .added")).to_contain_text('"cpuReclaimThresholdPercent": 65')
+    steps.first.locator("summary").click()
+    expect(steps.first.locator(".diff .added")).to_contain_text('"cpuReclaimThresholdPercent": 160')
+
+
+def test_search_finds_pods_nodes_objects_and_facts(page: Page, cluster: SyntheticCluster) -> None:
+    page.goto("/#/cluster")
+    page.keyboard.press("/")
+    page.keyboard.type("spare")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"#/search\?text=spare"))
+    objects = page.get_by_role("region", name="Objects")
+    expect(objects).to_contain_text("reservations")
+    objects.get_by_role("link", name="spare").click()
+    expect(page.locator("table.reservations")).to_contain_text("spare")
+    placed = next(event for event in reversed(cluster.facts) if event.type == "PodPlaced")
+    for text, region, found in (
+        ("node-a-000", "Nodes", "node-a-000"),
+        (placed.ref.id, "Pods", "/"),
+        (str(placed.seq), "Facts", "PodPlaced"),
+        (placed.event_id, "Facts", f"{placed.seq:,}"),
+    ):
+        page.locator("#search input").fill(text)
+        page.locator("#search input").press("Enter")
+        expect(page.get_by_role("region", name=region)).to_contain_text(found)
+    page.get_by_role("region", name="Facts").get_by_role("link").first.click()
+    expect(page.locator(".bar .note").last).to_contain_text(f"only {placed.ref.kind} {placed.ref.id}")
+    expect(page.locator(".tail .row").first).to_be_visible()
+
+
+def test_search_that_finds_nothing_says_so(page: Page) -> None:
+    page.goto("/#/search?text=no-such-thing")
+    expect(page.get_by_role("status").filter(has_text="nothing matches")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_is_usable_with_a_screen_reader(page: Page, theme: str) -> None:
+    """axe-core finds no violation of WCAG 2 A and AA on any page."""
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    problems: dict[str, list[str]] = {}
+    pod = page.request.get("/api/pods?limit=1").json()["pods"][0]["uid"]
+    for view in (*VIEWS, f"pods/{pod}", "nodes/node-a-000"):
+        page.goto(f"/#/{view}")
+        expect(page.locator("#moment")).to_contain_text("position")
+        expect(page.locator("#view > *").first).to_be_visible()
+        options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+        found = Axe().run(page, options=options)  # pyright: ignore[reportUnknownMemberType]  its types are partial
+        response = cast("dict[str, list[dict[str, Any]]]", found.response)  # pyright: ignore[reportUnknownMemberType]
+        problems[view] = [
+            f"{each['id']}: {each['nodes'][0]['html'][:160]} ({len(each['nodes'])})" for each in response["violations"]
+        ]
+    assert {view: found for view, found in problems.items() if found} == {}
+
+
+def test_a_keyboard_reaches_the_page_and_its_links(page: Page) -> None:
+    page.goto("/#/gangs")
+    expect(page.locator("table.gangs")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.locator("#skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#view")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(page.locator("table.gangs a")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("h2").first).to_have_text(f"Pods of the gang {GANG[1]}")
+    expect(page).to_have_title("Pods · Koordstream")
+    expect(page.locator("nav a[aria-current=page]")).to_have_text("Pods")

@@ -1,0 +1,20 @@
+"""Headless Chromium for tests of the dashboard."""
+
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+DASHBOARD_MARKS = [
+    pytest.mark.postgres,
+    pytest.mark.browser,
+    pytest.mark.xdist_group("dashboard"),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium at /usr/bin/chromium (apt-get install chromium)"),
+]
+"""Markers of tests that use the fixtures `page` and `base_url`."""
+EVIL = '<img src=x onerror="document.title=1">'
+"""End of the name of one pod of the fixture `cluster`: a page must not run it."""
