@@ -41,6 +41,14 @@ from koordcore.events.agents.nodestate import (
     TopologyZone,
 )
 from koordcore.events.control import EventSkipped
+from koordcore.events.descheduling.decisions import (
+    DetectorGroup,
+    DetectorState,
+    RoundCarriedOut,
+    RoundDecided,
+    RoundMove,
+    RoundMovesAdded,
+)
 from koordcore.events.descheduling.drain import (
     DrainAborted,
     DrainCompleted,
@@ -191,7 +199,8 @@ ACTIONS = (
     "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "restored", "nominate", "unnominate", "reallocate", "device-fails",
-    "gang", "gang-phase", "quota", "explanation", "topology", "gpu-workload", "drain", "migration", "reserve", "take",
+    "gang", "gang-phase", "quota", "explanation", "topology", "gpu-workload", "drain", "migration", "round",
+    "reserve", "take",
     "reservation-wait", "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
@@ -371,6 +380,24 @@ def _migration(log: Recorder, number: int) -> None:
         log.write("migration", f"m-{number}", event)
 
 
+def _round(log: Recorder, number: int, variation: int) -> None:
+    """Write every kind of fact of a round of the descheduler; the end is missing for some numbers."""
+    at = "2026-01-01T00:00:00.000000Z"
+    move = RoundMove(
+        namespace="d", name="p", uid=f"u-{number}", node="n", profile="p", plugin="LowNodeLoad", reason="hot"
+    )
+    state = DetectorState(abnormal=variation, last_abnormal=at) if variation else None
+    events: tuple[Event, ...] = (
+        RoundDecided(
+            started_at=at, moves=[move], detectors=[DetectorGroup(usage="node", nodes=[f"n-{number}"], state=state)]
+        ),
+        RoundMovesAdded(moves=[move]),
+        RoundCarriedOut(refused=["u"]),
+    )
+    for event in events[: len(events) - (number - 1) % len(events)]:
+        log.write("descheduling", "rounds", event)
+
+
 def _take(log: Recorder, number: int, variation: int) -> None:
     """Place a pod that takes some of its amounts from a Reservation, which may be on the node or not."""
     used = ReservationUse(name=f"resv-{number % 3}", uid=f"r-{number % 3}", amounts={"cpu": 400 * variation + 1})
@@ -459,6 +486,8 @@ def _step(log: Recorder, action: Action) -> None:
             _drain(log, number)
         case "migration":
             _migration(log, number)
+        case "round":
+            _round(log, number, variation)
         case "topology":
             domain = TopologyDomain(layer="ClusterTopologyLayer", nodes=variation)
             log.write("clustertopology", "default", ClusterTopologyComputed(name="default", domains=[domain]))

@@ -11,12 +11,21 @@ from support.descheduler.world import LATE, World
 from support.until import until
 
 
-def configuration(mode: str = "ReservationFirst", *, plugins: bool = True, **arguments: Any) -> bytes:
+def configuration(
+    mode: str = "ReservationFirst",
+    *,
+    plugins: bool = True,
+    interval: str = "20ms",
+    most: int | None = None,
+    **arguments: Any,
+) -> bytes:
     """Return a configuration whose rounds and arbitrations follow each other at once.
 
     Args:
         mode: Mode of the jobs.
         plugins: Whether RemovePodsViolatingNodeTaints makes jobs.
+        interval: Time between two rounds.
+        most: Largest number of pods that a round moves.
         arguments: Further arguments of the MigrationController.
     """
     args = {"defaultJobMode": mode, "arbitrationArgs": {"interval": "10ms"}, **arguments}
@@ -25,8 +34,9 @@ def configuration(mode: str = "ReservationFirst", *, plugins: bool = True, **arg
     document = {
         "apiVersion": "descheduler/v1alpha2",
         "kind": "DeschedulerConfiguration",
-        "deschedulingInterval": "20ms",
+        "deschedulingInterval": interval,
         "profiles": [profile],
+        **({} if most is None else {"maxNoOfPodsToEvictTotal": most}),
     }
     return codec.encode(document)
 

@@ -2,15 +2,19 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
 
 from koord_descheduler.compose import assemble
 from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
+from koord_descheduler.shell.object_writer import ObjectWriter
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvictionRequested
@@ -18,7 +22,7 @@ from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpec
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.ports.eventlog import Appended, Conflict
+from koordcore.ports.eventlog import Appended, Conflict, EventLog
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.requests.objects import (
     ChangeOutcome,
@@ -31,6 +35,8 @@ from koordcore.requests.objects import (
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.values.allocation import Allocation, ReservationUse
+from koordcore.values.timestamps import rfc3339
+from support.descheduler.kill import Kill, KilledLog, KilledWriter
 from support.running_service import running_service
 
 AT = "2026-01-01T00:00:00.000000Z"
@@ -56,7 +62,8 @@ class World:
     async def begin(self) -> None:
         """Write the two nodes: "a" with the taint, "b" without."""
         for name, taints in (("a", [TAINT]), ("b", [])):
-            raw = {"metadata": {"name": name}, "spec": {"taints": taints}, "status": {"allocatable": {"cpu": "4"}}}
+            status = {"allocatable": {"cpu": "4", "memory": "8Gi"}}
+            raw = {"metadata": {"name": name}, "spec": {"taints": taints}, "status": status}
             await self.write(AggregateRef("nodespec", name), NodeSpecAdded(object=node_from_json(raw)))
 
     async def write(self, ref: AggregateRef, event: Event) -> None:
@@ -88,6 +95,23 @@ class World:
             await self.pod(f"replica-{index}", "b")
         metadata = {"namespace": "d", "name": "r", "uid": "r"}
         await self.custom("ReplicaSet", {"kind": "ReplicaSet", "metadata": metadata, "spec": {"replicas": number}})
+
+    async def usage(self, node: str, **cpu_of_pods: int) -> None:
+        """Publish a usage report of a node: the cpu of its pods, in milli-cores."""
+        pods = [
+            PodUsage(uid=f"u-{name}", namespace="d", name=name, priority_class="", qos="LS", usage=Usage(cpu_milli=cpu))
+            for name, cpu in cpu_of_pods.items()
+        ]
+        report = NodeUsageReported(
+            updated_at=rfc3339(datetime.now(UTC)),
+            report_interval_seconds=60,
+            aggregate_duration_seconds=300,
+            node_usage=Usage(cpu_milli=sum(cpu_of_pods.values())),
+            system_usage=Usage(),
+            pods=pods,
+        )
+        origin = Origin(causation_id=f"t/{node}/{report.updated_at}", correlation_id="", actor="t", occurred_at=AT)
+        await self.bus.observations.publish(AggregateRef("node", name_token(node)), report, origin)
 
     async def answer(self, name: str, event: Event) -> None:
         """Write the answer of the gateway to the eviction of a pod."""
@@ -190,12 +214,18 @@ class World:
         return found
 
     @contextlib.asynccontextmanager
-    async def service(self, text: bytes) -> AsyncGenerator[tuple[Shell[DeschedulerSettings], Rounds]]:
-        """Run the service with a configuration on the log."""
+    async def service(
+        self, text: bytes, kill: Kill | None = None
+    ) -> AsyncGenerator[tuple[Shell[DeschedulerSettings], Rounds]]:
+        """Run the service with a configuration on the log. It may be killed at one of its effects."""
         built: list[Rounds] = []
+        bus, writer = self.bus, cast("ObjectWriter", self)
+        if kill is not None:
+            bus = replace(self.bus, events=cast("EventLog", KilledLog(self.bus.events, kill)))
+            writer = KilledWriter(self, kill)
 
         async def compose(shell: Shell[DeschedulerSettings]) -> None:
-            built.append(assemble(shell, self.bus, SoleLeader("t"), load(text, BUILT_IN), self))
+            built.append(assemble(shell, bus, SoleLeader("t"), load(text, BUILT_IN), writer))
 
         settings = DeschedulerSettings.load(["--log-level=error"], {})
         async with running_service(settings, compose) as shell:

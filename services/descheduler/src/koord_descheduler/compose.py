@@ -37,6 +37,7 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.proving import Prover, scheduler_on
+from koord_descheduler.shell.round_effects import RoundEffects
 from koord_descheduler.shell.telling import RoundTeller
 from koord_descheduler.shell.views import keep_views_current, views_are_current
 
@@ -109,6 +110,14 @@ def assemble(
     facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor, metrics)
     shared = SharedState(interval=configuration.descheduling_interval)
     shell.metrics.registry.register(FoldMetrics(builder))
+    effects = RoundEffects(
+        leading=leading,
+        facts=facts,
+        writer=writer,
+        migrating=migrating_profiles(configuration, registry),
+        installation=shell.settings.cluster,
+        logger=shell.log,
+    )
     rounds = Rounds(
         builder=builder,
         runner=runner,
@@ -121,10 +130,8 @@ def assemble(
         nodes=selector_or_all(configuration.node_selector),
         limiter=EvictionLimiter(eviction_limits(configuration)),
         make=lambda shared: build_profiles(configuration, registry, shared),
-        migrating=migrating_profiles(configuration),
-        installation=shell.settings.cluster,
         facts=facts,
-        writer=writer,
+        effects=effects,
         shared=shared,
         prover=Prover(
             proving_profiles(configuration),
@@ -160,7 +167,7 @@ def assemble(
         logger=shell.log,
         metrics=metrics,
         writer=writer,
-        make=lambda: job_controller(configuration, registry, with_priorities(), rounds.installation),
+        make=lambda: job_controller(configuration, registry, with_priorities(), effects.installation),
         without_claims=shell.settings.feature_gates.enabled("DisablePVCReservation"),
     )
     drains = DrainControl(

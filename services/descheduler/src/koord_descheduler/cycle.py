@@ -1,50 +1,54 @@
 """The main loop: a round every interval, on the leader.
 
 All instances fold the log, only the leader decides. A round runs in a thread over an immutable view, so that the fold
-and the pages answer meanwhile.
+and the pages answer meanwhile. Its decision is a fact before it is carried out, so whoever leads next goes on.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from koordcore.bus.folds.runner import FoldRunner
+from koordcore.events.descheduling.decisions import ROUNDS, RoundCarriedOut
+from koordcore.events.envelope import Draft, Event
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.ports.leadership import Term
 from koordcore.protocol.selectors import Selector
-from koordcore.requests.objects import ChangeResult, ObjectChange
+from koordcore.requests.objects import ChangeNode
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
+from koordcore.state.rounds import RoundsState
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.effects import eviction_draft, eviction_ref, is_to_carry_out, proposed_changes
-from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter
+from koord_descheduler.domain.effects import is_to_carry_out, proposed_changes
+from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
-from koord_descheduler.domain.job_control.controller import creations
 from koord_descheduler.domain.job_control.viewing import JobReader
 from koord_descheduler.domain.migration.arbitration import in_flight
 from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
-from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest, JobRequests, job_of_pod
+from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests, job_of_pod
+from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detectors
 from koord_descheduler.domain.reporting.refusals import Refused, noting
 from koord_descheduler.domain.reporting.round_story import round_ended
+from koord_descheduler.domain.round_memory import (
+    decision,
+    detector_changes,
+    detectors_of,
+    moves_of,
+    seconds_until_next,
+)
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.folding import ViewFold
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
-from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.proving import Prover
+from koord_descheduler.shell.round_effects import RoundEffects
 from koord_descheduler.shell.telling import RoundTeller
 from koord_descheduler.shell.views import views_are_current
-
-_CHANGES_AT_ONCE: Final = 100
-"""Changes in one request to the manager."""
-_UNSEEN_SECONDS: Final = 60.0
-"""Time after which a created job that was never folded counts no more. An API server tells of it later."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,10 +67,8 @@ class Rounds:
         nodes: Selects the nodes of the rounds.
         limiter: Limits on the evictions of a round.
         make: Makes the profiles when the first term begins.
-        migrating: Profiles whose pods leave by migration jobs.
-        installation: Id of this installation, the same after a restart.
         facts: Appends facts.
-        writer: Changes objects.
+        effects: Carries out decisions.
         shared: State that all plugins share.
         prover: Asks the scheduler where evicted pods would land.
         teller: Publishes the rounds as explanations.
@@ -85,10 +87,8 @@ class Rounds:
     nodes: Selector
     limiter: EvictionLimiter
     make: Callable[[SharedState], Sequence[Profile]]
-    migrating: frozenset[str]
-    installation: str
     facts: FactWriter
-    writer: ObjectWriter
+    effects: RoundEffects
     shared: SharedState
     prover: Prover
     teller: RoundTeller
@@ -98,10 +98,6 @@ class Rounds:
     _waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"], init=False)
     _reader: JobReader = field(init=False)
     _refused: Refused = field(default_factory=Refused, init=False)
-    _created: dict[str, tuple[JobInFlight, float]] = field(
-        default_factory=dict[str, tuple[JobInFlight, float]], init=False
-    )
-    """Name of a job that was created and is not folded yet -> the job, and Unix seconds of its creation."""
 
     def __post_init__(self) -> None:
         self._reader = JobReader(self.builder)
@@ -115,8 +111,16 @@ class Rounds:
         await self.runner.caught_up()
         self.shared.priority_classes = self.builder.priority_classes()
         profiles = [noting(profile, self._refused) for profile in self.make(self.shared)]
+        resumed: Term | None = None
         while True:
             term = await self.leading.term()
+            await self._finish(term)
+            if term != resumed:
+                resumed = term
+                pause = seconds_until_next(self._memory(), self.interval, self.clock.now().timestamp())
+                if pause:
+                    await self._rest(self.clock.monotonic() + pause, term)
+                    continue
             began = self.clock.monotonic()
             waiting, self._waiting = self._waiting, []
             self._wanted.clear()
@@ -125,7 +129,7 @@ class Rounds:
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
-            await self._rest(began, term)
+            await self._rest(began + self.interval if self.interval else None, term)
 
     async def run_now(self) -> None:
         """Run a round besides those of the interval, and wait until it has ended. Rounds never overlap."""
@@ -134,10 +138,24 @@ class Rounds:
         self._wanted.set()
         await waiter
 
-    async def _rest(self, began: float, term: Term) -> None:
-        """Wait until the next round is due, `run_now` asks for one, or the term is over."""
-        if self.interval:
-            pause = self.clock.sleep(max(0.0, began + self.interval - self.clock.monotonic()))
+    async def _finish(self, term: Term) -> None:
+        """Carry out what the last round decided, if its leader was killed before it had done so."""
+        memory = self._memory()
+        if memory is None or not (memory.moves or memory.closed):
+            return
+        await views_are_current(self.builder)
+        cluster, position = self.builder.view(self.clock.now().timestamp()), self.builder.state.position
+        under_way = self.builder.evictions()
+        self.logger.info("round_finished", moves=len(memory.moves), started_at=memory.started_at)
+        await self.effects.change([ChangeNode(name=name, unschedulable=True) for name in memory.closed], term)
+        left = [move for move in memory.moves if move.uid not in under_way]
+        refused = await self.effects.move(left, cluster, position, term)
+        await self._record([RoundCarriedOut(refused=sorted(refused))], position, term)
+
+    async def _rest(self, until: float | None, term: Term) -> None:
+        """Wait until a monotonic time, until `run_now` asks for a round, or the term is over. None: no time."""
+        if until is not None:
+            pause = self.clock.sleep(max(0.0, until - self.clock.monotonic()))
         else:
             pause = self.leading.lost(term)
         tasks: set[asyncio.Future[Any]] = {asyncio.ensure_future(pause), asyncio.ensure_future(self._wanted.wait())}
@@ -149,13 +167,19 @@ class Rounds:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def round(self, profiles: Sequence[Profile], term: Term) -> RoundOutcome | None:
-        """Run one round and append its evictions. Return its decisions; None if the cluster has at most one node."""
-        # 1. The view of this moment, and the jobs and evictions that are still under way.
+        """Run one round, record its decision and carry it out.
+
+        Returns:
+            The decisions. None if the cluster has at most one node, or the log did not store the decision.
+        """
+        # 1. The view of this moment, jobs and evictions that are still under way, and what the last round left.
         await views_are_current(self.builder)
         cluster = self.builder.view(self.clock.now().timestamp())
         position = self.builder.state.position
         await asyncio.to_thread(getattr, cluster, "pod_by_uid")  # an index over all pods; the event loop goes on
         self.shared.of(JobsInFlight).replace(self._in_flight(cluster))
+        memory = self._memory()
+        self.shared.of(Detectors).states = detectors_of(memory)
 
         # 2. The plugins decide, in a thread.
         self._refused.clear()
@@ -180,17 +204,24 @@ class Rounds:
         # 3. The scheduler proves the moves of the profiles that want it.
         outcome.attempts[:] = await self.prover.proved(cluster, outcome.attempts)
         chosen = [attempt for attempt in outcome.attempts if is_to_carry_out(attempt)]
-        moving = {attempt.pod.uid for attempt in chosen}
-        requests = [request for request in self.shared.of(JobRequests).take() if request.pod.uid in moving]
+        moves = moves_of(chosen, self.shared.of(JobRequests).take(), self.effects.migrating)
 
-        # 4. What they ask for becomes objects and facts, if this instance still leads.
-        await self._change(proposed_changes(outcome.proposals, {each.pod.node for each in chosen}, cluster), term)
-        direct = [attempt for attempt in chosen if attempt.profile not in self.migrating]
-        refused = await self._append(direct, position, term) | await self._create(requests, cluster.now, term)
-        self.metrics.count(outcome.attempts, refused, self.migrating)
+        # 4. The decision becomes a fact, if this instance still leads.
+        changes = proposed_changes(outcome.proposals, {each.pod.node for each in chosen}, cluster)
+        closed = [change.name for change in changes if isinstance(change, ChangeNode)]
+        changed = detector_changes(detectors_of(memory), self.shared.of(Detectors).states)
+        if not await self._record(decision(cluster.now, moves, closed, changed), position, term):
+            return None
+
+        # 5. It is carried out.
+        await self.effects.change(changes, term)
+        refused = await self.effects.move(moves, cluster, position, term)
+        if moves or closed:
+            await self._record([RoundCarriedOut(refused=sorted(refused))], position, term)
+        self.metrics.count(outcome.attempts, refused, self.effects.migrating.keys())
         self.metrics.classify(outcome.classified)
 
-        # 5. Say what happened.
+        # 6. Say what happened.
         for fault in outcome.faults:
             self.logger.error("plugin_failed", profile=fault.profile, plugin=fault.plugin, error=fault.text)
         story = round_ended(
@@ -207,24 +238,24 @@ class Rounds:
             self.logger.info("round", evictions=len(chosen) - len(refused), attempts=len(outcome.attempts))
         return outcome
 
-    async def _append(self, attempts: Sequence[Attempt], position: int, term: Term) -> frozenset[str]:
-        """Append the eviction of each pod, and return the uids of the pods whose eviction the log did not store.
+    async def _record(self, events: Iterable[Event], position: int, term: Term) -> bool:
+        """Append facts of a round one after the other, and wait until they are folded. Return whether all are stored.
 
-        A pod whose eviction somebody else requested meanwhile is refused alone.
+        Two facts of one aggregate cannot be one append. A kill in between leaves the pods of the later facts where they
+        are.
         """
-        refused: set[str] = set()
-        for begin in range(0, len(attempts), MOST_AT_ONCE):
-            part = attempts[begin : begin + MOST_AT_ONCE]
-            if not await self._stored(part, position, term):
-                for attempt in part:
-                    if len(part) == 1 or not await self._stored([attempt], position, term):
-                        refused.add(attempt.pod.uid)
-        return frozenset(refused)
+        last = self.builder.state.last_seq(ROUNDS)
+        for event in events:
+            cause = f"round/{position}/{type(event).__name__}/{last}"
+            stored = await self.facts.append([Draft(ROUNDS, event, last)], cause, position, term)
+            if stored is None:
+                return False
+            last = stored.last_seq
+        await self.leading.folded(last)
+        return True
 
-    async def _stored(self, attempts: Sequence[Attempt], position: int, term: Term) -> bool:
-        drafts = [eviction_draft(attempt, self.facts.last_eviction(eviction_ref(attempt.pod))) for attempt in attempts]
-        cause = f"round/{position}/{attempts[0].pod.uid}"
-        return await self.facts.append(drafts, cause, position, term) is not None
+    def _memory(self) -> RoundsState | None:
+        return self.builder.state.of_kind(RoundsState).get(ROUNDS.id)
 
     def _in_flight(self, cluster: ClusterView) -> Iterator[JobInFlight]:
         """Yield the jobs that limits count: all that have not ended, created ones that are not folded, and evictions.
@@ -232,50 +263,10 @@ class Rounds:
         A requested eviction without a job counts as a job.
         """
         jobs = self._reader.jobs()
-        for job in jobs:
-            self._created.pop(job.name, None)
-            if job.is_in_flight:
-                yield in_flight(job, cluster)
-        for name, (job, since) in list(self._created.items()):
-            if cluster.now - since > _UNSEEN_SECONDS:
-                del self._created[name]
-            else:
-                yield job
+        yield from (in_flight(job, cluster) for job in jobs if job.is_in_flight)
+        yield from self.effects.unseen({job.name for job in jobs}, cluster.now)
         with_job = {job.pod.uid for job in jobs if job.pod is not None and job.is_in_flight}
         pods = cluster.pod_by_uid
         yield from (
             job_of_pod(uid, pods[uid]) for uid in self.builder.evictions() if uid in pods and uid not in with_job
         )
-
-    async def _change(self, changes: Sequence[ObjectChange], term: Term) -> None:
-        """Make the changes that plugins proposed. Those that fail are proposed again by the next round."""
-        try:
-            for begin in range(0, len(changes), _CHANGES_AT_ONCE):
-                if self.leading.is_over(term):
-                    return
-                for outcome in await self.writer.change(changes[begin : begin + _CHANGES_AT_ONCE]):
-                    if outcome.result is ChangeResult.REFUSED:
-                        self.logger.warning("change_refused", reason=outcome.message)
-        except NotWritten as error:
-            self.logger.warning("changes_not_made", changes=len(changes), reason=str(error))
-
-    async def _create(self, requests: Sequence[JobRequest], now: float, term: Term) -> frozenset[str]:
-        """Create the jobs that a round asks for. Return the uids of the pods whose job was not created."""
-        refused: set[str] = set()
-        for begin in range(0, len(requests), _CHANGES_AT_ONCE):
-            part = requests[begin : begin + _CHANGES_AT_ONCE]
-            try:
-                if self.leading.is_over(term):
-                    raise NotWritten("this instance does not lead any more")
-                outcomes = await self.writer.change(creations(part, self.installation))
-            except NotWritten as error:
-                self.logger.warning("jobs_not_created", jobs=len(part), reason=str(error))
-                refused |= {request.pod.uid for request in part}
-                continue
-            for request, outcome in zip(part, outcomes, strict=True):
-                if outcome.result in (ChangeResult.DONE, ChangeResult.EXISTS):
-                    self._created[request.name] = job_of_pod(request.name, request.pod), now
-                else:
-                    self.logger.warning("job_refused", pod=request.pod.key, reason=outcome.message)
-                    refused.add(request.pod.uid)
-        return frozenset(refused)

@@ -2,7 +2,7 @@
 
 from koordcore.events import control, log
 from koordcore.events.agents import criproxy, hooks, nodestate, observation
-from koordcore.events.descheduling import drain, migration, rounds
+from koordcore.events.descheduling import decisions, drain, migration, rounds
 from koordcore.events.management import adjustment, admission, nodepolicy, quota_profile, recommendation
 from koordcore.events.objects import custom, gateway, mirror
 from koordcore.events.registry import CATALOGUE
@@ -41,6 +41,7 @@ MODULES = (
     criproxy,
     drain,
     migration,
+    decisions,
     rounds,
     control,
     log,

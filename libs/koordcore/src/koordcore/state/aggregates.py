@@ -1,7 +1,6 @@
 """State of each aggregate kind. The package `evolution` defines how events change it.
 
-An aggregate's state depends on the events of its own subject alone, so any object can be rebuilt as of any position
-from a handful of events.
+A state depends on the events of its own subject alone, so any object can be rebuilt as of any position from few events.
 
 Source:
     event-bus spec, 2.1 and 4.1
@@ -29,6 +28,7 @@ from koordcore.state.base import AggregateState
 from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.state.log_control import FoldControlState, LogState
 from koordcore.state.migrations import MigrationState
+from koordcore.state.rounds import RoundsState
 from koordcore.values.allocation import NOTHING, Allocation
 
 
@@ -385,6 +385,7 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "drain": DrainState,
     "draingroup": DrainGroupState,
     "migration": MigrationState,
+    "descheduling": RoundsState,
     "clustertopology": ClusterTopologyState,
     "gpuworkload": GpuWorkloadState,
     "drift": DriftState,

@@ -7,47 +7,49 @@ Source:
 from collections.abc import Container, Iterable
 from typing import Final
 
+from koordcore.events.descheduling.decisions import RoundMove
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeNode, ObjectChange, PatchObject
 
+from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
+from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.eviction import Attempt, Result
 from koord_descheduler.domain.framework.proposals import Proposal, SetSchedulable
+from koord_descheduler.domain.framework.registry import Registry
 from koord_descheduler.domain.plugins.evictors import migration_controller
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.pods import PodView
 
 INITIATOR: Final = "descheduler"
 REASON: Final = "Descheduled"
 LONGEST_MESSAGE: Final = 1024
 
 
-def eviction_draft(attempt: Attempt, last_seq: int) -> Draft:
+def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
     """Return the fact that asks the gateway to evict a pod.
 
     Args:
-        attempt: A successful attempt of the round.
+        move: The pod, as a round chose it.
         last_seq: Sequence of the last event of the pod's eviction; 0 if there was none.
     """
-    pod = attempt.pod
     event = PodEvictionRequested(
-        namespace=pod.namespace,
-        name=pod.name,
-        node=pod.node,
+        namespace=move.namespace,
+        name=move.name,
+        node=move.node,
         initiator=INITIATOR,
         method="evict",
         reason=REASON,
-        message=f"{attempt.reason} ({attempt.plugin})"[:LONGEST_MESSAGE],
-        trigger=attempt.plugin,
+        message=f"{move.reason} ({move.plugin})"[:LONGEST_MESSAGE],
+        trigger=move.plugin,
     )
-    return Draft(eviction_ref(pod), event, last_seq)
+    return Draft(eviction_ref(move), event, last_seq)
 
 
-def eviction_ref(pod: PodView) -> AggregateRef:
+def eviction_ref(move: RoundMove) -> AggregateRef:
     """Return the aggregate of the eviction of a pod."""
-    return AggregateRef("eviction", pod.uid)
+    return AggregateRef("eviction", move.uid)
 
 
 def is_to_carry_out(attempt: Attempt) -> bool:
@@ -55,13 +57,25 @@ def is_to_carry_out(attempt: Attempt) -> bool:
     return attempt.result is Result.SUCCESS
 
 
-def migrating_profiles(configuration: DeschedulerConfiguration) -> frozenset[str]:
-    """Return the profiles whose pods leave by migration jobs. The other profiles evict pods directly."""
-    return frozenset(
-        profile.name
+def migrating_profiles(
+    configuration: DeschedulerConfiguration, registry: Registry
+) -> dict[str, MigrationControllerArgs]:
+    """Return the profiles whose pods leave by migration jobs -> arguments of their MigrationController.
+
+    The other profiles evict pods directly.
+
+    Args:
+        configuration: The effective configuration.
+        registry: Plugins that it can name.
+
+    Raises:
+        InvalidInput: The arguments of the MigrationController are invalid.
+    """
+    return {
+        profile.name: profile_args(profile, migration_controller.NAME, registry)
         for profile in configuration.profiles
         if profile.plugins.evict.enabled[0].name == migration_controller.NAME
-    )
+    }
 
 
 def proposed_changes(

@@ -103,7 +103,7 @@ SCHEDULER = ServiceManifest(
 
 DESCHEDULER = ServiceManifest(
     name="descheduler",
-    appends=("migration", "drain", "draingroup", "eviction"),
+    appends=("descheduling", "migration", "drain", "draingroup", "eviction"),
     reports=(("explanations", "migration"), ("explanations", "drain"), ("explanations", "round")),
     follows=("ev", "obs"),
     works_on=("cmd",),

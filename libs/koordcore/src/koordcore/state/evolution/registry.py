@@ -16,6 +16,7 @@ from koordcore.state.evolution.evolve import Evolve
 from koordcore.state.evolution.gateway import OF_THE_GATEWAY
 from koordcore.state.evolution.management import OF_THE_MANAGER
 from koordcore.state.evolution.migrations import OF_MIGRATIONS
+from koordcore.state.evolution.rounds import OF_ROUNDS
 from koordcore.state.evolution.scheduling import OF_SCHEDULERS
 from koordcore.state.log_control import FoldControlState, LogState
 
@@ -37,6 +38,7 @@ EVOLVE: Final[dict[type[Event], Evolve]] = {
     **OF_THE_GATEWAY,
     **OF_DRAINS,
     **OF_MIGRATIONS,
+    **OF_ROUNDS,
     EventSkipped: _event_skipped,
     LogRestored: _log_restored,
 }

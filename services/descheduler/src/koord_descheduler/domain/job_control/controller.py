@@ -4,10 +4,10 @@ Source:
     descheduler spec, 7.1, 7.2, 7.6
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from koordcore.events.descheduling.decisions import RoundMove
 from koordcore.protocol import keys
 from koordcore.requests.objects import CreateObject
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration
@@ -18,7 +18,7 @@ from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.registry import Registry, SharedState
 from koord_descheduler.domain.migration.object_limiter import Bucket, EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.migration.world import JobPolicy
-from koord_descheduler.domain.plugins.evictors.migration_controller import NAME, JobRequest, MigrationController
+from koord_descheduler.domain.plugins.evictors.migration_controller import NAME, MigrationController
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 KIND: Final = "PodMigrationJob"
@@ -100,33 +100,29 @@ def job_controller(
     )
 
 
-def creations(requests: Iterable[JobRequest], installation: str) -> list[CreateObject]:
-    """Return the objects of the jobs that a round asks for.
+def creation(move: RoundMove, args: MigrationControllerArgs, installation: str) -> CreateObject:
+    """Return the object of the job by which a pod is to leave.
 
     Args:
-        requests: The requests of the round.
+        move: The pod, as a round chose it.
+        args: Arguments of the MigrationController of its profile.
         installation: Id of this installation.
 
     Source:
         descheduler spec, 7.2
     """
-    return [CreateObject(document=_document(request, installation)) for request in requests]
-
-
-def _document(request: JobRequest, installation: str) -> dict[str, Any]:
-    pod = request.pod
     spec: dict[str, Any] = {
-        "podRef": {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
-        "mode": request.mode,
+        "podRef": {"kind": "Pod", "namespace": move.namespace, "name": move.name, "uid": move.uid},
+        "mode": args.default_job_mode,
     }
-    if request.ttl:
-        spec["ttl"] = format_duration(int(request.ttl * NANOS_PER_SECOND))
-    if request.delete_options is not None:
-        spec["deleteOptions"] = dict(request.delete_options)
+    if args.default_job_ttl:
+        spec["ttl"] = format_duration(int(args.default_job_ttl * NANOS_PER_SECOND))
+    if args.default_delete_options is not None:
+        spec["deleteOptions"] = dict(args.default_delete_options)
     annotations = {
-        keys.EVICT_REASON: request.reason,
-        keys.EVICT_TRIGGER: request.trigger,
+        keys.EVICT_REASON: move.reason,
+        keys.EVICT_TRIGGER: move.plugin,
         keys.JOB_CREATED_BY: installation,
     }
-    metadata = {"name": request.name, "annotations": annotations}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    metadata = {"name": move.job, "annotations": annotations}
+    return CreateObject(document={"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})

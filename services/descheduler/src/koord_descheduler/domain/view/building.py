@@ -56,6 +56,7 @@ KINDS: Final = (
     "drain",
     "draingroup",
     "migration",
+    "descheduling",
 )
 """Aggregate kinds that the descheduler folds."""
 C = TypeVar("C", bound=KubeStruct)

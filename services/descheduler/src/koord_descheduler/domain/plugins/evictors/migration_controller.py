@@ -5,7 +5,6 @@ Source:
 """
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,19 +37,10 @@ class JobRequest:
     Attributes:
         name: Name of the job. It follows from pod and time, so that a repeated request creates no second job.
         pod: The pod that is to migrate.
-        reason: Reason of the plugin that asks.
-        trigger: Name of the plugin that asks.
-        mode: ReservationFirst or EvictDirectly.
-        ttl: Seconds after which the job is given up; 0: never.
     """
 
     name: str
     pod: PodView
-    reason: str
-    trigger: str
-    mode: str
-    ttl: float
-    delete_options: Mapping[str, object] | None
 
 
 @dataclass(slots=True)
@@ -122,15 +112,7 @@ class MigrationController:
             return True
         if self.refusals(pod, cluster) or self._object_limiter.is_limited(pod, cluster.now):
             return False
-        request = JobRequest(
-            name=str(uuid.uuid5(_JOBS, f"{pod.uid}/{cluster.now}")),
-            pod=pod,
-            reason=reason,
-            trigger=plugin,
-            mode=self._args.default_job_mode,
-            ttl=self._args.default_job_ttl,
-            delete_options=self._args.default_delete_options,
-        )
+        request = JobRequest(name=str(uuid.uuid5(_JOBS, f"{pod.uid}/{cluster.now}")), pod=pod)
         self._requests.requests.append(request)
         self._jobs.add(job_of_pod(request.name, pod))
         return True

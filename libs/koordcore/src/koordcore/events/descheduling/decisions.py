@@ -1,0 +1,117 @@
+"""What rounds of the descheduler decide, so that whoever leads next goes on with the same memory.
+
+Writer: the leading descheduler. Aggregate: `descheduling.rounds`.
+
+    RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
+
+The decision is stored before its effects. If the leader is killed in between, the next one carries them out. A round
+that chooses no pod and changes no detector has no fact. `koordcore.events.descheduling.rounds` has the explanations of
+all rounds.
+
+Source:
+    descheduler spec, 4, 8.6, 14
+"""
+
+from typing import Final
+
+import msgspec
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.registry import CATALOGUE
+
+ROUNDS: Final = AggregateRef("descheduling", "rounds")
+
+
+class DetectorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """State of an anomaly detector of LowNodeLoad, which says whether a node was hot in many rounds in a row.
+
+    Attributes:
+        is_anomalous: Whether pods may be evicted from the node because it is hot.
+        abnormal: Number of rounds in a row in which the node was hot, while the detector is not anomalous.
+        normal: Number of normal observations in a row.
+        since: RFC 3339 time at which the detector became anomalous; "" if it is not anomalous.
+        last_abnormal: RFC 3339 time of the last round in which the node was hot; "" for none.
+    """
+
+    is_anomalous: bool = False
+    abnormal: int = 0
+    normal: int = 0
+    since: str = ""
+    last_abnormal: str = ""
+
+
+class DetectorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes whose anomaly detectors are in the same state.
+
+    Attributes:
+        usage: Usage that the detectors compare with thresholds: "node", or "prod" (that of prod pods).
+        nodes: Names of the nodes.
+        state: The state of each of these detectors. None: the detectors were reset, or forgotten after a time.
+    """
+
+    usage: str
+    nodes: list[str]
+    state: DetectorState | None
+
+
+class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod that has to leave its node because of a round.
+
+    Attributes:
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        uid: Uid of the pod.
+        node: Node of the pod.
+        profile: Profile of the configuration that chose it.
+        plugin: Plugin that chose it.
+        reason: Why the plugin chose it.
+        job: Name of the PodMigrationJob by which it leaves; "" if it is evicted directly.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    profile: str
+    plugin: str
+    reason: str
+    job: str = ""
+
+
+@CATALOGUE.register(kind="descheduling")
+class RoundDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A round of the descheduler chose pods that have to leave, or changed anomaly detectors.
+
+    Attributes:
+        started_at: RFC 3339 time of the round. The next round begins an interval later, whoever leads.
+        moves: The first pods that have to leave. `RoundMovesAdded` has the others.
+        closed: Nodes that the round closes for new pods.
+        detectors: Anomaly detectors that the round changed.
+    """
+
+    started_at: str
+    moves: list[RoundMove] = []
+    closed: list[str] = []
+    detectors: list[DetectorGroup] = []
+
+
+@CATALOGUE.register(kind="descheduling")
+class RoundMovesAdded(Event, frozen=True, kw_only=True):
+    """More pods have to leave because of the last round of the descheduler.
+
+    Attributes:
+        moves: The pods.
+    """
+
+    moves: list[RoundMove]
+
+
+@CATALOGUE.register(kind="descheduling")
+class RoundCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """All effects of the last round of the descheduler were asked for: nodes closed, jobs created, pods evicted.
+
+    Attributes:
+        refused: Uids of pods that stay, because their job was refused, or because they leave already.
+    """
+
+    refused: list[str] = []

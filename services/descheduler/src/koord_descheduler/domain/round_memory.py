@@ -1,0 +1,143 @@
+"""What a round leaves to the next one, whoever leads then: as facts, and read from the folded facts.
+
+A round reads its anomaly detectors from the fold, and its decision is stored before its effects. So a round of another
+leader decides the same, and carries out what a killed one has decided.
+
+Source:
+    descheduler spec, 8.6, 14
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from koordcore.events.descheduling.decisions import (
+    DetectorGroup,
+    DetectorState,
+    RoundDecided,
+    RoundMove,
+    RoundMovesAdded,
+)
+from koordcore.events.envelope import Event
+from koordcore.state.rounds import RoundsState
+from koordcore.values.timestamps import rfc3339, unix_seconds
+
+from koord_descheduler.domain.effects import LONGEST_MESSAGE
+from koord_descheduler.domain.framework.eviction import Attempt
+from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest
+from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detector, UsageKind
+
+MOVES_AT_ONCE: Final = 200
+"""Moves in one fact, which must stay smaller than a message of the log."""
+DetectorStates = Mapping[tuple[UsageKind, str], Detector]
+
+
+def detectors_of(state: RoundsState | None) -> dict[tuple[UsageKind, str], Detector]:
+    """Return (kind of usage, name of a node) -> its detector, as the last round left it.
+
+    Args:
+        state: The folded facts of rounds; None if there are none.
+    """
+    if state is None:
+        return {}
+    return {
+        (UsageKind(usage), node): Detector(
+            is_anomalous=each.is_anomalous,
+            abnormal=each.abnormal,
+            normal=each.normal,
+            since=unix_seconds(each.since),
+            last_abnormal=unix_seconds(each.last_abnormal),
+        )
+        for usage, of_nodes in state.detectors.items()
+        for node, each in of_nodes.items()
+    }
+
+
+def detector_changes(before: DetectorStates, after: DetectorStates) -> list[DetectorGroup]:
+    """Return the detectors that a round changed. Nodes that end in the same state are one group.
+
+    Args:
+        before: Detectors at the start of the round.
+        after: Detectors at its end. Those that were reset are absent.
+    """
+    groups: dict[tuple[UsageKind, Detector | None], list[str]] = {}
+    for usage, node in sorted(before.keys() | after.keys()):
+        state = after.get((usage, node))
+        if state != before.get((usage, node)):
+            groups.setdefault((usage, state), []).append(node)
+    return [
+        DetectorGroup(usage=str(usage), nodes=nodes, state=None if state is None else _state(state))
+        for (usage, state), nodes in groups.items()
+    ]
+
+
+def _state(detector: Detector) -> DetectorState:
+    return DetectorState(
+        is_anomalous=detector.is_anomalous,
+        abnormal=detector.abnormal,
+        normal=detector.normal,
+        since=_time(detector.since),
+        last_abnormal=_time(detector.last_abnormal),
+    )
+
+
+def _time(seconds: float) -> str:
+    return rfc3339(datetime.fromtimestamp(seconds, UTC)) if seconds else ""
+
+
+def moves_of(
+    chosen: Iterable[Attempt], requests: Iterable[JobRequest], migrating: Mapping[str, object]
+) -> list[RoundMove]:
+    """Return the pods that have to leave because of a round.
+
+    Args:
+        chosen: Attempts of the round that are to be carried out.
+        requests: Migration jobs that the round asked for.
+        migrating: Profiles whose pods leave by migration jobs. A pod without a request stays: it is a dry run.
+    """
+    jobs = {request.pod.uid: request.name for request in requests}
+    return [
+        RoundMove(
+            namespace=attempt.pod.namespace,
+            name=attempt.pod.name,
+            uid=attempt.pod.uid,
+            node=attempt.pod.node,
+            profile=attempt.profile,
+            plugin=attempt.plugin,
+            reason=attempt.reason[:LONGEST_MESSAGE],
+            job=jobs.get(attempt.pod.uid, ""),
+        )
+        for attempt in chosen
+        if attempt.pod.uid in jobs or attempt.profile not in migrating
+    ]
+
+
+def decision(
+    now: float, moves: Sequence[RoundMove], closed: Sequence[str], detectors: Sequence[DetectorGroup]
+) -> Iterator[Event]:
+    """Yield the facts of a round; none if it chose no pod, closed no node and changed no detector.
+
+    Args:
+        now: Time of the round in Unix seconds.
+        moves: Pods that have to leave.
+        closed: Nodes that it closes.
+        detectors: Detectors that it changed.
+    """
+    if not (moves or closed or detectors):
+        return
+    yield RoundDecided(started_at=_time(now), moves=[*moves[:MOVES_AT_ONCE]], closed=[*closed], detectors=[*detectors])
+    for begin in range(MOVES_AT_ONCE, len(moves), MOVES_AT_ONCE):
+        yield RoundMovesAdded(moves=[*moves[begin : begin + MOVES_AT_ONCE]])
+
+
+def seconds_until_next(state: RoundsState | None, interval: float, now: float) -> float:
+    """Return the seconds until the next round is due: an interval after the last one that has a fact, whoever led it.
+
+    Args:
+        state: The folded facts of rounds; None if there are none.
+        interval: Seconds from the start of a round to the start of the next.
+        now: Unix seconds.
+    """
+    if state is None or not state.started_at:
+        return 0.0
+    return min(interval, max(0.0, unix_seconds(state.started_at) + interval - now))
