@@ -8,11 +8,15 @@ from typing import ClassVar
 
 import httpx
 import yaml
-from koordcore.service.access.audit import OBJECTS, AccessRecord
+from koordcore.bus.adapters.memory import MemoryObservationLog
+from koordcore.events import CATALOGUE
+from koordcore.events.management.access import RequestAudited
+from koordcore.service.access.audit import OBJECTS
 from koordcore.service.access.needs import Role
 from koordcore.service.access.static_tokens import StaticToken, digest_of, new_token, read_tokens, write_tokens
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.run import Shell
+from koordctl.access.folding import everything_kept
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -32,12 +36,17 @@ class Guarded:
     Attributes:
         shell: Its parts.
         client: A client without credentials.
-        records: The audit records so far.
+        stream: The stream of audit records.
     """
 
     shell: Shell[GuardedSettings]
     client: httpx.AsyncClient
-    records: list[AccessRecord]
+    stream: MemoryObservationLog
+
+    async def records(self) -> list[RequestAudited]:
+        """Return the audit records so far, oldest first."""
+        events = [CATALOGUE.read(stored) for stored in await everything_kept(self.stream)]
+        return [event for event in events if isinstance(event, RequestAudited)]
 
     async def get(self, token: str = "", path: str = "/api/pods", **headers: str) -> httpx.Response:
         """Send a GET with a token."""
@@ -87,10 +96,7 @@ class AccessFolder:
 @contextlib.asynccontextmanager
 async def guarded(**settings: object) -> AsyncGenerator[Guarded]:
     """A service with one route of each kind, on the settings."""
-    records: list[AccessRecord] = []
-
-    async def keep(record: AccessRecord) -> None:
-        records.append(record)
+    stream = MemoryObservationLog()
 
     async def read(_: Request) -> Response:
         return PlainTextResponse("pods")
@@ -106,11 +112,11 @@ async def guarded(**settings: object) -> AsyncGenerator[Guarded]:
             Route("/v1/apply", change, methods=["POST"]),
             Route("/not-declared", read),
         ]
-        shell.http.audit.publish_to(keep)
+        shell.http.audit.publish_to(stream)
 
     made = GuardedSettings.model_validate({"log_format": "json", **settings})
     async with (
         running_service(made, compose) as shell,
         httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=30) as client,
     ):
-        yield Guarded(shell, client, records)
+        yield Guarded(shell, client, stream)

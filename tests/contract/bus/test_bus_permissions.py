@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from koordcore.bus.adapters.event_log import JetStreamEventLog
 from koordcore.bus.client.connection import (
@@ -28,17 +29,19 @@ from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, agent
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.bus.setup.tls_files import ensure_tls_files
-from koordcore.bus.work.endpoints import EndpointServer
-from koordcore.bus.work.requests import ask
+from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.bus.work.requests import RequestFailed, ask
 from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
+from koordcore.events import CATALOGUE
 from koordcore.events.agents.criproxy import ProxyFactsDropped
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef
+from koordcore.events.management.access import RequestAudited
 from koordcore.events.objects.mirror import NodeSpecDeleted, PodSpecDeleted
 from koordcore.events.scheduling.explanations import DecisionAbandoned
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
@@ -48,12 +51,17 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, SCHEDULER_FIT, StateHash, StateHashRequest
+from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest
+from koordcore.service.access.audit import AuditTrail
+from koordcore.service.clock import SystemClock
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
+from koordctl.access.folding import everything_kept
 from support.bus.bus_worlds import SMALL, origin, sealed
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory
+from support.until import until
 
 pytestmark = pytest.mark.nats
 
@@ -227,6 +235,53 @@ async def test_the_operator_asks_the_projector_and_others_may_not(guarded: Guard
         finally:
             running.cancel()
             await asyncio.wait((running,))
+
+
+async def test_who_asked_the_scheduler_is_in_the_audit_and_services_leave_no_record(guarded: Guarded):
+    async def fit(request: FitRequest) -> FitAnswer:
+        if not request.leaving:
+            raise Refusal(ErrorCode.INVALID, "nothing was asked")
+        return FitAnswer(sets=[], position=1, observed=0)
+
+    trail = AuditTrail("scheduler", "scheduler/s1", SystemClock())
+    async with guarded.bus("scheduler") as bus:
+        trail.publish_to(bus.audit)
+        assert bus.connection is not None
+        server = EndpointServer(bus.connection, NAMES, audit=trail.record)
+        server.serve(SCHEDULER_FIT, fit)
+        running = asyncio.create_task(server.run())
+        try:
+            async with guarded.connected("descheduler") as asking:
+                await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=20)
+            async with guarded.connected("operator") as asking:
+                await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=20)
+                with pytest.raises(RequestFailed):
+                    await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(), seconds=20)
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+    async with guarded.bus("auditor") as bus:
+
+        async def both_are_kept() -> bool:
+            return (await bus.audit.head()).last_seq >= 2
+
+        await until(both_are_kept)
+        records = [CATALOGUE.read(stored) for stored in await everything_kept(bus.audit)]
+    asked = RequestAudited(subject="bus:operator", method="ask", route="scheduler.fit", dry_run=True, status=200)
+    assert records == [asked, msgspec.structs.replace(asked, status=400)]
+
+
+async def test_an_agent_writes_and_reads_no_audit_record(guarded: Guarded):
+    record = RequestAudited(subject="bus:operator", method="ask", route="x", status=200)
+    async with guarded.bus("agent-n1") as bus:
+        with pytest.raises(Denied):
+            await bus.audit.head()
+        await bus.audit.publish(AggregateRef("request", "scheduler"), record, origin("agent"))
+        assert bus.connection is not None
+        await bus.connection.client.flush()
+    async with guarded.bus("operator") as bus:
+        kept = [CATALOGUE.read(stored) for stored in await everything_kept(bus.audit)]
+    assert record not in kept
 
 
 async def test_the_operator_and_the_descheduler_ask_the_scheduler_and_others_may_not(guarded: Guarded):

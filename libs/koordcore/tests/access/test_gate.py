@@ -14,7 +14,7 @@ async def test_on_loopback_without_an_access_file_everybody_may_do_everything() 
     async with guarded() as run:
         assert (await run.get()).status_code == 200
         assert (await run.post(path="/v1/apply?dryRun=All")).status_code == 200
-        (record,) = run.records
+        (record,) = await run.records()
         assert (record.subject, record.route, record.dry_run, record.objects, record.status) == (
             "anonymous",
             "/v1/apply",
@@ -46,7 +46,10 @@ async def test_a_role_admits_to_its_routes_and_a_refusal_names_the_missing_one(t
         refused = await run.post(viewer)
         assert refused.status_code == 403
         assert refused.json()["error"] == "POST /v1/apply needs the role operate; token:grafana has view"
-        assert [(each.subject, each.status) for each in run.records] == [("token:alice", 200), ("token:grafana", 403)]
+        assert [(each.subject, each.status) for each in await run.records()] == [
+            ("token:alice", 200),
+            ("token:grafana", 403),
+        ]
         who = await run.get(viewer, "/auth/whoami")
         assert who.json() == {"subject": "token:grafana", "roles": ["view"]}
 
@@ -167,7 +170,7 @@ async def test_no_token_is_in_a_log_a_record_or_an_answer(tmp_path: Path, capfd:
             await run.client.post("/auth/token", data={"token": token}),
             await run.client.get("/auth/whoami"),
         ]
-        told = json.dumps([repr(record) for record in run.records]) + "".join(answer.text for answer in answers)
+        told = json.dumps([repr(record) for record in await run.records()]) + "".join(answer.text for answer in answers)
     logged = "".join(capfd.readouterr())
     assert "request_audited" in logged
     for secret in (token, wrong):

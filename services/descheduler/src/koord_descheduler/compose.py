@@ -153,6 +153,7 @@ def assemble(
         return shared
 
     shell.health.add_readiness("fold", runner.trouble)
+    shell.http.audit.publish_to(bus.audit)
     shell.http.routes.append(Route("/configz", show))
     # Stopped in reverse: first no more rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
@@ -193,6 +194,7 @@ def assemble(
             registry=registry,
             clock=shell.clock,
             logger=shell.log,
+            audit=shell.http.audit.record,
         )
         after_the_fold["commands"] = commands.run
     for name, run in after_the_fold.items():

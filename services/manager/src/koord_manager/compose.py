@@ -179,6 +179,7 @@ def assemble(
         await run_cycles(context, controllers)
 
     shell.health.add_readiness("fold", runner.trouble)
+    shell.http.audit.publish_to(bus.audit)
     shell.http.routes.extend(ManagerApi(view, intake, leadership, standalone=api is None).routes())
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
@@ -206,7 +207,11 @@ def assemble(
         )
     if bus.connection is not None:
         changes = ObjectChanges(view, intake, leadership, api)
-        shell.service.add(Component(name="object-changes", run=partial(changes.run, bus.connection, bus.names)))
+        shell.service.add(
+            Component(
+                name="object-changes", run=partial(changes.run, bus.connection, bus.names, shell.http.audit.record)
+            )
+        )
         size = partial(report_log_size, bus.connection, bus.names, shell.metrics.bus)
         shell.service.add(Component(name="log-size", run=size))
     if api is None:

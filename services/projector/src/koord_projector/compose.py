@@ -85,4 +85,5 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         want_rebuild=progress.rebuild_wanted.set,
         stream=tail.events_stream,
     )
+    shell.http.audit.publish_to(bus.audit)
     shell.http.routes.extend([*routes_of(handlers), *Dashboard().routes()])

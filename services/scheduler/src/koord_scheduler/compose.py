@@ -151,6 +151,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
 
     shell.health.add_readiness("fold", runner.trouble)
     shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
+    shell.http.audit.publish_to(bus.audit)
     shell.http.routes.extend(
         routes(
             state,
@@ -176,7 +177,9 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
             logger=shell.log,
             instance=settings.instance,
         )
-        shell.service.add(Component(name="questions", run=partial(questions.run, bus.connection, bus.names)))
+        shell.service.add(
+            Component(name="questions", run=partial(questions.run, bus.connection, bus.names, shell.http.audit.record))
+        )
     shell.service.add(Component(name="diagnoses", run=decision_log.write_diagnoses))
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))

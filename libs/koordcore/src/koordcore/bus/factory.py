@@ -83,6 +83,7 @@ class Bus:
         events: Log of facts.
         observations: Stream of observations.
         explanations: Stream of explanations.
+        audit: Stream of audit records.
         desired: Store with the desired states of nodes.
         pushes: Subscription of an agent to the facts of its node.
         snapshots: Store of snapshots.
@@ -94,6 +95,7 @@ class Bus:
     events: EventLog
     observations: ObservationLog
     explanations: ObservationLog
+    audit: ObservationLog
     desired: DesiredStore
     pushes: PushFeed
     snapshots: SnapshotStore
@@ -114,6 +116,7 @@ def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
         events=MemoryEventLog(shared),
         observations=MemoryObservationLog(),
         explanations=MemoryObservationLog(),
+        audit=MemoryObservationLog(),
         desired=MemoryDesiredStore(),
         pushes=MemoryPushFeed(shared),
         snapshots=MemorySnapshotStore(),
@@ -164,6 +167,7 @@ def bus_on(
         events=JetStreamEventLog(connection, names, metrics=metrics, follower=follower),
         observations=JetStreamObservationLog(connection, names, "obs", metrics=metrics, follower=follower),
         explanations=JetStreamObservationLog(connection, names, "explanations", metrics=metrics, follower=follower),
+        audit=JetStreamObservationLog(connection, names, "audit", metrics=metrics, follower=follower),
         desired=JetStreamDesiredStore(connection, names),
         pushes=JetStreamPushFeed(connection, names),
         snapshots=JetStreamSnapshotStore(connection, names),

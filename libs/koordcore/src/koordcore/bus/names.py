@@ -56,6 +56,11 @@ class BusNames:
         return f"KOORD_EXPLANATIONS_{self.cluster}"
 
     @property
+    def audit(self) -> str:
+        """Name of the stream of audit records: who asked the services for what."""
+        return f"KOORD_AUDIT_{self.cluster}"
+
+    @property
     def dlq(self) -> str:
         """Name of the stream of dead letters: work items that failed too often."""
         return f"KOORD_DLQ_{self.cluster}"
@@ -102,18 +107,18 @@ class BusNames:
         So every snapshot and every desired state in a backup is about facts that it contains, too. Observations, work
         queues, advisories and leases of leaders are left out: they are useless an hour later.
         """
-        return (self.snapshots, self.desired, self.dlq, self.explanations, self.ev)
+        return (self.snapshots, self.desired, self.dlq, self.explanations, self.audit, self.ev)
 
     def stream_of(self, class_: str) -> str:
         """Return the name of the stream that holds a class of subjects.
 
         Args:
-            class_: "ev" (facts), "obs" (observations) or "explanations".
+            class_: "ev" (facts), "obs" (observations), "explanations" or "audit" (requests).
 
         Raises:
             KeyError: Another class.
         """
-        return {"ev": self.ev, "obs": self.obs, "explanations": self.explanations}[class_]
+        return {"ev": self.ev, "obs": self.obs, "explanations": self.explanations, "audit": self.audit}[class_]
 
     @property
     def root(self) -> str:
@@ -128,7 +133,7 @@ class BusNames:
         """Return the subject `koord.<cluster>.<class>.<kind>.<id>` of an aggregate.
 
         Args:
-            class_: "ev" (facts), "obs" (observations) or "explanations".
+            class_: "ev" (facts), "obs" (observations), "explanations" or "audit" (requests).
             ref: Kind and id of the aggregate.
 
         Raises:

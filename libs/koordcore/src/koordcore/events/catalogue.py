@@ -3,7 +3,7 @@
 from koordcore.events import control, log
 from koordcore.events.agents import criproxy, hooks, nodestate, observation
 from koordcore.events.descheduling import decisions, drain, migration, rounds
-from koordcore.events.management import adjustment, admission, nodepolicy, quota_profile, recommendation
+from koordcore.events.management import access, adjustment, admission, nodepolicy, quota_profile, recommendation
 from koordcore.events.objects import custom, gateway, mirror
 from koordcore.events.registry import CATALOGUE
 from koordcore.events.scheduling import (
@@ -48,4 +48,5 @@ MODULES = (
     observation,
     explanations,
     admission,
+    access,
 )

@@ -36,7 +36,7 @@ class EventType(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Name in the header `Koord-Type`, equal to the class name of the model.
         model: Class of the decoded body.
-        stream: Stream of its events: "ev" (facts), "obs" (observations), "explanations".
+        stream: Stream of its events: "ev" (facts), "obs" (observations), "explanations", "audit" (requests).
         kind: Aggregate kind whose subject its events have, for example "pod".
         schema: Current version of the body's schema, from 1.
         upcasters: Version v -> function that turns a body of version v into one of v + 1; complete for 1..schema-1.
@@ -80,7 +80,7 @@ class Catalogue:
 
         Args:
             kind: Aggregate kind of its events.
-            stream: "ev" (facts), "obs" (observations) or "explanations".
+            stream: "ev" (facts), "obs" (observations), "explanations" or "audit" (requests).
             schema: Current version of the body's schema, from 1.
             upcasters: Version v -> function that turns a body of version v into one of v + 1.
             aliases: Earlier names of the type.

@@ -47,6 +47,8 @@ SCHEDULER_FIT: Final = Endpoint(
     answer=FitAnswer,
     summary="Where would these pods land now, and what runs out first? For `koord fit`. Nothing is changed.",
     prefers_standby=True,
+    is_audited=True,
+    is_dry_run=True,
 )
 
 MANAGER_CHANGE_OBJECTS: Final = Endpoint(
@@ -55,6 +57,7 @@ MANAGER_CHANGE_OBJECTS: Final = Endpoint(
     request=ChangeRequest,
     answer=ChangeAnswer,
     summary="Create, delete and patch objects, open and close nodes. The leading manager is their only writer.",
+    is_audited=True,
 )
 
 DESCHEDULER_DRY_RUN: Final = Endpoint(
@@ -63,6 +66,8 @@ DESCHEDULER_DRY_RUN: Final = Endpoint(
     request=DryRunRequest,
     answer=DryRunAnswer,
     summary="Which pods would rounds move, and where would the scheduler place them? Nothing is changed.",
+    is_audited=True,
+    is_dry_run=True,
 )
 
 DESCHEDULER_RUN_ROUND: Final = WorkQueue(

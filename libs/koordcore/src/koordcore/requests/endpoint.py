@@ -13,6 +13,8 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 REQUEST_ID: Final = "Koord-Request-Id"
 """Header with the idempotency key: requests with the same key are carried out once and get the same answer."""
+SUBJECT: Final = "Koord-Subject"
+"""Header with the name of the NATS user that asks, for the audit. Only users with the right to ask can set it."""
 TIMEOUT: Final = "Koord-Timeout"
 """Header with the seconds that the caller waits for the answer, e.g. `2.5`."""
 ERROR: Final = "Koord-Error"
@@ -58,6 +60,8 @@ class Endpoint(Generic[Q, A]):
         answer: Type of the body of an answer.
         summary: One sentence for the AsyncAPI document.
         prefers_standby: Whether an instance that does not lead answers if there is one.
+        is_audited: Whether a request leaves an audit record: it changes something, or costs a lot.
+        is_dry_run: Whether it computes what would happen, and changes nothing.
     """
 
     service: str
@@ -66,6 +70,8 @@ class Endpoint(Generic[Q, A]):
     answer: type[A]
     summary: str
     prefers_standby: bool = False
+    is_audited: bool = False
+    is_dry_run: bool = False
 
     @property
     def address(self) -> str:

@@ -56,7 +56,7 @@ async def _streams() -> list[list[object]]:
 
         names = log.names
         rows: list[list[object]] = []
-        for stream in (names.ev, names.obs, names.explanations, names.dlq, names.adv):
+        for stream in (names.ev, names.obs, names.explanations, names.audit, names.dlq, names.adv):
             try:
                 info: dict[str, Any] = json.loads(await api(log.connection, f"$JS.API.STREAM.INFO.{stream}", b""))
             except ApiError as error:

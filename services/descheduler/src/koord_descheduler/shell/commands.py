@@ -18,7 +18,8 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.setup.consumers import consumer_of
 from koordcore.bus.work.dlq import DeadLetters
 from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
-from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.bus.work.endpoints import Audit, EndpointServer, Refusal
+from koordcore.events.management.access import RequestAudited
 from koordcore.ports.clock import Clock
 from koordcore.protocol.component_config.problems import InvalidConfiguration
 from koordcore.protocol.drains.documents import ConfirmState, MigrationMode
@@ -36,7 +37,7 @@ from koordcore.requests.descheduling import (
     RunRound,
     StartDrain,
 )
-from koordcore.requests.endpoint import ErrorCode, WorkQueue
+from koordcore.requests.endpoint import SUBJECT, ErrorCode, WorkQueue
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
@@ -58,6 +59,8 @@ from koord_descheduler.shell.views import views_are_current
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
+_DONE, _FAILED = 200, 500
+"""Status of an audit record, as in HTTP."""
 MOST_ROUNDS: Final = 1000
 _INTERVAL: Final = 10.0
 """Seconds between two rounds of a dry run, if the configuration asks for a single round."""
@@ -77,6 +80,7 @@ class Commands:
         registry: Plugins that configurations can name.
         clock: Clock of the run.
         logger: Logger of the service.
+        audit: Takes the audit records of requests and work.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Commands:
         registry: Registry,
         clock: Clock,
         logger: Logger,
+        audit: Audit,
     ) -> None:
         self._connection = connection
         self._names = names
@@ -104,12 +109,13 @@ class Commands:
         self._registry = registry
         self._clock = clock
         self._logger = logger
+        self._audit = audit
 
     async def run(self) -> None:
         """Take work and answer requests while this instance leads. Never return; the caller cancels it."""
         while True:
             term = await self._leading.term()
-            server = EndpointServer(self._connection, self._names)
+            server = EndpointServer(self._connection, self._names, audit=self._audit)
             server.serve(DESCHEDULER_DRY_RUN, self.dry_run)
             async with contextlib.AsyncExitStack() as stack:
                 for worker in self._workers():
@@ -135,7 +141,12 @@ class Commands:
                 except codec.DecodeError as error:
                     raise PermanentFailure(f"the request cannot be read: {error}") from error
                 self._logger.info("command", command=queue.verb, request=item.id, deliveries=item.deliveries)
-                await effect(request)
+                status = _FAILED
+                try:
+                    await effect(request)
+                    status = _DONE
+                finally:
+                    await self._audit(_record_of(queue, request, item, status))
 
             return Worker(self._connection, consumer_of(queue, self._names), handle, letters, workers=1)
 
@@ -222,3 +233,22 @@ class Commands:
             faults=[f"plugin {each.plugin} of profile {each.profile}: {each.text}" for each in found.faults],
             position=position,
         )
+
+
+def _record_of(queue: WorkQueue[Q], request: Q, item: WorkItem, status: int) -> RequestAudited:
+    """Return the audit record of a delivery of work; a delivery that fails is tried again and has its own record."""
+    match request:
+        case StartDrain():
+            objects: tuple[str, ...] = (f"Node {request.node}",)
+        case AbortMigration():
+            objects = (f"PodMigrationJob {request.name}",)
+        case _:
+            objects = ()
+    return RequestAudited(
+        subject=f"bus:{item.headers.get(SUBJECT, 'unknown')}",
+        method="work",
+        route=f"{queue.service}.{queue.verb}",
+        objects=objects,
+        status=status,
+        request=item.id,
+    )

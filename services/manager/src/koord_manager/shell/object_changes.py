@@ -11,7 +11,7 @@ from typing import Any
 
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
-from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.bus.work.endpoints import Audit, EndpointServer, Refusal
 from koordcore.ports.leadership import Leadership
 from koordcore.requests.catalogue import MANAGER_CHANGE_OBJECTS
 from koordcore.requests.endpoint import ErrorCode
@@ -55,11 +55,11 @@ class ObjectChanges:
         self._leadership = leadership
         self._api = api
 
-    async def run(self, connection: BusConnection, names: BusNames) -> None:
+    async def run(self, connection: BusConnection, names: BusNames, audit: Audit) -> None:
         """Answer requests while this instance leads, until the task is cancelled."""
         while True:
             term = await self._leadership.acquired()
-            server = EndpointServer(connection, names)
+            server = EndpointServer(connection, names, audit=audit)
             server.serve(MANAGER_CHANGE_OBJECTS, self.change)
             serving = asyncio.ensure_future(server.run())
             lost = asyncio.ensure_future(self._leadership.lost(term))

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
-from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.bus.work.endpoints import Audit, EndpointServer, Refusal
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Leadership
 from koordcore.requests.catalogue import SCHEDULER_FIT
@@ -80,11 +80,11 @@ class Questions:
         self._role_changed = asyncio.Event()
         leadership.subscribe(acquired=lambda _: self._role_changed.set(), lost=lambda _, __: self._role_changed.set())
 
-    async def run(self, connection: BusConnection, names: BusNames) -> None:
+    async def run(self, connection: BusConnection, names: BusNames, audit: Audit) -> None:
         """Receive questions from the bus, as leader or as standby, until the task is cancelled."""
         while True:
             self._role_changed.clear()
-            server = EndpointServer(connection, names)
+            server = EndpointServer(connection, names, audit=audit)
             server.serve(SCHEDULER_FIT, self.answer, as_standby=self._leadership.term is None)
             serving = asyncio.ensure_future(server.run())
             changed = asyncio.ensure_future(self._role_changed.wait())

@@ -36,7 +36,7 @@ class JetStreamObservationLog:
     The port `ObservationLog` has the methods.
 
     Args:
-        class_: "obs" or "explanations".
+        class_: "obs", "explanations" or "audit".
         ring: Number of messages that are kept while there is no connection. If it is full, a new message replaces the
             oldest one.
     """

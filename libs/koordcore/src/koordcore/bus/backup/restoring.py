@@ -75,7 +75,7 @@ async def restore_backup(
             continue
         config = copy.config if replicas is None else {**copy.config, "num_replicas": replicas}
         # A stream that once denied to delete messages always does.
-        loose = {**config, "deny_delete": False} if upto is not None else config
+        loose = {**config, "deny_delete": False} if upto is not None and copy is facts else config
         await restore_stream(connection, copy, place, progress, loose)
         if copy is facts and upto is not None:
             last = await _cut(connection, names, upto, progress)

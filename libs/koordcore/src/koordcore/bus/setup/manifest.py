@@ -14,8 +14,9 @@ class ServiceManifest:
     Attributes:
         name: Name of the user.
         appends: Aggregate kinds whose facts the user may append, and read at the stream's leader.
-        reports: (class, kind) of observations and explanations that it may publish, for example ("obs", "node").
-        follows: Streams that it may read in order: "ev", "obs", "explanations", "adv", "dlq", "cmd".
+        reports: (class, kind) of observations, explanations and audit records that it may publish, for example
+            ("obs", "node").
+        follows: Streams that it may read in order: "ev", "obs", "explanations", "audit", "adv", "dlq", "cmd".
         commands: Services to whose work queues it may add requests; "*": all.
         answers: Whether the user may answer requests (`koordcore.requests`).
         asks: Services whose endpoints it may call; "*": all.
@@ -52,6 +53,9 @@ class ServiceManifest:
     streams: str = ""
 
 
+AUDIT = ("audit", "request")
+"""The audit records of requests to a service."""
+
 MANAGER = ServiceManifest(
     name="manager",
     appends=(
@@ -72,7 +76,7 @@ MANAGER = ServiceManifest(
         "eviction",
         "drift",
     ),
-    reports=(("explanations", "admission"), ("obs", "node")),
+    reports=(("explanations", "admission"), ("obs", "node"), AUDIT),
     follows=("ev", "obs", "explanations"),
     commands=("*",),
     answers=True,
@@ -94,7 +98,7 @@ SCHEDULER = ServiceManifest(
         "gpuworkload",
         "eviction",
     ),
-    reports=(("explanations", "*"),),
+    reports=(("explanations", "*"), AUDIT),
     follows=("ev", "obs"),
     answers=True,
     snapshots=True,
@@ -104,7 +108,7 @@ SCHEDULER = ServiceManifest(
 DESCHEDULER = ServiceManifest(
     name="descheduler",
     appends=("descheduling", "migration", "drain", "draingroup", "eviction"),
-    reports=(("explanations", "migration"), ("explanations", "drain"), ("explanations", "round")),
+    reports=(("explanations", "migration"), ("explanations", "drain"), ("explanations", "round"), AUDIT),
     follows=("ev", "obs"),
     works_on=("cmd",),
     answers=True,
@@ -115,15 +119,20 @@ DESCHEDULER = ServiceManifest(
 )
 
 PROJECTOR = ServiceManifest(
-    name="projector", follows=("ev", "obs", "explanations", "adv"), answers=True, snapshots=True
+    name="projector",
+    reports=(AUDIT,),
+    follows=("ev", "obs", "explanations", "adv"),
+    answers=True,
+    snapshots=True,
 )
 
-AUDITOR = ServiceManifest(name="auditor", follows=("ev", "explanations"))
+AUDITOR = ServiceManifest(name="auditor", follows=("ev", "explanations", "audit"))
 
 OPERATOR = ServiceManifest(
     name="operator",
     appends=("fold",),
-    follows=("ev", "obs", "explanations", "adv", "dlq"),
+    reports=(AUDIT,),
+    follows=("ev", "obs", "explanations", "audit", "adv", "dlq"),
     desired="read",
     commands=("*",),
     asks=("*",),

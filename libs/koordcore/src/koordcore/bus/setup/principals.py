@@ -121,6 +121,7 @@ def _stream(names: BusNames, short: str) -> str:
         "ev": names.ev,
         "obs": names.obs,
         "explanations": names.explanations,
+        "audit": names.audit,
         "adv": names.adv,
         "dlq": names.dlq,
         "cmd": names.cmd,

@@ -13,7 +13,7 @@ from koordcore.bus.names import BusNames
 
 _SECOND = 1_000_000_000
 MIB = 1024 * 1024
-_ROOM = 2616 * MIB  # a server with the default sizes offers 8 GiB
+_ROOM = 2360 * MIB  # a server with the default sizes offers 8 GiB
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
@@ -27,6 +27,7 @@ class StreamSizes:
     obs: int = 512 * MIB
     cmd: int = 64 * MIB
     explanations: int = 512 * MIB
+    audit: int = 256 * MIB
     dlq: int = 64 * MIB
     adv: int = 64 * MIB
     desired: int = 256 * MIB
@@ -34,7 +35,7 @@ class StreamSizes:
     snapshots: int = 2048 * MIB
 
     def file_store(self) -> int:
-        """Return the bytes that a server needs to store all streams, with 2.6 GiB for what is added later."""
+        """Return the bytes that a server needs to store all streams, with 2.3 GiB for what is added later."""
         return sum(getattr(self, each.name) for each in fields(self)) + _ROOM
 
 
@@ -146,6 +147,15 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             max_msgs_per_subject=20,
             max_age_seconds=7 * DAY,
             allow_direct=True,
+        ),
+        StreamSpec(
+            name=names.audit,
+            description="audit records: who asked the services for what",
+            subjects=(f"koord.{c}.audit.>",),
+            max_bytes=limits.audit,
+            replicas=replicas,
+            max_age_seconds=90 * DAY,
+            deny_delete=True,
         ),
         StreamSpec(
             name=names.dlq,

@@ -22,7 +22,8 @@ from faststream.nats.response import NatsResponse
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.work.broker import SharedBroker, whole_message
-from koordcore.requests.endpoint import ERROR, REQUEST_ID, TIMEOUT, Endpoint, ErrorCode, ErrorReply
+from koordcore.events.management.access import RequestAudited
+from koordcore.requests.endpoint import ERROR, REQUEST_ID, SUBJECT, TIMEOUT, Endpoint, ErrorCode, ErrorReply
 from koordcore.values import codec
 
 log = logging.getLogger("koordcore.bus")
@@ -36,6 +37,19 @@ REMEMBERED: Final = 256
 """Number of answers that are kept for repeated requests."""
 _REPLY_HEADERS_BYTES: Final = 1024
 """Room in a reply for its headers, which count against the largest message that the server accepts."""
+
+
+Audit = Callable[[RequestAudited], Awaitable[None]]
+"""Takes the audit record of a request."""
+
+_STATUS: Final = {
+    "": 200,
+    ErrorCode.INVALID: 400,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.DEADLINE: 504,
+    ErrorCode.INTERNAL: 500,
+}
+"""Error code of a reply -> the HTTP status that its audit record has."""
 
 
 class Refusal(Exception):
@@ -66,12 +80,20 @@ class EndpointServer:
         names: Names of the cluster's streams and subjects.
         workers: Largest number of requests per endpoint that are handled at once.
         graceful_seconds: When `run` is cancelled, how long to wait for requests that are being handled.
+        audit: Takes the audit records of requests to endpoints with `is_audited`; None: there is no audit.
     """
 
     def __init__(
-        self, connection: BusConnection, names: BusNames, *, workers: int = 4, graceful_seconds: float = 5.0
+        self,
+        connection: BusConnection,
+        names: BusNames,
+        *,
+        workers: int = 4,
+        graceful_seconds: float = 5.0,
+        audit: Audit | None = None,
     ) -> None:
         self._connection = connection
+        self._audit = audit
         self._names = names
         self._workers = workers
         self._broker = SharedBroker(connection.client, graceful_seconds)
@@ -116,7 +138,7 @@ class EndpointServer:
         key = (endpoint.verb, message.headers.get(REQUEST_ID, ""))
         carrying_out = self._remembered.get(key)
         if carrying_out is None:
-            carrying_out = asyncio.ensure_future(_carry_out(endpoint, handler, message))
+            carrying_out = asyncio.ensure_future(self._carry_out(endpoint, handler, message))
             if key[1]:
                 self._remembered[key] = carrying_out
                 if len(self._remembered) > REMEMBERED:
@@ -127,6 +149,23 @@ class EndpointServer:
             reply = _error(ErrorCode.INVALID, f"the answer has {len(reply.body)} bytes, more than {most}: ask for less")
         if reply.error and reply.error != ErrorCode.INVALID:
             self._remembered.pop(key, None)  # another try may succeed
+        return reply
+
+    async def _carry_out(
+        self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], message: NatsMessage
+    ) -> _Reply:
+        reply = await _carry_out(endpoint, handler, message)
+        if endpoint.is_audited and self._audit is not None:
+            user = message.headers.get(SUBJECT, "unknown")
+            route = f"{endpoint.service}.{endpoint.verb}"
+            record = RequestAudited(
+                subject=f"bus:{user}",
+                method="ask",
+                route=route,
+                dry_run=endpoint.is_dry_run,
+                status=_STATUS[reply.error],
+            )
+            await self._audit(record)
         return reply
 
 

@@ -9,7 +9,7 @@ import msgspec
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NoResponders, NotConnected
 from koordcore.bus.client.wire import decode_headers, encode_headers
 from koordcore.bus.names import BusNames
-from koordcore.requests.endpoint import ERROR, REQUEST_ID, TIMEOUT, Endpoint, ErrorCode, ErrorReply
+from koordcore.requests.endpoint import ERROR, REQUEST_ID, SUBJECT, TIMEOUT, Endpoint, ErrorCode, ErrorReply
 from koordcore.values import codec
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -57,7 +57,7 @@ async def ask(
         Denied: This user has no permission to call this service.
     """
     body = codec.encode(request)
-    headers = {REQUEST_ID: request_id or str(uuid.uuid4())}
+    headers = {REQUEST_ID: request_id or str(uuid.uuid4()), SUBJECT: connection.settings.user}
     time = asyncio.get_running_loop().time
     end = time() + seconds
 

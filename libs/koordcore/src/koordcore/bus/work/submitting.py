@@ -9,7 +9,7 @@ from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnecte
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
 from koordcore.bus.write.outcome import read_answer
-from koordcore.requests.endpoint import WorkQueue
+from koordcore.requests.endpoint import SUBJECT, WorkQueue
 from koordcore.values import codec
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -38,7 +38,7 @@ async def submit(
         NoAnswer: The log did not confirm the request in time. It may be stored.
         Denied: This user has no permission to use the queue.
     """
-    header = encode_headers({"Nats-Msg-Id": request_id or str(uuid.uuid4())})
+    header = encode_headers({"Nats-Msg-Id": request_id or str(uuid.uuid4()), SUBJECT: connection.settings.user})
     subject, body = f"{names.root}{queue.address}", codec.encode(request)
 
     async def once() -> int:

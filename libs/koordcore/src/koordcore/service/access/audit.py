@@ -1,58 +1,54 @@
 """Audit records of requests: who asked what, and what came of it.
 
-Each record is a line of the service's log. A service with a connection to the log also publishes it there
-(`AuditTrail.publish_to`). Records hold no header, no token and no body.
+Each record is a line of the service's log, and an event of the stream `audit`. Records hold no header, no token and no
+body.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import uuid
 from typing import Final
 
+from koordcore.events.envelope import AggregateRef, Origin
+from koordcore.events.management.access import RequestAudited
+from koordcore.ports.clock import Clock
+from koordcore.ports.observations import ObservationLog
 from koordcore.service.telemetry.logging import logger
+from koordcore.values.timestamps import rfc3339
 
 _log: Final = logger("service.audit")
 
 OBJECTS: Final = "koord.objects"
 """Key of a request's scope under which a handler stores what the request concerns, for example `Pod default/web`."""
+REQUEST: Final = "koord.request"
+"""Key of a request's scope under which a handler stores the id that its facts have as causation."""
 MOST_OBJECTS: Final = 20
 """Objects that a record names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRecord:
-    """Who asked what, and the result.
-
-    Attributes:
-        subject: `token:<name>`, `oidc:<claim>`, `bus:<user>` or `anonymous`.
-        roles: Roles of the subject.
-        method: HTTP method; `ask` or `work` for requests over the bus.
-        route: Path of the route as declared; `<service>.<verb>` for requests over the bus.
-        dry_run: Whether nothing was to be changed.
-        objects: What it concerned, at most 20.
-        status: HTTP status; requests over the bus use the same numbers.
-    """
-
-    subject: str
-    roles: tuple[str, ...] = ()
-    method: str
-    route: str
-    dry_run: bool = False
-    objects: tuple[str, ...] = ()
-    status: int
+_DECIDERS: Final = frozenset(("bus:manager", "bus:scheduler", "bus:descheduler"))
+"""Services that ask each other. Their decisions are facts with reasons, so their requests leave no record."""
 
 
 class AuditTrail:
-    """Takes audit records of one process."""
+    """Takes the audit records of one process.
 
-    def __init__(self) -> None:
-        self._publish: Callable[[AccessRecord], Awaitable[None]] | None = None
+    Args:
+        service: Name of the service.
+        actor: Name of this instance.
+        clock: Clock of the run.
+    """
 
-    def publish_to(self, publish: Callable[[AccessRecord], Awaitable[None]]) -> None:
-        """Also pass records to `publish`, which must not wait for a server."""
-        self._publish = publish
+    def __init__(self, service: str, actor: str, clock: Clock) -> None:
+        self._ref = AggregateRef("request", service)
+        self._actor = actor
+        self._clock = clock
+        self._stream: ObservationLog | None = None
 
-    async def record(self, record: AccessRecord) -> None:
-        """Take a record."""
+    def publish_to(self, stream: ObservationLog) -> None:
+        """Also publish records to this stream. While the log is unavailable, the stream keeps the newest ones."""
+        self._stream = stream
+
+    async def record(self, record: RequestAudited) -> None:
+        """Take a record. The call does not wait for a server."""
+        if record.subject in _DECIDERS:
+            return
         _log.info(
             "request_audited",
             subject=record.subject,
@@ -62,5 +58,11 @@ class AuditTrail:
             objects=list(record.objects),
             status=record.status,
         )
-        if self._publish is not None:
-            await self._publish(record)
+        if self._stream is not None:
+            origin = Origin(
+                causation_id=str(uuid.uuid4()),
+                correlation_id=record.request or record.route,
+                actor=self._actor,
+                occurred_at=rfc3339(self._clock.now()),
+            )
+            await self._stream.publish(self._ref, record, origin)

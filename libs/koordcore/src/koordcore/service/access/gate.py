@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from starlette.responses import Response
 from starlette.types import Scope
 
-from koordcore.service.access.audit import MOST_OBJECTS, OBJECTS, AccessRecord, AuditTrail
+from koordcore.events.management.access import RequestAudited
+from koordcore.service.access.audit import MOST_OBJECTS, OBJECTS, REQUEST, AuditTrail
 from koordcore.service.access.identity import ANONYMOUS, Identity
 from koordcore.service.access.needs import Need, need_of
 
@@ -60,10 +61,10 @@ class OpenGate:
             await self._audit.record(record_of(scope, need, ANONYMOUS, status))
 
 
-def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> AccessRecord:
+def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> RequestAudited:
     """Return the audit record of a request."""
     query = scope.get("query_string", b"").decode("latin-1")
-    return AccessRecord(
+    return RequestAudited(
         subject=identity.subject,
         roles=tuple(sorted(identity.roles)),
         method=scope["method"],
@@ -71,4 +72,5 @@ def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> Acce
         dry_run="dryRun=All" in query.split("&"),
         objects=tuple(scope.get(OBJECTS, ()))[:MOST_OBJECTS] or (scope["path"],),
         status=status,
+        request=scope.get(REQUEST, ""),
     )

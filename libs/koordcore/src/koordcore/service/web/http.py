@@ -86,7 +86,7 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
         self._port: int | None = None
         self._certificate: _Certificate | None = None
-        self.audit = AuditTrail()
+        self.audit = AuditTrail(settings.service, f"{settings.service}/{settings.instance}", clock)
 
     @property
     def port(self) -> int:

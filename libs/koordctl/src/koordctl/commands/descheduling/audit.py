@@ -1,15 +1,19 @@
-"""`koord audit`: what the descheduler changed, or refused to change, with its reasons."""
+"""`koord audit`: what the descheduler changed, or refused to change, with its reasons; and who asked the services."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 
+from koordctl.access.audit_records import audited_requests
 from koordctl.access.log import open_log, wait_for
 from koordctl.render.output import Format, show_document, show_table
 from koordctl.render.units import time_text
 
+_SHOWN = 2
+_REQUEST_COLUMNS = ("AT", "SUBJECT", "ROLES", "REQUEST", "OBJECTS", "STATUS", "BY")
 _COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "REASONS")
 
 
@@ -19,16 +23,30 @@ def audit(
     job: Annotated[str | None, typer.Option("--job", help="Only this PodMigrationJob.")] = None,
     plugin: Annotated[str | None, typer.Option("--plugin", help="Only this plugin or controller, or Drain.")] = None,
     since: Annotated[int, typer.Option("--since", help="Only records after this position of the log.")] = 0,
+    requests: Annotated[
+        bool, typer.Option("--requests", help="Show who asked the services for what, and the result.")
+    ] = False,
+    subject: Annotated[
+        str | None, typer.Option("--subject", help="With --requests: only this subject, for example token:alice.")
+    ] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
 ) -> None:
     """Show what the descheduler changed or refused to change: jobs, Reservations, evictions, drains.
 
+    With --requests, show who asked the services for a change, a dry run or a what-if, and with which result. The log
+    keeps these records for 90 days.
+
     Examples:
+
+      koord audit --requests --subject token:alice
 
       koord audit --pod default/web-0
 
       koord audit --node node-1 --plugin LowNodeLoad -o json
     """
+    if requests:
+        _show_requests(subject, since, output)
+        return
 
     def is_wanted(record: Modification) -> bool:
         return (
@@ -69,3 +87,36 @@ async def _records() -> list[Modification]:
             for stored in batch
             for record in reader.read(stored)
         ]
+
+
+def _show_requests(subject: str | None, since: int, output: Format) -> None:
+    """Print the audit records of requests, oldest first."""
+    found = [
+        (event, record) for event, record in wait_for(audited_requests(since)) if subject in (None, record.subject)
+    ]
+    if output in (Format.JSON, Format.YAML):
+        records = [
+            {"position": event.seq, "at": event.occurred_at, "by": event.actor, **codec.to_builtins(record)}
+            for event, record in found
+        ]
+        show_document(records, output)
+        return
+    rows = [
+        (
+            time_text(event.occurred_at),
+            record.subject,
+            ",".join(record.roles) or "-",
+            f"{record.method} {record.route}" + (" (dry run)" if record.dry_run else ""),
+            _shortened(record.objects),
+            record.status,
+            event.actor,
+        )
+        for event, record in found
+    ]
+    show_table(_REQUEST_COLUMNS, rows, empty="nobody has asked for anything yet")
+
+
+def _shortened(objects: Sequence[str]) -> str:
+    """Return the first objects of a record; `-o json` shows all."""
+    more = len(objects) - _SHOWN
+    return ", ".join(objects[:_SHOWN]) + (f" and {more} more" if more > 0 else "") or "-"

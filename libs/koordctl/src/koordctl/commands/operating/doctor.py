@@ -105,7 +105,7 @@ async def _examined(log: OpenLog) -> list[Finding]:
     from koordcore.bus.setup.streams import streams
 
     names = log.names
-    readable = (names.ev, names.obs, names.explanations, names.dlq, names.adv)
+    readable = (names.ev, names.obs, names.explanations, names.audit, names.dlq, names.adv)
     findings = [Finding("log", Verdict.OK, f"nats-server {log.connection.server_version}")]
     for spec in streams(names, replicas=1):
         if spec.name not in readable:

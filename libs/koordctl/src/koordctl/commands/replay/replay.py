@@ -8,6 +8,7 @@ from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_C
 from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from koordctl.access.audit_records import record_run
 from koordctl.access.folding import Folded, fold_to
 from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.access.reservations import reservations_in
@@ -144,6 +145,10 @@ def replay(
     """
     if rerun_scheduler + rerun_manager + rerun_descheduler > 1:
         fail("--rerun-scheduler, --rerun-manager and --rerun-descheduler exclude each other", status=2)
+    which = {"scheduler": rerun_scheduler, "manager": rerun_manager, "descheduler": rerun_descheduler}
+    for service in (name for name, is_asked in which.items() if is_asked):
+        given = (f"from {begin or 'the beginning'}", f"to {to or 'the end'}", *([str(config)] if config else []))
+        wait_for(record_run(f"replay --rerun-{service}", given))
     if rerun_manager:
         from koordctl.commands.replay.manager import ManagerFlags
         from koordctl.commands.replay.manager import rerun_manager as decide_again

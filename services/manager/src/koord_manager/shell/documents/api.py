@@ -27,6 +27,7 @@ from koordcore.protocol.crd import ResourceVersion, accepted_kinds
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
 from koordcore.protocol.objects import Node, Pod, Workload
+from koordcore.service.access.audit import OBJECTS, REQUEST
 from koordcore.state.aggregates import (
     NodePolicyState,
     PodState,
@@ -81,7 +82,8 @@ class ManagerApi:
     async def apply(self, request: Request) -> Response:
         """Handle `POST /v1/apply`: apply every document in the body, and return one result for each."""
         documents = await _documents(request)
-        results = await self._intake.submit(documents, str(uuid.uuid4()), dry_run=_is_dry_run(request))
+        results = await self._intake.submit(documents, _begin(request), dry_run=_is_dry_run(request))
+        request.scope[OBJECTS] = [_name_of(result) for result in results]
         return _json({"results": results}, _status(results))
 
     async def delete(self, request: Request) -> Response:
@@ -95,8 +97,9 @@ class ManagerApi:
                 results[index] = target
             else:
                 targets.append(target)
-        done = iter(await self._intake.submit(targets, str(uuid.uuid4()), dry_run=_is_dry_run(request)))
+        done = iter(await self._intake.submit(targets, _begin(request), dry_run=_is_dry_run(request)))
         merged = [results[index] if index in results else next(done) for index in range(len(documents))]
+        request.scope[OBJECTS] = [_name_of(result) for result in merged]
         return _json({"results": merged}, _status(merged))
 
     async def list_objects(self, request: Request) -> Response:
@@ -211,6 +214,18 @@ def _status(results: Iterable[Result]) -> int:
 async def _documents(request: Request) -> list[object]:
     """Return the documents in a request body, which is parsed in a thread because megabytes of YAML take seconds."""
     return await asyncio.to_thread(read_documents, await request.body())
+
+
+def _begin(request: Request) -> str:
+    """Return a new id of the request. Its facts have it as causation, and its audit record names it."""
+    request.scope[REQUEST] = str(uuid.uuid4())
+    return request.scope[REQUEST]
+
+
+def _name_of(result: Result) -> str:
+    """Return kind and name of the object of a result, and what was done with it, for the audit."""
+    where = f"{result.namespace}/{result.name}" if result.namespace else result.name
+    return f"{result.kind} {where}: {result.action}"
 
 
 def _is_dry_run(request: Request) -> bool:
