@@ -265,6 +265,7 @@ class Scheduler:
             self.send()
             while self.in_flight:
                 self.land(now=now)
+            self.state.hints.wake()
             idle = (
                 not len(self.state.assumed.outbox)
                 and not len(self.state.status.writes)

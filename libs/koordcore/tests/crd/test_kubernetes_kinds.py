@@ -35,6 +35,8 @@ def test_volume_is_in_no_namespace() -> None:
         ("Service", "v1", {"selector": {"app": 1}}, "spec.selector.app"),
         ("StatefulSet", "apps/v1", {"replicas": 2}, "spec.selector"),
         ("PersistentVolumeClaim", "v1", {"accessModes": "all"}, "spec.accessModes"),
+        ("PersistentVolume", "v1", {"claimRef": {"name": 1}}, "spec.claimRef.name"),
+        ("CSINode", "storage.k8s.io/v1", {"drivers": [{"name": "d", "allocatable": {"count": -1}}]}, "count"),
     ],
 )
 def test_what_is_read_has_to_have_its_shape(kind: str, version: str, spec: object, field: str) -> None:

@@ -18,6 +18,7 @@ from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.storage.objects import BIND_COMPLETED
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 NOTHING: dict[str, str] = {}
@@ -113,13 +114,19 @@ def test_pods_stay_away_from_scarce_resources_that_they_do_not_need() -> None:
 
 
 def claim(mode: str) -> CustomObjectObserved:
-    return CustomObjectObserved(
-        object={"metadata": {"namespace": "default", "name": "data"}, "spec": {"accessModes": [mode]}}
-    )
+    """A claim that is bound to a volume which every node can use."""
+    meta = {"namespace": "default", "name": "data", "annotations": {BIND_COMPLETED: "yes"}}
+    return CustomObjectObserved(object={"metadata": meta, "spec": {"accessModes": [mode], "volumeName": "disk"}})
+
+
+def with_volume(scheduler: Scheduler) -> Scheduler:
+    ref = custom_ref("persistentvolumes", "", "disk")
+    scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": {"name": "disk"}, "spec": {}}))
+    return scheduler
 
 
 def test_claim_for_one_pod_is_used_by_one_pod_at_a_time() -> None:
-    scheduler = scheduler_of("a", "b")
+    scheduler = with_volume(scheduler_of("a", "b"))
     ref = custom_ref("persistentvolumeclaims", "default", "data")
     scheduler.log.say(ref.kind, ref.id, claim("ReadWriteOncePod"))
     first = placed_on(scheduler, pod("p", {"cpu": "1"}, **CLAIM))
@@ -132,7 +139,7 @@ def test_claim_for_one_pod_is_used_by_one_pod_at_a_time() -> None:
 
 
 def test_claim_for_many_pods_is_shared() -> None:
-    scheduler = scheduler_of("a")
+    scheduler = with_volume(scheduler_of("a"))
     ref = custom_ref("persistentvolumeclaims", "default", "data")
     scheduler.log.say(ref.kind, ref.id, claim("ReadWriteOnce"))
     assert placed_on(scheduler, pod("p", {"cpu": "1"}, **CLAIM)) == "a"
@@ -140,7 +147,7 @@ def test_claim_for_many_pods_is_shared() -> None:
 
 
 def test_user_of_an_exclusive_claim_is_preempted() -> None:
-    scheduler = scheduler_of("a", "b")
+    scheduler = with_volume(scheduler_of("a", "b"))
     ref = custom_ref("persistentvolumeclaims", "default", "data")
     scheduler.log.say(ref.kind, ref.id, claim("ReadWriteOncePod"))
     placed_on(scheduler, pod("low", {"cpu": "1"}, priority=1, **CLAIM))
@@ -149,7 +156,7 @@ def test_user_of_an_exclusive_claim_is_preempted() -> None:
 
 
 def test_claim_that_appears_wakes_its_pod() -> None:
-    scheduler = scheduler_of("a")
+    scheduler = with_volume(scheduler_of("a"))
     assert placed_on(scheduler, pod("p", {"cpu": "1"}, **CLAIM)) == ""
     ref = custom_ref("persistentvolumeclaims", "default", "data")
     scheduler.log.say(ref.kind, ref.id, claim("ReadWriteOnce"))

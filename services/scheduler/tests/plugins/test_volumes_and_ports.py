@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.storage.objects import BIND_COMPLETED
 from support.scheduler.plugins import node_of, refusal
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
@@ -56,7 +57,8 @@ def test_host_port_is_taken_once_per_protocol_and_address(
 
 
 def bind_claim(scheduler: Scheduler, **volume: Any) -> None:
-    put(scheduler, "persistentvolumeclaims", "data", spec={"volumeName": "disk", "accessModes": ["ReadWriteOnce"]})
+    spec = {"volumeName": "disk", "accessModes": ["ReadWriteOnce"]}
+    put(scheduler, "persistentvolumeclaims", "data", spec=spec, metadata={"annotations": {BIND_COMPLETED: "yes"}})
     put(scheduler, "persistentvolumes", "disk", namespace="", **volume)
 
 

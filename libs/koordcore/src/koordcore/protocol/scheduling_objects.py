@@ -1,13 +1,13 @@
 """Further API objects that placement reads, reduced to the fields that Koordstream reads.
 
 Source:
-    scheduler-core spec, 5.6, 5.9, 6, 10.1
+    scheduler-core spec, 5.6, 6, 10.1
 """
 
 import msgspec
 
 from koordcore.protocol.kube_struct import KubeStruct, Quantities
-from koordcore.protocol.objects import LabelSelector, NodeSelector, ObjectMeta
+from koordcore.protocol.objects import LabelSelector, ObjectMeta
 
 
 class ElasticQuotaSpec(KubeStruct):
@@ -90,38 +90,3 @@ class SelectingController(KubeStruct):
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ControllerSpec = msgspec.field(default_factory=ControllerSpec)
-
-
-class PersistentVolumeClaimSpec(KubeStruct):
-    """Object `spec` of a PersistentVolumeClaim: bound volume ("" if none), storage class and access modes."""
-
-    volume_name: str = ""
-    storage_class_name: str | None = None
-    access_modes: list[str] = []
-
-
-class PersistentVolumeClaim(KubeStruct):
-    """A PersistentVolumeClaim object (v1), reduced to metadata and spec."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
-
-
-class VolumeNodeAffinity(KubeStruct):
-    """Object `spec.nodeAffinity` of a PersistentVolume: nodes that can use the volume. `required` None: all nodes."""
-
-    required: NodeSelector | None = None
-
-
-class PersistentVolumeSpec(KubeStruct):
-    """Object `spec` of a PersistentVolume: nodes that can use it (None: all), and access modes."""
-
-    node_affinity: VolumeNodeAffinity | None = None
-    access_modes: list[str] = []
-
-
-class PersistentVolume(KubeStruct):
-    """A PersistentVolume object (v1), reduced to node affinity, access modes and labels (its zone)."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)

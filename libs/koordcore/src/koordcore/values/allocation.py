@@ -1,4 +1,4 @@
-"""The allocation of a pod: what it gets besides its requests, such as CPUs, NUMA zones, devices, a Reservation.
+"""The allocation of a pod: what it gets besides its requests, such as CPUs, NUMA zones, devices, volumes.
 
 Plugins contribute parts at Reserve, `combined` makes one value of them. It is a fact: it travels in `PodPlaced`, in the
 node's ledger and in the desired state of the agent. Its Kubernetes form is in `protocol.annotations.allocation`, the
@@ -69,6 +69,24 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     amounts: dict[str, int] = {}
 
 
+DEFAULT_BIND_TIMEOUT_SECONDS: Final = 600
+"""Seconds within which the claims of a placed pod must be bound, if the scheduler's configuration does not differ."""
+
+
+class ClaimBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A PersistentVolumeClaim that has to be bound before the pod is bound.
+
+    Attributes:
+        namespace: Namespace of the claim and of the pod.
+        claim: Name of the claim.
+        volume: PersistentVolume that was chosen for the claim; "" if a provisioner makes one for the pod's node.
+    """
+
+    namespace: str
+    claim: str
+    volume: str = ""
+
+
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The allocation of a pod: what it got on its node besides its requests. Most pods have the empty one, `NOTHING`.
 
@@ -83,6 +101,10 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         reservation: Amounts that the pod takes from a Reservation; None if it uses no Reservation.
         quota: Name of the quota that the pod is charged to; empty if it has none of its own.
         ignores_reservations: Whether the pod may hold CPUs and devices that a Reservation of the node holds as well.
+        volume_claims: PersistentVolumeClaims of the pod that were not bound when it was placed, in the order of its
+            volumes.
+        bind_timeout_seconds: Seconds after the placement until which these claims must be bound. Otherwise the pod
+            loses its node.
     """
 
     version: Literal[1] = 1
@@ -94,6 +116,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     reservation: ReservationUse | None = None
     quota: str = ""
     ignores_reservations: bool = False
+    volume_claims: tuple[ClaimBinding, ...] = ()
+    bind_timeout_seconds: int = DEFAULT_BIND_TIMEOUT_SECONDS
 
     @property
     def is_exclusive(self) -> bool:
@@ -129,9 +153,9 @@ class ContributedTwice(Exception):
 def combined(contributions: Iterable[Allocation]) -> Allocation:
     """Merge the parts that several plugins contribute to the allocation of one pod.
 
-    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota. At
-    most one contribution may have each part. The order of contributions does not matter. A pod ignores Reservations if
-    one contribution says so.
+    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota, the
+    volume claims. At most one contribution may have each part. The order of contributions does not matter. A pod
+    ignores Reservations if one contribution says so.
 
     Returns:
         The merged allocation in canonical order; the object `NOTHING` if there is no part.
@@ -158,6 +182,10 @@ def combined(contributions: Iterable[Allocation]) -> Allocation:
         reservation=next((each.reservation for each in given if each.reservation is not None), None),
         quota="".join(each.quota for each in given),
         ignores_reservations=any(each.ignores_reservations for each in given),
+        volume_claims=tuple(claim for each in given for claim in each.volume_claims),
+        bind_timeout_seconds=next(
+            (each.bind_timeout_seconds for each in given if each.volume_claims), DEFAULT_BIND_TIMEOUT_SECONDS
+        ),
     )
 
 
@@ -171,3 +199,5 @@ def _parts(contribution: Allocation) -> Iterator[str]:
         yield "reservation"
     if contribution.quota:
         yield "quota"
+    if contribution.volume_claims:
+        yield "volume claims"

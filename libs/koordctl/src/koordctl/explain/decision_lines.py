@@ -64,6 +64,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     lines: list[str] = []
     if diagnosis.pre_filter_message:
         lines.append(f"before filtering: {diagnosis.pre_filter_message}")
+        lines += [f"  {detail}" for detail in diagnosis.pre_filter_details]
     for failure in diagnosis.failures:
         shown = ", ".join(failure.nodes[:NODES_NAMED])
         more = f" and {failure.count - NODES_NAMED} more" if failure.count > NODES_NAMED else ""

@@ -34,7 +34,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "Namespace": {},
 }
 """Kind -> column -> path below the object, in the form of a definition's `jsonPath`."""
-COUNTED: Final = ("keys", "zones", "layers", "nodes-seen")
+COUNTED: Final = ("keys", "zones", "layers", "nodes-seen", "drivers")
 """Columns that show the number of entries."""
 AMOUNTS: Final = ("cpu", "memory")
 """Last step of a path whose value is an amount of that resource."""

@@ -70,6 +70,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     Attributes:
         questioned_key: "namespace/name" of the pod; for a member of a gang, the id of its gang group.
         pre_filter_message: Reason why the pod was refused before any node was examined; "" if nodes were examined.
+        pre_filter_details: Sentences that name the causes of this refusal, for example the claims that are not bound.
         is_root_cause: False if the pod failed only because its gang group had already failed.
         already_waiting: For a member of a gang, number of pods that hold a node and wait at Permit; otherwise 0.
         waiting_on: Node -> number of these waiting pods.
@@ -80,6 +81,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
     questioned_key: str
     pre_filter_message: str = ""
+    pre_filter_details: list[str] = []
     is_root_cause: bool = True
     already_waiting: int = 0
     waiting_on: dict[str, int] = {}

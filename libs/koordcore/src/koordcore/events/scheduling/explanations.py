@@ -24,7 +24,8 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
         message: One sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable.".
         retry_at: RFC 3339 time of the next attempt at the latest; "" if the pod waits for an event.
         explanation: Number of examined nodes, and the refusals by plugin.
-        diagnosis: Reasons with names of nodes, and the result of preemption; None if no node was examined.
+        diagnosis: Reasons with names of nodes, and the result of preemption; None if no node was examined and the
+            message says all.
         basis: Positions and decisions that the attempt was based on; None if the attempt of another pod gave the
             reason.
     """

@@ -39,7 +39,9 @@ _SELECTOR: Final[dict[str, Any]] = {
         },
     },
 }
-_ACCESS_MODES: Final[dict[str, Any]] = {"type": "array", "items": {"type": "string"}}
+_TEXT: Final[dict[str, Any]] = {"type": "string"}
+_TEXT_LIST: Final[dict[str, Any]] = {"type": "array", "items": _TEXT}
+_QUANTITIES: Final[dict[str, Any]] = {"type": "object", "additionalProperties": _INT_OR_STRING}
 
 
 def _kind(
@@ -59,6 +61,18 @@ def _kind(
         "required": ["spec"],
         "properties": {"spec": {**_OPEN, "required": list(required), "properties": spec}, "status": _OPEN},
     }
+    return _version(group, kind, plural, short_names, schema, columns, scope)
+
+
+def _version(
+    group: str,
+    kind: str,
+    plural: str,
+    short_names: tuple[str, ...],
+    schema: dict[str, Any],
+    columns: dict[str, str],
+    scope: Scope,
+) -> ResourceVersion:
     return ResourceVersion(
         group=group,
         version="v1",
@@ -80,6 +94,118 @@ def _controller(kind: str, short_name: str) -> ResourceVersion:
     return _kind("apps", kind, f"{kind.lower()}s", (short_name,), spec, columns, required=("selector",))
 
 
+def _storage_kinds() -> tuple[ResourceVersion, ...]:
+    claim: dict[str, Any] = {
+        "volumeName": _TEXT,
+        "storageClassName": _TEXT,
+        "accessModes": _TEXT_LIST,
+        "resources": {**_OPEN, "properties": {"requests": _QUANTITIES}},
+        "selector": _SELECTOR,
+        "volumeMode": _TEXT,
+    }
+    volume: dict[str, Any] = {
+        "capacity": _QUANTITIES,
+        "accessModes": _TEXT_LIST,
+        "claimRef": {**_OPEN, "properties": {"namespace": _TEXT, "name": _TEXT, "uid": _TEXT}},
+        "storageClassName": _TEXT,
+        "volumeMode": _TEXT,
+        "nodeAffinity": _OPEN,
+        "csi": {**_OPEN, "properties": {"driver": _TEXT}},
+    }
+    drivers: dict[str, Any] = {
+        "type": "array",
+        "items": {
+            **_OPEN,
+            "required": ["name"],
+            "properties": {
+                "name": _TEXT,
+                "allocatable": {**_OPEN, "properties": {"count": {"type": "integer", "minimum": 0}}},
+            },
+        },
+    }
+    topology: dict[str, Any] = {
+        **_OPEN,
+        "properties": {
+            "matchLabelExpressions": {
+                "type": "array",
+                "items": {**_OPEN, "required": ["key"], "properties": {"key": _TEXT, "values": _TEXT_LIST}},
+            }
+        },
+    }
+    storage_class: dict[str, Any] = {
+        **_OPEN,
+        "required": ["provisioner"],
+        "properties": {
+            "provisioner": _TEXT,
+            "volumeBindingMode": {"type": "string", "enum": ["Immediate", "WaitForFirstConsumer"]},
+            "allowedTopologies": {"type": "array", "items": topology},
+        },
+    }
+    capacity: dict[str, Any] = {
+        **_OPEN,
+        "required": ["storageClassName"],
+        "properties": {
+            "storageClassName": _TEXT,
+            "nodeTopology": _SELECTOR,
+            "capacity": _INT_OR_STRING,
+            "maximumVolumeSize": _INT_OR_STRING,
+        },
+    }
+    group = "storage.k8s.io"
+    return (
+        _kind(
+            "",
+            "PersistentVolumeClaim",
+            "persistentvolumeclaims",
+            ("pvc",),
+            claim,
+            {"Status": ".status.phase", "Volume": ".spec.volumeName", "Storage-Class": ".spec.storageClassName"},
+        ),
+        _kind(
+            "",
+            "PersistentVolume",
+            "persistentvolumes",
+            ("pv",),
+            volume,
+            {
+                "Capacity": ".spec.capacity.storage",
+                "Status": ".status.phase",
+                "Claim": ".spec.claimRef.name",
+                "Storage-Class": ".spec.storageClassName",
+            },
+            scope="Cluster",
+        ),
+        _version(
+            group,
+            "StorageClass",
+            "storageclasses",
+            ("sc",),
+            storage_class,
+            {"Provisioner": ".provisioner", "Volume-Binding-Mode": ".volumeBindingMode"},
+            "Cluster",
+        ),
+        _kind(group, "CSINode", "csinodes", (), {"drivers": drivers}, {"Drivers": ".spec.drivers"}, scope="Cluster"),
+        _kind(
+            group,
+            "CSIDriver",
+            "csidrivers",
+            (),
+            {"storageCapacity": {"type": "boolean"}},
+            {"Storage-Capacity": ".spec.storageCapacity"},
+            scope="Cluster",
+        ),
+        _version(
+            group,
+            "CSIStorageCapacity",
+            "csistoragecapacities",
+            (),
+            capacity,
+            {"Storage-Class": ".storageClassName", "Capacity": ".capacity"},
+            "Namespaced",
+        ),
+    )
+
+
 @lru_cache(maxsize=1)
 def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
     """Return the Kubernetes kinds that placement and evictions read, such as Services and budgets."""
@@ -87,11 +213,6 @@ def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
         "selector": _SELECTOR,
         "minAvailable": _INT_OR_STRING,
         "maxUnavailable": _INT_OR_STRING,
-    }
-    claim: dict[str, Any] = {
-        "volumeName": {"type": "string"},
-        "storageClassName": {"type": "string"},
-        "accessModes": _ACCESS_MODES,
     }
     return (
         _kind(
@@ -107,23 +228,7 @@ def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
             },
         ),
         _kind("", "Service", "services", ("svc",), {"selector": _TEXTS}, {}),
-        _kind(
-            "",
-            "PersistentVolumeClaim",
-            "persistentvolumeclaims",
-            ("pvc",),
-            claim,
-            {"Volume": ".spec.volumeName", "Storage-Class": ".spec.storageClassName"},
-        ),
-        _kind(
-            "",
-            "PersistentVolume",
-            "persistentvolumes",
-            ("pv",),
-            {"nodeAffinity": _OPEN, "accessModes": _ACCESS_MODES},
-            {"Storage-Class": ".spec.storageClassName"},
-            scope="Cluster",
-        ),
+        *_storage_kinds(),
         _controller("ReplicaSet", "rs"),
         _controller("StatefulSet", "sts"),
         _controller("DaemonSet", "ds"),

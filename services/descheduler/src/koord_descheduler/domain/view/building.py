@@ -13,7 +13,8 @@ from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_fro
 from koordcore.events.objects.custom import plural_of
 from koordcore.protocol.kube_struct import KubeStruct
 from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
+from koordcore.protocol.scheduling_objects import PodDisruptionBudget
+from koordcore.protocol.storage.objects import PersistentVolumeClaim
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
     CustomObjectState,

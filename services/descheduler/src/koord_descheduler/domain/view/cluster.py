@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from koordcore.protocol.scheduling_objects import PersistentVolumeClaim, PodDisruptionBudget
+from koordcore.protocol.scheduling_objects import PodDisruptionBudget
+from koordcore.protocol.storage.objects import PersistentVolumeClaim
 from koordcore.values.resources import Amounts
 
 from koord_descheduler.domain.view.disruptions import Disruptions

@@ -36,6 +36,7 @@ from koord_manager.domain.cluster.mirrored_kinds import (
 )
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.domain.gateway.trimming import trimmed_annotations, trimmed_part
 
 Json = dict[str, Any]
 Object = Pod | Node | Namespace | PriorityClass | ConfigMap | Json
@@ -51,17 +52,6 @@ _KEPT_METADATA = (
     "annotations",
     "ownerReferences",
 )
-_PLACEMENT_SPEC = (
-    "replicas",
-    "parallelism",
-    "selector",
-    "clusterIP",
-    "volumeName",
-    "storageClassName",
-    "accessModes",
-    "nodeAffinity",
-)
-"""Fields of owners, services, claims and volumes that placement reads."""
 
 
 class Seen(NamedTuple):
@@ -101,10 +91,10 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
     result: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
     if resource.intake is Intake.TRIMMED:
         meta.pop("generation", None)
-        meta.pop("annotations", None)
-        spec: Json = found.get("spec") or {}
-        result["spec"] = {key: spec[key] for key in _PLACEMENT_SPEC if key in spec}
-        return result
+        annotations = trimmed_annotations(meta.pop("annotations", {}))
+        if annotations:
+            meta["annotations"] = annotations
+        return {**result, **trimmed_part(resource.plural, found)}
     for key, value in found.items():
         if key not in ("apiVersion", "kind", "metadata") and value is not None:
             result[key] = value

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from koordcore.protocol.crd.catalogue import resource_versions
 
+_STORAGE = "storage.k8s.io"
 NODE_METRICS = "nodemetrics"
 NODE_SLOS = "nodeslos"
 
@@ -19,8 +20,7 @@ class Intake(StrEnum):
     Attributes:
         TYPED: Write a fact with a typed part of the object (pods, nodes ...).
         CUSTOM: Write a fact with the object as JSON.
-        TRIMMED: Write a fact with metadata and only those fields of the spec that placement reads (owners, services,
-            volumes).
+        TRIMMED: Write a fact with metadata and only those fields that placement reads (owners, services, storage).
         METRIC: Publish a usage report (NodeMetric of Koordinator's node agent).
         KNOWN: Write no fact. Remember the uid and spec in memory, because this manager writes the object (NodeSLO).
     """
@@ -95,6 +95,10 @@ OTHERS = (
     _of("apps", "statefulsets", "StatefulSet", Intake.TRIMMED),
     _of("apps", "daemonsets", "DaemonSet", Intake.TRIMMED),
     _of("batch", "jobs", "Job", Intake.TRIMMED),
+    _of(_STORAGE, "storageclasses", "StorageClass", Intake.TRIMMED, namespaced=False),
+    _of(_STORAGE, "csidrivers", "CSIDriver", Intake.TRIMMED, namespaced=False),
+    _of(_STORAGE, "csinodes", "CSINode", Intake.TRIMMED, namespaced=False),
+    _of(_STORAGE, "csistoragecapacities", "CSIStorageCapacity", Intake.TRIMMED),
     _of("", "persistentvolumes", "PersistentVolume", Intake.TRIMMED, namespaced=False),
     _of("", "persistentvolumeclaims", "PersistentVolumeClaim", Intake.TRIMMED),
 )

@@ -25,14 +25,12 @@ class KnownPlugin:
         args: Type of its arguments; None if it takes none.
         default_weight: Score weight in the default multiPoint set; 0 if it does not score there. None: it is not in the
             default set.
-        has_effect: False if the plugin is accepted without effect in this version, which `check-config` reports.
     """
 
     name: str
     points: frozenset[Point]
     args: type[WireModel] | None = None
     default_weight: int | None = None
-    has_effect: bool = True
 
 
 class DeclaringPlugin(Protocol):
@@ -68,17 +66,10 @@ _SCORES: Final = (Point.PRE_SCORE, Point.SCORE)
 _ALL_FOUR: Final = (*_FILTERS, *_SCORES)
 
 
-_WITHOUT_EFFECT: Final = frozenset(("NodeVolumeLimits",))
-"""Plugins that a configuration may name and that do nothing in this version."""
-
-
 def _plugin(
     name: str, *points: Point, args: type[WireModel] | None = None, weight: int | None = None
 ) -> tuple[str, KnownPlugin]:
-    has_effect = name not in _WITHOUT_EFFECT
-    return name, KnownPlugin(
-        name=name, points=frozenset(points), args=args, default_weight=weight, has_effect=has_effect
-    )
+    return name, KnownPlugin(name=name, points=frozenset(points), args=args, default_weight=weight)
 
 
 BUILT_IN: Final[Catalogue] = MappingProxyType(

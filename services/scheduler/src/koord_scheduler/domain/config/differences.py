@@ -79,10 +79,9 @@ def _running(profile: EffectiveProfile) -> Mapping[str, list[Point]]:
 
 def _switched(how: str, plugins: Iterable[str], catalogue: Catalogue) -> Iterator[str]:
     switched = set(plugins)
-    for has_effect, note in ((True, ""), (False, ", without effect in this version")):
-        names = [name for name, known in catalogue.items() if name in switched and known.has_effect is has_effect]
-        if names:
-            yield f"{how}{note}: {', '.join(names)}"
+    names = [name for name in catalogue if name in switched]
+    if names:
+        yield f"{how}: {', '.join(names)}"
 
 
 def _changed(path: str, old: object, new: object) -> Iterator[tuple[str, object, object]]:

@@ -165,7 +165,7 @@ def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> Eff
         pod_initial_backoff_seconds=written.pod_initial_backoff_seconds,
         pod_max_backoff_seconds=written.pod_max_backoff_seconds,
         profiles=tuple(profiles.values()),
-        ignored=tuple(_ignored(written, list(profiles.values()), catalogue)),
+        ignored=tuple(_ignored(written, list(profiles.values()))),
     )
 
 
@@ -299,13 +299,12 @@ IDLE_ARGUMENTS: Final = {
     ("ElasticQuota", "quota_snapshot_update_interval"): "a refused pod is compared with the present quotas",
     ("Reservation", "controller_workers"): "one task does this work",
     ("DeviceShare", "allocator"): "there is one allocator",
+    ("VolumeBinding", "shape"): "free storage is not scored",
 }
 """Arguments that are accepted without effect: (plugin, attribute) -> reason."""
 
 
-def _ignored(
-    written: WrittenConfiguration, profiles: Sequence[EffectiveProfile], catalogue: Catalogue
-) -> Iterator[Ignored]:
+def _ignored(written: WrittenConfiguration, profiles: Sequence[EffectiveProfile]) -> Iterator[Ignored]:
     given = written.model_dump(by_alias=True, exclude_unset=True)
     for name, why in NOT_ACTED_ON.items():
         if name in given:
@@ -316,7 +315,3 @@ def _ignored(
                 why = IDLE_ARGUMENTS.get((plugin, field))
                 if why is not None:
                     yield Ignored(f"profiles[{index}].pluginConfig[{plugin}].args.{wire_name(field)}", why)
-        running = {name for names in profile.points.values() for name in names}
-        idle = [name for name, known in catalogue.items() if name in running and not known.has_effect]
-        if idle:
-            yield Ignored(f"profiles[{index}].plugins", f"no effect in this version: {', '.join(idle)}")

@@ -51,7 +51,7 @@ class NotFound:
     Attributes:
         message: One sentence for the user.
         explanation: Which plugin refused how many nodes.
-        diagnosis: Details of the refusals; None if the pod was rejected before nodes were filtered.
+        diagnosis: Details of the refusals; None if the pod was rejected before nodes were filtered, without details.
         rejection: The rejection by a plugin before nodes were filtered; None if nodes were filtered and none was
             feasible.
         is_fault: Whether a plugin raised an exception. The pod is then retried after a back-off.
@@ -232,7 +232,10 @@ class Attempt:
         message = f"0/{count} nodes are available: {rejection.message}."
         if rejection.resolvable:
             return self._not_found(message, explanation, rejection)
-        return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
+        diagnosis = None
+        if rejection.details:
+            diagnosis = diagnosis_of(self._state, self._pod, self._cycle_view, None, rejection)
+        return NotFound(message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection)
 
     def _not_found(self, message: str, explanation: PlacementExplanation, rejection: Rejection | None) -> NotFound:
         if not self._may_preempt:

@@ -29,7 +29,7 @@ def diagnosis_of(
     state: SchedulerState,
     pod: PodRecord,
     cycle_view: CycleView,
-    preemption: Preemption | NoPreemption,
+    preemption: Preemption | NoPreemption | None,
     rejection: Rejection | None,
 ) -> Diagnosis:
     """Return why each group of nodes refused the pod of an attempt that has just failed.
@@ -40,7 +40,7 @@ def diagnosis_of(
         state: The scheduler's state.
         pod: The pod.
         cycle_view: The pod and the nodes as the cycle saw them.
-        preemption: The outcome of preemption.
+        preemption: The outcome of preemption; None if it was not tried.
         rejection: The rejection before nodes were filtered; None if nodes were filtered and none was feasible.
     """
     engine = state.frameworks.framework_of(pod).engine
@@ -51,11 +51,12 @@ def diagnosis_of(
     return Diagnosis(
         questioned_key=key,
         pre_filter_message=rejection.message if rejection is not None else "",
+        pre_filter_details=list(rejection.details) if rejection is not None else [],
         already_waiting=sum(waiting_on.values()),
         waiting_on=waiting_on,
         failures=sorted((failure_of(state, engine, subject, each) for subject, each in refusals), key=failure_order),
-        preemption=_preemption(preemption),
-        suggestion=_suggestion(preemption),
+        preemption=_preemption(preemption) if preemption is not None else None,
+        suggestion=_suggestion(preemption) if preemption is not None else None,
     )
 
 

@@ -4,7 +4,7 @@ The fold calls this module for each fact, and the fact is passed to everything t
 waiting pods are only collected here (`activate`, `QuotaManager.moves`), because the queue decides about these.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
@@ -13,12 +13,11 @@ from koordcore.protocol.quota import quota_spec
 from koordcore.protocol.reservations.document import PLURAL, reservation_from_json
 from koordcore.protocol.scheduling_objects import (
     ElasticQuota,
-    PersistentVolume,
-    PersistentVolumeClaim,
     PodDisruptionBudget,
     SelectingController,
     Service,
 )
+from koordcore.protocol.storage.claims import has_ephemeral_claims
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -45,7 +44,6 @@ from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, 
 from koord_scheduler.domain.nodes.accounting import NodeAccounting
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.nodes.priorities import LowestPriorities
-from koord_scheduler.domain.nodes.volumes import Volumes
 from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.pods.disruption_budgets import DisruptionBudgets
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses
@@ -57,6 +55,8 @@ from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 from koord_scheduler.domain.reservation.books import ReservationBooks
 from koord_scheduler.domain.reservation.owner_index import Group
 from koord_scheduler.domain.topology_hints.affinities import Affinities
+from koord_scheduler.domain.volumes.books import TakenVolumes, VolumeBooks
+from koord_scheduler.domain.volumes.storage_objects import STORAGE_PLURALS, drop_storage, put_storage
 
 T = TypeVar("T", bound=Plugin)
 ConfigReader: TypeAlias = Callable[[Mapping[str, str]], list[str]]
@@ -82,12 +82,11 @@ PLURALS: Final = frozenset(
         "scheduleexplanations",
         "poddisruptionbudgets",
         "services",
-        "persistentvolumeclaims",
-        "persistentvolumes",
         "devices",
         RESERVATIONS,
         NODE_TOPOLOGIES,
         *CONTROLLER_PLURALS,
+        *STORAGE_PLURALS,
     }
 )
 """The kinds of objects that placement reads, besides pods, nodes, namespaces and workloads."""
@@ -129,7 +128,7 @@ class Cluster:
         self.nodes = NodeColumns()
         self.population = Population(self.nodes)
         self.owners = OwnerSelectors()
-        self.volumes = Volumes()
+        self.volumes = VolumeBooks(self.nodes)
         self.budgets = DisruptionBudgets()
         self.quotas = QuotaManager(quota, gates)
         self.quota_changes = QuotaChanges(self.quotas)
@@ -148,8 +147,8 @@ class Cluster:
             skips_node=gates.skip_reservation_fits_node,
         )
         self.fresh_owners: list[Group] = []
-        self.pod_classes.named = self.reservations.owners.named
-        self.accounting.allocations += [self.numa, self.reservations]
+        self.pod_classes.named = self._read_of_name
+        self.accounting.allocations += [self.numa, self.reservations, TakenVolumes(self.volumes)]
         self.accounting.operating = self.reservations.operating
         self.has_concerned_all = False
         self.affinities = Affinities()
@@ -159,6 +158,11 @@ class Cluster:
         self._joined: list[Plugin] = []
         self.activate: dict[str, None] = {}
         self.warnings: list[str] = []
+
+    def _read_of_name(self, pod: Pod) -> tuple[Hashable, ...]:
+        """Return what depends on a pod's own name or uid; usually nothing."""
+        groups = self.reservations.owners.named(pod)
+        return (*groups, pod.metadata.name) if has_ephemeral_claims(pod) else groups
 
     def shared(self, name: str, key: object, make: Callable[[], T]) -> T:
         """Return a plugin instance that all profiles with equal arguments share. Create it on the first call.
@@ -330,16 +334,15 @@ class Cluster:
                 service = object_from_json(document, Service)
                 meta = service.metadata
                 self.owners.put_service(meta.namespace, meta.name, service.spec.selector)
-            case "persistentvolumeclaims":
-                self.volumes.put_claim(object_from_json(document, PersistentVolumeClaim))
-            case "persistentvolumes":
-                self.volumes.put_volume(object_from_json(document, PersistentVolume))
             case "reservations":
                 fresh = self.reservations.put(reservation_from_json(document))
                 if fresh is not None:
                     self.fresh_owners.append(fresh)
             case "devices":
                 self.warnings += self.devices.put(document)
+            case _ if plural in STORAGE_PLURALS:
+                put_storage(self.volumes, plural, document)
+                self.activated(self.volumes.take_woken())
             case _ if plural in CONTROLLER_PLURALS:
                 owner = object_from_json(document, SelectingController)
                 kind, meta = CONTROLLER_PLURALS[plural], owner.metadata
@@ -372,14 +375,12 @@ class Cluster:
                 self.budgets.drop(namespace, name)
             case "services":
                 self.owners.drop_service(namespace, name)
-            case "persistentvolumeclaims":
-                self.volumes.drop_claim(namespace, name)
-            case "persistentvolumes":
-                self.volumes.drop_volume(name)
             case "reservations":
                 self.reservations.drop(name)
             case "devices":
                 self.devices.drop(name)
+            case _ if plural in STORAGE_PLURALS:
+                drop_storage(self.volumes, plural, namespace, name)
             case _ if plural in CONTROLLER_PLURALS:
                 self.owners.put_controller(CONTROLLER_PLURALS[plural], namespace, name, None)
             case _:

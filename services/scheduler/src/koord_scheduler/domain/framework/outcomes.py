@@ -16,6 +16,7 @@ class Rejection:
         key: Set by the plugin. Pods that it rejects with the same key wait as one group, of which an event wakes the
             first pod only. "": all pods of a plugin with queueing hints are one group; otherwise pods with equal class,
             kind and profile.
+        details: Sentences that name the causes, for the diagnosis.
         is_replayable: False if the plugin rejected the pod because of something that is not in the log.
         lost: (plugin, uids) of pods waiting at Permit that lose their nodes as a result. The scheduler fills it in.
     """
@@ -24,6 +25,7 @@ class Rejection:
     message: str
     resolvable: bool = False
     key: str = ""
+    details: Sequence[str] = ()
     is_replayable: bool = True
     lost: Sequence[tuple[str, Sequence[str]]] = ()
 

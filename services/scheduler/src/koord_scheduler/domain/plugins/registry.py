@@ -36,8 +36,10 @@ from koord_scheduler.domain.plugins.resources.node_resources_balanced_allocation
 from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.plugins.resources.node_resources_fit_plus import NodeResourcesFitPlus
 from koord_scheduler.domain.plugins.resources.scarce_resource_avoidance import ScarceResourceAvoidance
+from koord_scheduler.domain.plugins.volumes.node_volume_limits import NodeVolumeLimits
 from koord_scheduler.domain.plugins.volumes.volume_binding import VolumeBinding
 from koord_scheduler.domain.plugins.volumes.volume_restrictions import VolumeRestrictions
+from koord_scheduler.domain.plugins.volumes.volume_zone import VolumeZone
 
 Maker = Callable[[Cluster, EffectiveProfile], Plugin]
 """A function that makes a plugin for one profile."""
@@ -66,6 +68,11 @@ def _reservation(cluster: Cluster, profile: EffectiveProfile) -> Reservation:
     return cluster.shared("Reservation", args, lambda: Reservation(cluster, args))
 
 
+def _volumes(cluster: Cluster, profile: EffectiveProfile) -> VolumeBinding:
+    seconds = profile.args_of("VolumeBinding", kubernetes.VolumeBindingArgs).bind_timeout_seconds
+    return cluster.shared("VolumeBinding", seconds, lambda: VolumeBinding(cluster.nodes, cluster.volumes, seconds))
+
+
 MAKERS: Final[Mapping[str, Maker]] = {
     "SchedulingGates": lambda _, __: SchedulingGates(),
     "NodeUnschedulable": lambda _, __: NodeUnschedulable(),
@@ -81,8 +88,16 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeResourcesBalancedAllocation": lambda _, profile: NodeResourcesBalancedAllocation(
         profile.args_of("NodeResourcesBalancedAllocation", kubernetes.NodeResourcesBalancedAllocationArgs)
     ),
-    "VolumeBinding": lambda cluster, _: VolumeBinding(cluster.nodes, cluster.volumes),
-    "VolumeRestrictions": lambda cluster, _: VolumeRestrictions(cluster.volumes),
+    "VolumeRestrictions": lambda cluster, _: cluster.shared(
+        "VolumeRestrictions", None, lambda: VolumeRestrictions(cluster.volumes)
+    ),
+    "NodeVolumeLimits": lambda cluster, _: cluster.shared(
+        "NodeVolumeLimits", None, lambda: NodeVolumeLimits(cluster.volumes)
+    ),
+    "VolumeBinding": _volumes,
+    "VolumeZone": lambda cluster, _: cluster.shared(
+        "VolumeZone", None, lambda: VolumeZone(cluster.nodes, cluster.volumes)
+    ),
     "PodTopologySpread": lambda cluster, profile: PodTopologySpread(
         cluster.nodes,
         cluster.population,

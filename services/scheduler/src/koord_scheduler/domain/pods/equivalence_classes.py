@@ -156,7 +156,7 @@ class PodClasses:
         self.readers = list(readers)
         self.shape_readers: set[str] = set()
         self.concerned: list[Concerned] = []
-        self.named: Callable[[Pod], tuple[int, ...]] = lambda _: ()
+        self.named: Callable[[Pod], tuple[Hashable, ...]] = lambda _: ()
         self._templates: WeakValueDictionary[tuple[bytes, int, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
         self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str], Subject] = WeakValueDictionary()

@@ -1,38 +1,108 @@
-"""VolumeBinding: persistent volumes that restrict the nodes of a pod.
+"""VolumeBinding: nodes must reach the bound volumes of a pod, and offer volumes for its unbound claims.
 
-Volumes of bound claims have node affinity and zone labels. A claim that is not bound yet restricts nothing, because
-this scheduler does not bind claims.
+A claim whose storage class waits for the first consumer is bound after the pod was placed. At Reserve the plugin
+chooses a volume for each such claim, or lets a provisioner make one for the node. This choice is part of the
+allocation. The gateway to the API server carries it out, and binds the pod once all of its claims are bound.
 
 Source:
     scheduler-core spec, 5.9
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, cast
 
 import numpy as np
+from koordcore.protocol.objects import NodeSelector, Pod
+from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.protocol.storage.claims import has_claims
+from koordcore.values.allocation import NOTHING, Allocation, ClaimBinding
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER
-from koord_scheduler.domain.nodes.volumes import CLAIMS, Claims, Volumes
+from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS, Detail
+from koord_scheduler.domain.framework.extension_points import (
+    CONCERNS,
+    CROSS_NODE_FILTER,
+    PRE_FILTER,
+    QUEUEING_HINTS,
+    RESERVE,
+)
+from koord_scheduler.domain.framework.fact_points import WakesItself
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.plugins.affinity.node_affinity import term_matches
 from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.volumes.books import CLAIMS, Claims, ClaimsByNeed, VolumeBooks
+from koord_scheduler.domain.volumes.matching import NO_SPACE, NO_VOLUME
+from koord_scheduler.domain.volumes.objects import Claim, Volume
 
-_SEPARATOR: Final = "__"
-MISSING_CLAIM: Final = 1
-NODE_AFFINITY: Final = 2
-ZONE: Final = 3
+NODE_AFFINITY: Final = 3
+NO_SUCH_VOLUME: Final = 4
+REASONS: Final = {
+    NO_VOLUME: "node(s) didn't find available persistent volumes to bind",
+    NO_SPACE: "node(s) did not have enough free storage",
+    NODE_AFFINITY: "node(s) didn't match PersistentVolume's node affinity",
+    NO_SUCH_VOLUME: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+}
+"""Code of a refused node -> the phrase of kube-scheduler."""
 
 
-class VolumeBinding:
-    """The plugin VolumeBinding: refuses nodes that cannot reach the pod's volumes."""
+class VolumeBinding(WakesItself):
+    """The plugin VolumeBinding: refuses nodes without volumes for the pod, and chooses volumes for unbound claims.
+
+    Args:
+        bind_timeout_seconds: Time within which the claims of a placed pod must be bound.
+    """
 
     name = "VolumeBinding"
-    extension_points = (CROSS_NODE_FILTER,)
+    extension_points = (CONCERNS, PRE_FILTER, CROSS_NODE_FILTER, RESERVE, QUEUEING_HINTS)
 
-    def __init__(self, nodes: NodeColumns, volumes: Volumes) -> None:
+    def __init__(self, nodes: NodeColumns, volumes: VolumeBooks, bind_timeout_seconds: int) -> None:
         self.nodes = nodes
         self.volumes = volumes
+        self._bind_timeout_seconds = bind_timeout_seconds
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`."""
+        return has_claims(pod)
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+        """See `PreFilterPlugin.pre_filter`. A rejected pod is woken when one of its claims changes."""
+        claims = _claims_of(pod)
+        if claims is None:
+            return None
+        for name in claims.names:
+            problem = self._problem_of(name, claims, pod)
+            if problem:
+                return self._rejected(pod, claims, name, problem, ())
+        waits_for = self.volumes.needs(claims).immediate
+        if not waits_for:
+            return None
+        details = [f"claim {claim.key[1]} of {_class_text(claim)} is not bound" for claim in waits_for]
+        message = "pod has unbound immediate PersistentVolumeClaims"
+        return self._rejected(pod, claims, waits_for[0].key[1], message, details)
+
+    def _problem_of(self, name: str, claims: Claims, pod: PodRecord) -> str:
+        """Return why no pod can use a claim now, "" if one can."""
+        claim = self.volumes.claims.get((claims.namespace, name))
+        is_ephemeral = name in claims.ephemeral
+        if claim is None and is_ephemeral:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim.is_lost:
+            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume}"'
+        if claim.is_deleted:
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        if is_ephemeral and pod.uid not in claim.owners:
+            own = f"{pod.namespace}/{pod.name}"
+            return f"PVC {claims.namespace}/{name} was not created for pod {own} (pod is not owner)"
+        return ""
+
+    def _rejected(self, pod: PodRecord, claims: Claims, name: str, message: str, details: Iterable[str]) -> Rejection:
+        for each in claims.names:
+            self.volumes.wait((claims.namespace, each), pod.uid)
+        return Rejection(plugin=self.name, message=message, key=f"{claims.namespace}/{name}", details=tuple(details))
 
     def version(self) -> int:
         """See `CrossNodeFilterPlugin.version`."""
@@ -40,57 +110,131 @@ class VolumeBinding:
 
     def filter_for(self, subject: Subject) -> "VolumeFilter | None":
         """See `CrossNodeFilterPlugin.filter_for`."""
-        claims = subject.pod_class.aspects.get(CLAIMS)
-        return VolumeFilter(self.nodes, self.volumes, cast("Claims", claims)) if claims is not None else None
+        claims = cast("Claims | None", subject.pod_class.aspects.get(CLAIMS))
+        if claims is None:
+            return None
+        needs = self.volumes.needs(claims)
+        bound = [(claim, self.volumes.volumes.get(claim.volume)) for claim in needs.bound]
+        return VolumeFilter(self.nodes, self.volumes, needs, bound)
+
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """See `ReservePlugin.reserve`. Claims of a Reservation stay unbound, because no pod uses them yet."""
+        claims, row = _claims_of(pod), self.nodes.row(node)
+        if claims is None or row is None or pod.pod is None or is_reserve_pod(pod.pod):
+            return NOTHING
+        needs = self.volumes.needs(claims)
+        plan = self.volumes.matching.plan(needs.wants, row)
+        if isinstance(plan, int):
+            return Rejection(plugin=self.name, message=REASONS[plan])
+        chosen = {
+            **{claim.key[1]: "" for claim, _ in needs.selected},
+            **{claim.key[1]: volume.name for claim, volume in needs.reserved},
+            **{claim.key[1]: volume for claim, volume in zip(needs.free, plan, strict=True)},
+        }
+        if not chosen:
+            return NOTHING
+        bindings = tuple(
+            ClaimBinding(namespace=claims.namespace, claim=name, volume=chosen[name])
+            for name in claims.names
+            if name in chosen
+        )
+        return Allocation(volume_claims=bindings, bind_timeout_seconds=self._bind_timeout_seconds)
+
+    def unreserve(self, pod: PodRecord, node: str) -> tuple[str, ...]:
+        """See `ReservePlugin.unreserve`. The volumes return with the pod's allocation."""
+        return ()
 
 
 class VolumeFilter:
-    """Refuses nodes outside the node affinity and zones of the volumes of some claims, until a volume changes."""
+    """Refuses nodes that cannot reach the bound volumes of some claims, or that have no volumes for unbound ones."""
 
-    def __init__(self, nodes: NodeColumns, volumes: Volumes, claims: Claims) -> None:
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        volumes: VolumeBooks,
+        needs: ClaimsByNeed,
+        bound: list[tuple[Claim, Volume | None]],
+    ) -> None:
         self._nodes = nodes
-        self._missing = [name for name in claims.names if (claims.namespace, name) not in volumes.claims]
-        bound = (volumes.claims.get((claims.namespace, name), "") for name in claims.names)
-        self._volumes = [volumes.volumes[name] for name in bound if name in volumes.volumes]
+        self._volumes = volumes
+        self._needs = needs
+        self._bound = bound
+        restricted = (volume is None or volume.affinity is not None for _, volume in bound)
+        self._is_idle = not (needs.reserved or needs.selected or needs.free or any(restricted))
         self._position = -1
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def filter(self, rows: Rows) -> IntArray | None:
         """See `CrossNodeFilter.filter`."""
-        if self._missing:
-            return np.full(len(rows), MISSING_CLAIM, np.int64)
+        if self._is_idle:
+            return None
         if self._position != self._nodes.shape.position:
             self._position = self._nodes.shape.position
-            self._codes = self._all_codes()
-        return self._codes[rows]
+            self._codes = self._fixed_codes()
+        codes = self._codes[rows]
+        if self._needs.free:
+            chosen = self._volumes.matching.codes(self._needs.wants)[rows]
+            codes = np.where(codes == 0, chosen, codes)
+        return codes
 
     def reason(self, code: int) -> str:
         """See `CrossNodeFilter.reason`."""
-        if code == MISSING_CLAIM:
-            return f'persistentvolumeclaim "{self._missing[0]}" not found'
-        if code == NODE_AFFINITY:
-            return "node(s) didn't match PersistentVolume's node affinity"
-        return "node(s) had no available volume zone"
+        return REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return True, because evicting pods does not move a volume."""
+        """Return True, because evicting pods neither moves nor unbinds a volume."""
         return True
 
-    def _all_codes(self) -> IntArray:
+    def details(self, rows: Rows, reason: str) -> list[Detail]:
+        """See `DetailedFilter.details`: the claims that may be the cause."""
+        return [Detail(text) for text in islice(self._causes(reason), MOST_DETAILS)]
+
+    def _causes(self, reason: str) -> Iterator[str]:
+        if reason == REASONS[NODE_AFFINITY]:
+            yield from (f"claim {claim.key[1]} has volume {claim.volume}" for claim, found in self._bound if found)
+        elif reason == REASONS[NO_SUCH_VOLUME]:
+            lost = (claim for claim, found in self._bound if found is None)
+            yield from (f"claim {claim.key[1]} has volume {claim.volume}, which does not exist" for claim in lost)
+        else:
+            for claim, volume in self._needs.reserved:
+                yield f"volume {volume.name} is reserved for claim {claim.key[1]}"
+            for claim, node in self._needs.selected:
+                yield f"a volume for claim {claim.key[1]} is made for node {node}"
+            for claim in self._needs.free:
+                yield f"claim {claim.key[1]} of {_class_text(claim)} requests {claim.wanted.size_bytes} bytes"
+
+    def _fixed_codes(self) -> IntArray:
+        """Return the codes of all nodes, shape (N,), for the claims whose volume or node is fixed."""
         codes = np.zeros(self._nodes.capacity, np.int64)
-        rows = np.arange(len(self._nodes.names), dtype=np.intp)
-        for affinity, zones in self._volumes:
-            for mismatch in self._zone_mismatches(zones):
-                codes[mismatch & (codes == 0)] = ZONE
-            if affinity is not None:
-                matches = np.zeros(len(codes), np.bool_)
-                for term in affinity.node_selector_terms:
-                    matches[rows] |= term_matches(term, self._nodes, rows)
-                codes[~matches & (codes == 0)] = NODE_AFFINITY
+        for _, volume in self._bound:
+            if volume is None:
+                codes[codes == 0] = NO_SUCH_VOLUME
+            elif volume.affinity is not None:
+                codes[~self._reach(volume.affinity) & (codes == 0)] = NODE_AFFINITY
+        for _, volume in self._needs.reserved:
+            # Unlike kube-scheduler, no second volume is made for a node that cannot reach the reserved one.
+            if volume.affinity is not None:
+                codes[~self._reach(volume.affinity) & (codes == 0)] = NO_VOLUME
+        for _, name in self._needs.selected:
+            row = self._nodes.row(name)
+            missed = codes == 0
+            if row is not None:
+                missed[row] = False
+            codes[missed] = NO_VOLUME
         return codes
 
-    def _zone_mismatches(self, zones: dict[str, str]) -> Iterator[BoolArray]:
-        for key, text in zones.items():
-            column = self._nodes.label(key)
-            allowed = [index for index, value in enumerate(column.texts) if value in text.split(_SEPARATOR)]
-            yield ~np.isin(column.values, allowed)
+    def _reach(self, affinity: NodeSelector) -> BoolArray:
+        matches = np.zeros(self._nodes.capacity, np.bool_)
+        rows = np.arange(len(self._nodes.names), dtype=np.intp)
+        for term in affinity.node_selector_terms:
+            matches[rows] |= term_matches(term, self._nodes, rows)
+        return matches
+
+
+def _claims_of(pod: PodRecord) -> Claims | None:
+    return None if pod.subject is None else cast("Claims | None", pod.subject.pod_class.aspects.get(CLAIMS))
+
+
+def _class_text(claim: Claim) -> str:
+    name = claim.wanted.storage_class
+    return f"storage class {name}" if name else "no storage class"

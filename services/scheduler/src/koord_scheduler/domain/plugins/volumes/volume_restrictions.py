@@ -9,24 +9,34 @@ Source:
 from typing import Final, cast
 
 import numpy as np
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.storage.claims import has_claims
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
-from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER
-from koord_scheduler.domain.nodes.volumes import CLAIMS, Claims, Volumes
+from koord_scheduler.domain.framework.extension_points import CONCERNS, CROSS_NODE_FILTER
 from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.volumes.books import CLAIMS, Claims, VolumeBooks
+from koord_scheduler.domain.volumes.objects import ClaimKey
 
 HERE: Final = 1
 ELSEWHERE: Final = 2
+IN_USE: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 
 
 class VolumeRestrictions:
     """The plugin VolumeRestrictions: refuses every node while another pod uses a ReadWriteOncePod claim of the pod."""
 
     name = "VolumeRestrictions"
-    extension_points = (CROSS_NODE_FILTER,)
+    extension_points = (CONCERNS, CROSS_NODE_FILTER)
 
-    def __init__(self, volumes: Volumes) -> None:
+    def __init__(self, volumes: VolumeBooks) -> None:
         self.volumes = volumes
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`."""
+        return has_claims(pod)
 
     def version(self) -> int:
         """See `CrossNodeFilterPlugin.version`. The users of a claim are looked up in each cycle."""
@@ -37,14 +47,15 @@ class VolumeRestrictions:
         claims = cast("Claims | None", subject.pod_class.aspects.get(CLAIMS))
         if claims is None:
             return None
-        exclusive = [key for name in claims.names if (key := (claims.namespace, name)) in self.volumes.exclusive]
+        found = (self.volumes.claims.get((claims.namespace, name)) for name in claims.names)
+        exclusive = [claim.key for claim in found if claim is not None and claim.is_exclusive]
         return ExclusiveClaims(self.volumes, exclusive) if exclusive else None
 
 
 class ExclusiveClaims:
     """Refuses nodes while other pods use these ReadWriteOncePod claims."""
 
-    def __init__(self, volumes: Volumes, claims: list[tuple[str, str]]) -> None:
+    def __init__(self, volumes: VolumeBooks, claims: list[ClaimKey]) -> None:
         self._volumes = volumes
         self._claims = claims
 
@@ -61,7 +72,7 @@ class ExclusiveClaims:
 
     def reason(self, code: int) -> str:
         """See `CrossNodeFilter.reason`."""
-        return "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+        return IN_USE
 
     def is_unresolvable(self, code: int) -> bool:
         """See `CrossNodeFilter.is_unresolvable`."""

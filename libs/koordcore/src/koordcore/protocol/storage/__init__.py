@@ -1,0 +1,1 @@
+"""Volumes of Kubernetes: claims, volumes, storage classes, and what CSI drivers say about nodes."""

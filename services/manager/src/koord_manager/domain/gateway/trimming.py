@@ -1,0 +1,55 @@
+"""What enters the log of the objects that only placement reads: owners of pods, Services, and storage objects."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from koordcore.protocol.kube_struct import KubeStruct
+from koordcore.protocol.objects import object_from_json
+from koordcore.protocol.storage.objects import (
+    KEPT_ANNOTATIONS,
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from koordcore.values import codec
+
+Json = dict[str, Any]
+
+_SPEC: Final = ("replicas", "parallelism", "selector", "clusterIP")
+"""Fields of the spec of owners and Services that placement reads."""
+_STORAGE: Final[Mapping[str, type[KubeStruct]]] = {
+    "persistentvolumeclaims": PersistentVolumeClaim,
+    "persistentvolumes": PersistentVolume,
+    "storageclasses": StorageClass,
+    "csinodes": CsiNode,
+    "csidrivers": CsiDriver,
+    "csistoragecapacities": CsiStorageCapacity,
+}
+"""Plural name of a kind -> its shape, which contains exactly the fields that placement reads."""
+
+
+def trimmed_part(plural: str, found: Json) -> Json:
+    """Return the part of an object, besides its metadata, that enters the log.
+
+    Args:
+        plural: Plural name of its kind.
+        found: The object as the API server has it.
+
+    Raises:
+        DecodeError: A field of a storage object has a wrong type.
+    """
+    shape = _STORAGE.get(plural)
+    if shape is None:
+        spec: Json = found.get("spec") or {}
+        return {"spec": {key: spec[key] for key in _SPEC if key in spec}}
+    kept: Json = codec.to_builtins(object_from_json(found, shape))
+    kept.pop("metadata", None)
+    return kept
+
+
+def trimmed_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that enter the log: those that tell whether a claim is bound, and to what."""
+    return {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS}

@@ -1,0 +1,85 @@
+"""NodeVolumeLimits: a node attaches at most as many volumes of a CSI driver as its CSINode object states.
+
+Volumes count that pods of the node use. Volumes of VolumeAttachment objects without a pod do not count, because these
+objects are not mirrored.
+
+Source:
+    scheduler-core spec, 5.9
+"""
+
+from typing import Final, cast
+
+import numpy as np
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.storage.claims import has_claims
+
+from koord_scheduler.domain.columns.node_columns import IntArray, Rows
+from koord_scheduler.domain.framework.extension_points import CONCERNS, CROSS_NODE_FILTER
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.volumes.books import CLAIMS, Claims, VolumeBooks
+from koord_scheduler.domain.volumes.objects import ClaimKey
+
+_EXCEEDED: Final = 1
+
+
+class NodeVolumeLimits:
+    """The plugin NodeVolumeLimits: refuses nodes that cannot attach the volumes of the pod."""
+
+    name = "NodeVolumeLimits"
+    extension_points = (CONCERNS, CROSS_NODE_FILTER)
+
+    def __init__(self, volumes: VolumeBooks) -> None:
+        self.volumes = volumes
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`."""
+        return has_claims(pod)
+
+    def version(self) -> int:
+        """See `CrossNodeFilterPlugin.version`. The volumes of each node are looked up in each cycle."""
+        return self.volumes.changes
+
+    def filter_for(self, subject: Subject) -> "LimitFilter | None":
+        """See `CrossNodeFilterPlugin.filter_for`."""
+        claims = cast("Claims | None", subject.pod_class.aspects.get(CLAIMS))
+        if claims is None:
+            return None
+        by_driver: dict[str, list[ClaimKey]] = {}
+        for name in claims.names:
+            key = (claims.namespace, name)
+            by_driver.setdefault(self.volumes.driver_of(key), []).append(key)
+        by_driver.pop("", None)
+        limited = {driver: keys for driver, keys in by_driver.items() if self.volumes.attached.is_limited(driver)}
+        return LimitFilter(self.volumes, limited) if limited else None
+
+
+class LimitFilter:
+    """Refuses nodes that cannot attach the volumes of some claims.
+
+    Args:
+        by_driver: CSI driver -> the claims with volumes of it.
+    """
+
+    def __init__(self, volumes: VolumeBooks, by_driver: dict[str, list[ClaimKey]]) -> None:
+        self._volumes = volumes
+        self._by_driver = by_driver
+
+    def filter(self, rows: Rows) -> IntArray | None:
+        """See `CrossNodeFilter.filter`."""
+        refused = np.zeros(len(rows), np.bool_)
+        for driver, keys in self._by_driver.items():
+            limits = self._volumes.attached.limits(driver)[rows]
+            new = np.full(len(rows), len(keys), np.int64)
+            for key in keys:
+                new -= np.isin(rows, list(self._volumes.users.get(key, ())))
+            used = self._volumes.attached.used(driver)[rows]
+            refused |= (limits >= 0) & (new > 0) & (used + new > limits)
+        return refused.astype(np.int64) * _EXCEEDED
+
+    def reason(self, code: int) -> str:
+        """See `CrossNodeFilter.reason`."""
+        return "node(s) exceed max volume count"
+
+    def is_unresolvable(self, code: int) -> bool:
+        """Return False, because evicting pods detaches their volumes."""
+        return False

@@ -1,0 +1,164 @@
+"""Volumes and free storage by the node labels that they require.
+
+A local volume requires one value of `kubernetes.io/hostname`, a zonal one a value of `topology.kubernetes.io/zone`. So
+what a node can use is found by its labels, without examining the volumes of other nodes.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Generic, NamedTuple, TypeVar
+
+from koordcore.protocol.objects import NodeSelector
+from koordcore.protocol.placement.node_terms import term_matches_one
+from koordcore.protocol.selectors import Operator
+
+from koord_scheduler.domain.volumes.objects import Capacity, Volume, Wanted
+
+T = TypeVar("T")
+Rank = tuple[int, str]
+"""Sort key: size in bytes, name."""
+
+
+class Required(NamedTuple):
+    """A label that nodes must have to use something.
+
+    Attributes:
+        key: The label.
+        values: Its possible values.
+        is_all: Whether nothing else is required of the nodes.
+    """
+
+    key: str
+    values: tuple[str, ...]
+    is_all: bool
+
+
+class ByNodeLabel(Generic[T]):
+    """Things that nodes can use, found by one label that each requires, in ascending order of their ranks.
+
+    Attributes:
+        by_label: Label key -> value -> things that require it.
+        others: Things that require no label with given values.
+        undecided: Number of things that require more of a node than one label with given values.
+
+    Args:
+        required: Returns the required label, or None; and whether a thing without one requires something else.
+        rank: Returns the sort key, which is different for all things.
+    """
+
+    def __init__(self, required: Callable[[T], tuple[Required | None, bool]], rank: Callable[[T], Rank]) -> None:
+        self.by_label: dict[str, dict[str, list[T]]] = {}
+        self.others: list[T] = []
+        self.undecided = 0
+        self._required = required
+        self._rank = rank
+
+    def add(self, thing: T) -> None:
+        """Add a thing that is not contained."""
+        required, is_more = self._required(thing)
+        self.undecided += is_more
+        if required is None:
+            insort(self.others, thing, key=self._rank)
+            return
+        by_value = self.by_label.setdefault(required.key, {})
+        for value in dict.fromkeys(required.values):
+            insort(by_value.setdefault(value, []), thing, key=self._rank)
+
+    def remove(self, thing: T) -> None:
+        """Remove a thing that is contained."""
+        required, is_more = self._required(thing)
+        self.undecided -= is_more
+        if required is None:
+            self._cut(self.others, thing)
+            return
+        by_value = self.by_label[required.key]
+        for value in dict.fromkeys(required.values):
+            self._cut(by_value[value], thing)
+            if not by_value[value]:
+                del by_value[value]
+        if not by_value:
+            del self.by_label[required.key]
+
+    def _cut(self, things: list[T], thing: T) -> None:
+        del things[bisect_left(things, self._rank(thing), key=self._rank)]
+
+    def for_node(self, labels: Mapping[str, str]) -> Iterator[T]:
+        """Yield what a node with these labels may use, in ascending order. Other requirements are not checked."""
+        found = [self.others] if self.others else []
+        for key, by_value in self.by_label.items():
+            things = by_value.get(labels.get(key, ""))
+            if things:
+                found.append(things)
+        return chain.from_iterable(found) if len(found) < 2 else heapq.merge(*found, key=self._rank)
+
+    def keys(self) -> Iterable[str]:
+        """Return the labels of which a node's values decide what it can use, if `undecided` is 0."""
+        return self.by_label.keys()
+
+
+def label_of_volume(volume: Volume) -> tuple[Required | None, bool]:
+    """Return the label that a volume requires of its nodes, and whether it requires more than that."""
+    if volume.affinity is None:
+        return None, False
+    terms = volume.affinity.node_selector_terms
+    if len(terms) == 1:
+        conditions = [*terms[0].match_expressions, *terms[0].match_fields]
+        for each in terms[0].match_expressions:
+            if each.operator == "In":
+                is_all = len(conditions) == 1
+                return Required(each.key, tuple(each.values), is_all), not is_all
+    return None, True
+
+
+def _label_of_capacity(capacity: Capacity) -> tuple[Required | None, bool]:
+    requirements = capacity.nodes.requirements if capacity.nodes is not None else ()
+    for each in requirements:
+        if each.operator is Operator.IN:
+            is_all = len(requirements) == 1
+            return Required(each.key, tuple(sorted(each.values)), is_all), not is_all
+    return None, bool(requirements)
+
+
+def can_reach(affinity: NodeSelector | None, labels: Mapping[str, str], name: str) -> bool:
+    """Return whether a node with these labels and this name can use a volume with this node affinity."""
+    return affinity is None or any(term_matches_one(term, labels, name) for term in affinity.node_selector_terms)
+
+
+class AvailableVolumes(ByNodeLabel[Volume]):
+    """The unbound volumes of one storage class, smallest first, of equal ones by name."""
+
+    def __init__(self) -> None:
+        super().__init__(label_of_volume, lambda volume: (volume.capacity_bytes, volume.name))
+
+    def smallest(self, wanted: Wanted, labels: Mapping[str, str], name: str, chosen: Collection[str]) -> Volume | None:
+        """Return the smallest volume that suits a claim and that a node can use, or None.
+
+        Args:
+            wanted: What the claim wants.
+            labels: Labels of the node.
+            name: Name of the node.
+            chosen: Names of volumes that other claims of the pod get.
+        """
+        for volume in self.for_node(labels):
+            if volume.name not in chosen and volume.suits(wanted) and can_reach(volume.affinity, labels, name):
+                return volume
+        return None
+
+
+class FreeStorage(ByNodeLabel[Capacity]):
+    """The free storage of one class, by the labels of the nodes that have access."""
+
+    def __init__(self) -> None:
+        super().__init__(_label_of_capacity, lambda capacity: (0, capacity.id))
+
+    def has(self, size_bytes: int, labels: Mapping[str, str]) -> bool:
+        """Return whether a volume of this size can be made for a node with these labels."""
+        return any(
+            capacity.most_bytes is not None
+            and capacity.most_bytes >= size_bytes
+            and capacity.nodes is not None
+            and capacity.nodes.matches(labels)
+            for capacity in self.for_node(labels)
+        )

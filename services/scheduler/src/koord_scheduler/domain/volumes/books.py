@@ -1,0 +1,385 @@
+"""Claims, volumes and storage classes of the cluster, with what placed pods use and take of them.
+
+A placed pod takes the volumes that its allocation names, until it loses its node: no other claim gets them, and the
+claim stays with its volume or node. What the API server states about a bound claim takes precedence.
+
+Source: scheduler-core spec, 5.9.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias, cast
+
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.storage.claims import claims_of
+from koordcore.protocol.storage.objects import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from koordcore.values.allocation import ClaimBinding
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.volumes.attached import AttachedVolumes
+from koord_scheduler.domain.volumes.matching import Matching
+from koord_scheduler.domain.volumes.objects import (
+    Capacity,
+    Claim,
+    ClaimKey,
+    Volume,
+    Wants,
+    capacity_from,
+    claim_from,
+    class_from,
+    volume_from,
+)
+
+_Taker: TypeAlias = tuple[str, int]
+"""Uid of a placed pod, and the position of its node."""
+CLAIMS: Final = "VolumeClaims"
+"""Key of a pod class's aspects under which its `Claims` are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The PersistentVolumeClaims of a pod: its namespace, their names, and those of ephemeral volumes among them."""
+
+    namespace: str
+    names: tuple[str, ...]
+    ephemeral: frozenset[str] = frozenset()
+
+
+class Taken(NamedTuple):
+    """What a placed pod takes for one of its claims: a volume, or "" with the node for which one is made."""
+
+    volume: str
+    node: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ClaimsByNeed:
+    """The claims of a pod that exist, by what has to be done for them.
+
+    Attributes:
+        bound: Claims with a volume.
+        immediate: Unbound claims that somebody else binds before the pod is placed.
+        reserved: Unbound claims with the volume that is reserved for each.
+        selected: Unbound claims with the node for which a volume is made.
+        free: Unbound claims for which the scheduler chooses.
+    """
+
+    bound: list[Claim] = field(default_factory=list[Claim])
+    immediate: list[Claim] = field(default_factory=list[Claim])
+    reserved: list[tuple[Claim, Volume]] = field(default_factory=list[tuple[Claim, Volume]])
+    selected: list[tuple[Claim, str]] = field(default_factory=list[tuple[Claim, str]])
+    free: list[Claim] = field(default_factory=list[Claim])
+
+    @property
+    def wants(self) -> Wants:
+        """What the free claims want."""
+        return tuple(claim.wanted for claim in self.free)
+
+
+class VolumeBooks:
+    """All claims and volumes, how many pods on each node use a claim, and what placed pods take.
+
+    Attributes:
+        changes: Number that grows with every change that may help or hinder a pod with claims.
+        claims: Namespace and name -> claim.
+        volumes: Name -> volume.
+        users: Claim -> position of a node -> number of pods there that use the claim.
+        matching: Unbound volumes and storage classes, and the nodes that suit unbound claims.
+        attached: Numbers of volumes on nodes, by CSI driver.
+    """
+
+    name = CLAIMS
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self.changes = 0
+        self.claims: dict[ClaimKey, Claim] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.users: dict[ClaimKey, dict[int, int]] = {}
+        self.matching = Matching(nodes)
+        self.attached = AttachedVolumes(nodes)
+        self._reserved: dict[ClaimKey, dict[str, None]] = {}
+        self._taken: dict[ClaimKey, dict[_Taker, Taken]] = {}
+        self._takers: dict[str, set[_Taker]] = {}
+        self._capacities: dict[str, Capacity] = {}
+        self._waiting: dict[ClaimKey, dict[str, None]] = {}
+        self._woken: dict[str, None] = {}
+
+    # --- objects of the API ------------------------------------------------------------------------------------------
+
+    def put_claim(self, found: PersistentVolumeClaim) -> None:
+        """Add or change a PersistentVolumeClaim, and wake the pods that wait for it."""
+        claim = claim_from(found)
+        self.claims[claim.key] = claim
+        self._claim_changed(claim.key)
+
+    def drop_claim(self, namespace: str, name: str) -> None:
+        """Forget a deleted PersistentVolumeClaim."""
+        self.claims.pop((namespace, name), None)
+        self._claim_changed((namespace, name))
+
+    def _claim_changed(self, key: ClaimKey) -> None:
+        self._count_driver(key)
+        self._woken.update(self._waiting.pop(key, {}))
+        self.changes += 1
+
+    def put_volume(self, found: PersistentVolume) -> None:
+        """Add or change a PersistentVolume."""
+        volume = volume_from(found)
+        self.drop_volume(volume.name)
+        self.volumes[volume.name] = volume
+        if volume.claim is not None:
+            self._reserved.setdefault(volume.claim, {})[volume.name] = None
+            self._count_driver(volume.claim)
+        elif self._is_open(volume):
+            self.matching.add_volume(volume)
+
+    def drop_volume(self, name: str) -> None:
+        """Forget a deleted PersistentVolume. No-op if it is unknown."""
+        self.changes += 1
+        volume = self.volumes.pop(name, None)
+        if volume is None:
+            return
+        if volume.claim is not None:
+            names = self._reserved[volume.claim]
+            del names[name]
+            if not names:
+                del self._reserved[volume.claim]
+        elif self._is_open(volume):
+            self.matching.remove_volume(volume)
+
+    def _is_open(self, volume: Volume) -> bool:
+        """Return whether a volume without a claim can be given to any."""
+        return volume.is_available and volume.name not in self._takers
+
+    def put_class(self, found: StorageClass) -> None:
+        """Add or change a StorageClass."""
+        self.matching.put_class(class_from(found))
+        self._class_changed(found.metadata.name)
+
+    def drop_class(self, name: str) -> None:
+        """Forget a deleted StorageClass."""
+        self.matching.drop_class(name)
+        self._class_changed(name)
+
+    def _class_changed(self, name: str) -> None:
+        self.changes += 1
+        for key in [key for key in self._waiting if self._class_of(key) == name]:
+            self._woken.update(self._waiting.pop(key))
+        for key in self.users:
+            if self._class_of(key) == name:
+                self._count_driver(key)
+
+    def _class_of(self, key: ClaimKey) -> str | None:
+        claim = self.claims.get(key)
+        return claim.wanted.storage_class if claim is not None else None
+
+    def put_capacity(self, found: CsiStorageCapacity) -> None:
+        """Add or change a CSIStorageCapacity."""
+        capacity = capacity_from(found)
+        self.drop_capacity(found.metadata.namespace, found.metadata.name)
+        self._capacities[capacity.id] = capacity
+        self.matching.add_capacity(capacity)
+
+    def drop_capacity(self, namespace: str, name: str) -> None:
+        """Forget a deleted CSIStorageCapacity. No-op if it is unknown."""
+        self.changes += 1
+        capacity = self._capacities.pop(f"{namespace}/{name}", None)
+        if capacity is not None:
+            self.matching.remove_capacity(capacity)
+
+    def put_limits(self, found: CsiNode) -> None:
+        """Add or change a CSINode."""
+        self.attached.put_node(found)
+        self.changes += 1
+
+    def drop_limits(self, node: str) -> None:
+        """Forget the deleted CSINode of a node."""
+        self.attached.drop_node(node)
+        self.changes += 1
+
+    def put_driver(self, found: CsiDriver) -> None:
+        """Add or change a CSIDriver."""
+        self.matching.count_driver(found.metadata.name, is_counted=found.spec.storage_capacity)
+        self.changes += 1
+
+    def drop_driver(self, name: str) -> None:
+        """Forget a deleted CSIDriver."""
+        self.matching.count_driver(name, is_counted=False)
+        self.changes += 1
+
+    # --- waiting pods ------------------------------------------------------------------------------------------------
+
+    def wait(self, key: ClaimKey, uid: str) -> None:
+        """Wake the pod with this uid when the claim or its storage class changes."""
+        self._waiting.setdefault(key, {})[uid] = None
+
+    def take_woken(self) -> list[str]:
+        """Return the uids of the pods whose claims have changed since the last call, and forget them."""
+        woken = list(self._woken)
+        self._woken.clear()
+        return woken
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        found = list(claims_of(pod))
+        if not found:
+            return None
+        names = tuple(dict.fromkeys(name for name, _ in found))
+        return Claims(pod.metadata.namespace, names, frozenset(name for name, is_ephemeral in found if is_ephemeral))
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `Follower.may_refuse`."""
+        return self.name in pod_class.aspects
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.took`."""
+        for key in _keys_of(pod_info):
+            rows = self.users.setdefault(key, {})
+            rows[row] = rows.get(row, 0) + 1
+            if rows[row] == 1:
+                self.attached.began(key, row, self.driver_of(key))
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.gave`."""
+        for key in _keys_of(pod_info):
+            rows = self.users[key]
+            rows[row] -= 1
+            if not rows[row]:
+                del rows[row]
+                self.attached.ended(key, row, is_last=not rows)
+            if not rows:
+                del self.users[key]
+
+    def take(self, row: int, uid: str, bindings: tuple[ClaimBinding, ...]) -> None:
+        """Give a placed pod what its allocation names: volumes, or its node for volumes that are made.
+
+        Args:
+            row: Position of its node.
+            uid: Uid of the pod.
+            bindings: Its unbound claims, from its allocation.
+        """
+        taker, node = (uid, row), self._nodes.names[row]
+        for each in bindings:
+            self._taken.setdefault((each.namespace, each.claim), {})[taker] = Taken(each.volume, node)
+            volume = self.volumes.get(each.volume)
+            if volume is not None and volume.claim is None and self._is_open(volume):
+                self.matching.remove_volume(volume)
+            if each.volume:
+                self._takers.setdefault(each.volume, set()).add(taker)
+        self.changes += 1
+
+    def give(self, row: int, uid: str, bindings: tuple[ClaimBinding, ...]) -> None:
+        """Take back what a pod got by `take`, with the same arguments."""
+        taker = (uid, row)
+        for each in bindings:
+            key = (each.namespace, each.claim)
+            del self._taken[key][taker]
+            if not self._taken[key]:
+                del self._taken[key]
+            if each.volume:
+                self._give_back(each.volume, taker)
+        self.changes += 1
+
+    def _give_back(self, name: str, taker: _Taker) -> None:
+        takers = self._takers[name]
+        takers.remove(taker)
+        if not takers:
+            del self._takers[name]
+            volume = self.volumes.get(name)
+            if volume is not None and volume.claim is None and self._is_open(volume):
+                self.matching.add_volume(volume)
+
+    # --- what a pod needs --------------------------------------------------------------------------------------------
+
+    def needs(self, claims: Claims) -> ClaimsByNeed:
+        """Return the claims of a pod by what has to be done for them. Claims that do not exist are left out."""
+        needs = ClaimsByNeed()
+        for name in claims.names:
+            claim = self.claims.get((claims.namespace, name))
+            if claim is not None:
+                self._sort(claim, needs)
+        return needs
+
+    def _sort(self, claim: Claim, needs: ClaimsByNeed) -> None:
+        known = self.matching.classes.get(claim.wanted.storage_class)
+        if claim.is_bound:
+            needs.bound.append(claim)
+        elif claim.volume or known is None or not known.waits:
+            needs.immediate.append(claim)
+        elif (volume := self._volume_for(claim)) is not None:
+            needs.reserved.append((claim, volume))
+        elif node := self._node_for(claim):
+            needs.selected.append((claim, node))
+        else:
+            needs.free.append(claim)
+
+    def _volume_for(self, claim: Claim) -> Volume | None:
+        """Return the volume that a placed pod took for an unbound claim, or that the API reserves for it."""
+        for taken in self._taken.get(claim.key, {}).values():
+            if taken.volume in self.volumes:
+                return self.volumes[taken.volume]
+        for name in sorted(self._reserved.get(claim.key, ())):
+            volume = self.volumes[name]
+            if volume.claim_uid in ("", claim.uid) and volume.suits_as_reserved(claim.wanted):
+                return volume
+        return None
+
+    def _node_for(self, claim: Claim) -> str:
+        taken = (each.node for each in self._taken.get(claim.key, {}).values() if not each.volume)
+        return next(taken, claim.selected_node)
+
+    def driver_of(self, key: ClaimKey) -> str:
+        """Return the CSI driver of a claim: that of its volume, otherwise the provisioner of its class; "" for none."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return ""
+        volume = self.volumes.get(claim.volume)
+        if volume is not None:
+            return volume.driver
+        known = self.matching.classes.get(claim.wanted.storage_class)
+        return known.provisioner if known is not None and known.can_provision else ""
+
+    def _count_driver(self, key: ClaimKey) -> None:
+        rows = self.users.get(key)
+        if rows:
+            self.attached.driver_is(key, list(rows), self.driver_of(key))
+
+
+class TakenVolumes:
+    """Passes what placed pods take to `VolumeBooks`: the follower of pods with an allocation."""
+
+    def __init__(self, books: VolumeBooks) -> None:
+        self._books = books
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """Return False, because evicting a pod does not unbind its volumes."""
+        return False
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.took`."""
+        if pod_info.allocation.volume_claims:
+            self._books.take(row, pod_info.uid, pod_info.allocation.volume_claims)
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.gave`."""
+        if pod_info.allocation.volume_claims:
+            self._books.give(row, pod_info.uid, pod_info.allocation.volume_claims)
+
+
+def _keys_of(pod_info: PodInfo) -> Iterator[ClaimKey]:
+    if pod_info.pod_class is not None and (found := pod_info.pod_class.aspects.get(CLAIMS)) is not None:
+        claims = cast("Claims", found)
+        for name in claims.names:
+            yield claims.namespace, name
