@@ -18,11 +18,14 @@ from koordcore.events.management.nodepolicy import NodeSloRendered
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
+from koordcore.protocol.storage.objects import SELECTED_NODE
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
+from koordcore.values.allocation import Allocation, ClaimBinding
 from koordctl.documents.descheduler_config import descheduler_configuration
 from support.kubernetes.authorization import manager_user
-from support.kubernetes.gateway_world import gateway_world, node, pod
+from support.kubernetes.gateway_world import World, gateway_world, node, pod
+from support.kubernetes.volumes import claim, local_volume, storage_class, user_of
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "k8s" / "base"
@@ -143,5 +146,22 @@ async def test_the_rights_suffice_for_everything_that_the_gateway_does(tmp_path:
             await world.until(lambda: uid not in world.view.state.of_kind(EvictionState))
         await world.until(lambda: server.objects("events", ""))
         await world.until(lambda: world.gateway.is_idle)
+        await _bind_claims(world)
 
         assert server.refused == []
+
+
+async def _bind_claims(world: World) -> None:
+    """Place a pod with two claims: one gets a volume, and one is made."""
+    server = world.server
+    for document in (storage_class(), local_volume("disk", "node-1"), claim("data"), claim("log")):
+        await server.apply(document)
+    await server.apply(pod("b", **user_of("data", "log")))
+    chosen = (
+        ClaimBinding(namespace="default", claim="data", volume="disk"),
+        ClaimBinding(namespace="default", claim="log"),
+    )
+    await world.place(await world.mirrored("b"), "node-1", Allocation(volume_claims=chosen))
+    await world.until(lambda: (server.object("persistentvolumes", "", "disk") or {})["spec"].get("claimRef"))
+    made = "persistentvolumeclaims", "default", "log"
+    await world.until(lambda: SELECTED_NODE in (server.object(*made) or {})["metadata"].get("annotations", {}))

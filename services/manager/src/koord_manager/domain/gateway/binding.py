@@ -12,14 +12,16 @@ Source:
     event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
 
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.objects.gateway import PodBindFailed, PodBound
 from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.hardware.vendor_devices import POD_LABELS, node_lock_of
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import PodSpecState, PodState
+from koordcore.values.allocation import ClaimBinding
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
@@ -37,6 +39,8 @@ class Binding(NamedTuple):
         annotations: Annotations that the binding sets on the pod, such as those of its allocation.
         labels: Labels to set on the pod before it is bound.
         lock: Annotation of the node that must be set for the pod before it is bound; "" for none.
+        claims: Claims that must be bound before the pod is bound, with what the scheduler chose for them.
+        claims_due: Time until which they must be bound; None if there are none.
     """
 
     uid: str
@@ -47,6 +51,13 @@ class Binding(NamedTuple):
     annotations: dict[str, str]
     labels: dict[str, str] = {}
     lock: str = ""
+    claims: tuple[ClaimBinding, ...] = ()
+    claims_due: datetime | None = None
+
+    @property
+    def node_token(self) -> str:
+        """Token of the node, by which the view knows it."""
+        return name_token(self.node)
 
 
 class Settled(NamedTuple):
@@ -88,7 +99,11 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
     annotations = binding_annotations(placed.allocation, placed.gang, placed.annotations, meta.annotations)
     labels = {key: annotations.pop(key) for key in POD_LABELS & annotations.keys()}
     lock = node_lock_of(annotations)
-    return Binding(uid, meta.namespace, meta.name, placed.node, placed.seq, annotations, labels, lock)
+    claims, due = placed.allocation.volume_claims, None
+    if claims:
+        limit = timedelta(seconds=placed.allocation.bind_timeout_seconds)
+        due = datetime.fromisoformat(placed.placed_at) + limit
+    return Binding(uid, meta.namespace, meta.name, placed.node, placed.seq, annotations, labels, lock, claims, due)
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:

@@ -30,6 +30,7 @@ from koordcore.events.scheduling.pod import (
     PodNominationCleared,
     PodPlaced,
     PodReallocated,
+    PodReleased,
 )
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SECTIONS
@@ -56,6 +57,8 @@ from koord_manager.domain.gateway.reservation_object import (
     reservation_ref,
 )
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
+from koord_manager.domain.gateway.volumes.claim_steps import CLAIMS, FAILED
+from koord_manager.domain.gateway.volumes.waiting_pods import PodsByClaim
 from koord_manager.domain.pod_evictions.disruption_budgets import PLURAL as BUDGETS
 from koord_manager.domain.work_queue import WorkQueue
 
@@ -94,6 +97,7 @@ class PendingWrites:
         self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
         self._held: dict[str, dict[str, None]] = {}  # by namespace: evictions that a disruption budget refused
         self._reservations = ReservationNames()
+        self._by_claim = PodsByClaim()
 
     def seed(self, view: ManagerView, now: datetime) -> None:
         """Start again when this instance becomes the leader: add the keys of all objects that may have a pending write.
@@ -120,6 +124,7 @@ class PendingWrites:
         self.events.clear()
         self.events.extend(_recently_bound(view, now - RECENT))
         self._held = {}
+        self._by_claim = PodsByClaim(view)
         self._profiles_of = {}
         for id_, profile in view.state.of_kind(QuotaProfileState).items():
             self._note_profile(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
@@ -138,7 +143,10 @@ class PendingWrites:
         match event:
             case PodPlaced():
                 self.queue.add(BINDING, ref.id)
+                self._by_claim.placed(ref.id, event.allocation.volume_claims)
                 self._note_use(view, event.allocation)
+            case PodReleased():
+                self._by_claim.ended(ref.id)
             case PodReallocated():
                 self._add_status(ref)
                 self._note_use(view, event.allocation)
@@ -149,14 +157,17 @@ class PendingWrites:
                     # A Reservation can take over a pod before its binding was observed.
                     if placed.allocation.reservation or keys.RESERVATION_ALLOCATED in event.object.metadata.annotations:
                         self._add_status(AggregateRef("pod", ref.id))
-            case PodBound(node=node, observed=False):
-                pod = _pod(view, ref.id)
+            case PodBound(node=node):
+                self._by_claim.ended(ref.id)
+                pod = None if event.observed else _pod(view, ref.id)
                 if pod is not None:
                     self.events.append(scheduled(ref.id, pod.metadata.namespace, pod.metadata.name, node))
             case PodBindFailed():
+                self._by_claim.ended(ref.id)
                 pod = _pod(view, ref.id)
                 if pod is not None:
-                    message = f"binding rejected: {event.reason}: {event.message}"
+                    is_volume = event.reason == FAILED
+                    message = event.message if is_volume else f"binding rejected: {event.reason}: {event.message}"
                     self.events.append(failed_scheduling(ref.id, pod.metadata.namespace, pod.metadata.name, message))
             case PodEvictionRequested():
                 self.queue.add(EVICTION, ref.id)
@@ -186,6 +197,8 @@ class PendingWrites:
             case CustomObjectDeleted():
                 if plural_of(ref.id) == BUDGETS:
                     self._note_budget(ref)
+                elif plural_of(ref.id) == CLAIMS:
+                    self._note_claim(ref)
                 self._note_root_quota(ref)
             case _:
                 if ref.kind in ("nodespec", "nodepolicy"):
@@ -211,6 +224,10 @@ class PendingWrites:
         namespace = namespaced_from_token(ref.id.partition("=")[2])[0]
         self.queue.add_all(EVICTION, self._held.get(namespace, ()))
 
+    def _note_claim(self, ref: AggregateRef) -> None:
+        """Add the keys of the placed pods that wait for a claim."""
+        self.queue.add_all(BINDING, self._by_claim.of(*namespaced_from_token(ref.id.partition("=")[2])))
+
     def _note_end_of_eviction(self, uid: str) -> None:
         for namespace, held in list(self._held.items()):
             held.pop(uid, None)
@@ -227,6 +244,8 @@ class PendingWrites:
         plural, names = plural_of(ref.id), ref.id.partition("=")[2]
         if plural == BUDGETS:
             self._note_budget(ref)
+        elif plural == CLAIMS:
+            self._note_claim(ref)
         elif plural in (TOPOLOGIES, DEVICES):
             self.queue.add(NODE, names)
         elif (about := ref_of_object(plural, *namespaced_from_token(names))) is not None:

@@ -56,6 +56,7 @@ from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.volume_binder import VolumeBinder
 
 WORKERS: Final = 32
 NOT_ASKED: Final = ApiResponse(0, b"")
@@ -118,6 +119,7 @@ class Outbox:
         self._counted = counted
         self._spoken = spoken
         self._workers = workers
+        self._volumes = VolumeBinder(self._send)
         self._news = asyncio.Event()
         self._in_flight: dict[str, set[str]] = {name: set() for name in QUEUES}
 
@@ -213,8 +215,14 @@ class Outbox:
         view = self._facts.view
         binding = pending_binding(view, uid)
         if binding is None:
+            self._volumes.forget(uid)
             return True
         settled = known_outcome(view, binding)
+        if settled is None and binding.claims:
+            prepared = await self._volumes.bind(view, binding, self._facts.clock.now())
+            if isinstance(prepared, Later):
+                return 0.0
+            settled = prepared
         if settled is None and (binding.lock or binding.labels):
             prepared = await self._prepare(binding)
             if isinstance(prepared, Later):
@@ -264,6 +272,7 @@ class Outbox:
         return None
 
     async def _record_binding(self, uid: str, settled: Settled) -> bool:
+        self._volumes.forget(uid)
         view = self._facts.view
         binding = pending_binding(view, uid)
         return binding is None or await self._facts.write(lambda: outcome_draft(view, binding, settled))
