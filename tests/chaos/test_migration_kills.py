@@ -1,9 +1,12 @@
-"""kill -9 of the descheduler at every step of its migrations: each pod moves once, onto a Reservation made before.
+"""kill -9 while pods migrate: each pod moves once, onto a Reservation made before, and nothing is lost or leaked.
 
-Real processes of the embedded stack. A node gets a taint, so all its pods have to leave, a few at a time.
+Real processes of the embedded stack. A node gets a taint, so all its pods have to leave, a few at a time. One test
+kills the descheduler at every step. The other kills all services and the log at random, while the taint goes from node
+to node.
 """
 
 import contextlib
+import random
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from koordcore.events.objects.custom import CustomObjectObserved, plural_of
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import PodState
+from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState
 from koordcore.state.migrations import MigrationState
 from koordcore.values import codec
 from koordctl.access.log import LogTrouble, open_log
@@ -33,6 +36,10 @@ REPLICAS = 12
 MOST_UNAVAILABLE = 3
 PATIENCE_SECONDS = 200.0
 EMPTIED = "node-0"
+WAVES = 4
+KILLS = 25
+SERVICES = {"nats", "manager", "scheduler", "descheduler", "projector", "agent"}
+TAINT = {"key": "gone", "effect": "NoSchedule"}
 CONFIGURATION: dict[str, Any] = {
     "apiVersion": "descheduler/v1alpha2",
     "kind": "DeschedulerConfiguration",
@@ -74,7 +81,7 @@ DEPLOYMENT: dict[str, Any] = {
     },
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(600)]
 
 
 def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
@@ -137,16 +144,19 @@ class Log:
                 found.discard(stored.ref.id)
         return found
 
-    def is_settled(self) -> bool:
-        """Return whether the node is empty, all jobs have ended, and no Reservation waits for a pod."""
-        pods = self.state.of_kind(PodState).values()
+    def is_settled(self, emptied: str) -> bool:
+        """Return whether a node is empty, all jobs have ended, and no Reservation waits for a node or a pod."""
         jobs = self.state.of_kind(MigrationState).values()
         return (
-            len(self.running()) == REPLICAS
-            and not any(pod.node == EMPTIED for pod in pods)
+            self.is_empty(emptied)
+            and len(self.running()) == REPLICAS
             and all(job.ended_at for job in jobs)
-            and not any(view.phase == "Available" for view in reservations_in(self.state))
+            and all(view.phase in ("Succeeded", "Failed") for view in reservations_in(self.state))
         )
+
+    def is_empty(self, node: str) -> bool:
+        """Return whether no pod is placed on a node."""
+        return not any(pod.node == node for pod in self.state.of_kind(PodState).values())
 
     def check(self) -> None:
         """Check each position of the log.
@@ -182,6 +192,14 @@ class Log:
                 case _:
                     pass
 
+    def check_the_end(self) -> None:
+        """Check that no pod is lost or doubled, and that nothing but these pods holds resources of a node."""
+        running = self.running()
+        assert running == set(self.state.of_kind(PodSpecState))
+        held = [pod.uid for ledger in self.state.of_kind(NodeLedger).values() for pod in ledger.pods.values()]
+        assert len(held) == REPLICAS, "resources are held by somebody else, or twice"
+        assert set(held) == running
+
 
 def step_of(event: Event) -> str:
     """Return a name for the step of a migration that an event is; "" for other events."""
@@ -207,7 +225,7 @@ async def test_each_pod_moves_once_though_the_descheduler_is_killed_at_each_step
                 return len(log.running()) == REPLICAS
 
             await until(all_run, "all pods run", every=0.2)
-            await sender.send("/v1/apply", [node(EMPTIED, {"key": "gone", "effect": "NoSchedule"})])
+            await sender.send("/v1/apply", [node(EMPTIED, TAINT)])
             killed_at: set[str] = set()
             kills = 0
 
@@ -219,12 +237,61 @@ async def test_each_pod_moves_once_though_the_descheduler_is_killed_at_each_step
                     killed_at.update(steps)
                     await supervisor.kill("descheduler")
                     kills += 1
-                return log.is_settled()
+                return log.is_settled(EMPTIED)
 
             await until(is_settled, "the node is empty", seconds=PATIENCE_SECONDS, every=0.1)
             log.check()
+            log.check_the_end()
             assert {"MigrationArbitrated", "PodEvictionRequested", "PodEvicted"} <= killed_at
             await supervisor.wait_ready("descheduler", seconds=PATIENCE_SECONDS, after_restarts=kills)
+            async with open_log(var) as opened:
+                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=60)
+            assert verdict.equal, verdict
+
+
+async def test_a_storm_of_migrations_loses_no_pod_though_all_services_are_killed_at_random() -> None:
+    rng = random.Random(20261125)
+    with var_folder() as var:
+        async with stack(var) as (supervisor, processes, sender):
+            log = Log(var)
+
+            async def all_run() -> bool:
+                await log.read()
+                return len(log.running()) == REPLICAS
+
+            await until(all_run, "all pods run", every=0.2)
+            killed: dict[str, int] = {}
+            waves = 0
+
+            async def storm_is_over() -> bool:
+                """Go on to the next node once one is empty, and kill a process every second or so."""
+                nonlocal waves
+                await log.read()
+                goes_on = waves < WAVES or sum(killed.values()) < KILLS
+                if goes_on and (waves == 0 or log.is_empty(f"node-{(waves - 1) % 2}")):
+                    emptied, filled = waves % 2, (waves + 1) % 2
+                    await sender.send("/v1/apply", [node(f"node-{filled}"), node(f"node-{emptied}", TAINT)])
+                    waves += 1
+                ready = [found.name for found in supervisor.status().processes if found.state == "ready"]
+                never = [name for name in ready if name not in killed]
+                if goes_on and ready and rng.random() < 0.3:
+                    name = rng.choice(never or ready)
+                    await supervisor.kill(name)
+                    killed[name] = killed.get(name, 0) + 1
+                return not goes_on
+
+            await until(storm_is_over, "the storm", seconds=PATIENCE_SECONDS, every=0.3)
+            assert set(killed) >= SERVICES, killed
+
+            async def is_settled() -> bool:
+                await log.read()
+                return log.is_settled(f"node-{(waves - 1) % 2}")
+
+            await until(is_settled, "the last node is empty", seconds=PATIENCE_SECONDS, every=0.2)
+            log.check()
+            log.check_the_end()
+            for name, times in killed.items():
+                await supervisor.wait_ready(name, seconds=PATIENCE_SECONDS, after_restarts=times)
             async with open_log(var) as opened:
                 verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=60)
             assert verdict.equal, verdict

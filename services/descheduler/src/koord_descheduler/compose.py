@@ -171,6 +171,7 @@ def assemble(
         make=lambda: job_controller(configuration, registry, with_priorities(), effects.installation),
         without_claims=shell.settings.feature_gates.enabled("DisablePVCReservation"),
     )
+    leading.at_each_beginning(jobs.begin)
     drains = DrainControl(
         builder=builder,
         leading=leading,

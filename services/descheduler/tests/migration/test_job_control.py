@@ -1,5 +1,7 @@
 """Migration jobs in the service: from a round or a hand-written object to the eviction, over kills and aborts."""
 
+from typing import Any
+
 import pytest
 from koord_descheduler.cycle import Rounds
 from koordcore.events.descheduling.migration import (
@@ -18,6 +20,8 @@ from support.until import until
 
 SECOND_POD = 2
 REPLICAS = 20
+SLOW: dict[str, Any] = {"objectLimiters": {"workload": {"duration": "1h", "maxMigrating": REPLICAS}}, "evictQPS": 0.001}
+"""One eviction in a quarter of an hour, whatever its workload."""
 
 
 @pytest.fixture
@@ -236,3 +240,25 @@ async def test_job_over_its_time_takes_its_reservation_back(world: World) -> Non
 
 async def _folded(world: World, rounds: Rounds) -> None:
     await rounds.runner.reached((await world.bus.events.head()).last_seq)
+
+
+@pytest.mark.parametrize("limits", [{"objectLimiters": {"workload": {"duration": "1h", "maxMigrating": 1}}}, SLOW])
+async def test_eviction_of_a_deleted_job_still_counts_after_a_restart(world: World, limits: dict[str, Any]) -> None:
+    """One eviction in an hour is allowed. Its job is deleted, the leader changes, and the next job still waits."""
+    text = configuration(plugins=False, **limits)
+    for name in ("p", "q", "r"):
+        await world.pod(name, "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    async with world.service(text) as (_, rounds):
+        await reached(world, "Running", "Eviction")
+        await leave(world, "p")
+        await reached(world, "Succeeded", "Eviction")
+        await world.delete("PodMigrationJob", "j")
+        await _folded(world, rounds)
+    await world.custom("PodMigrationJob", job("k", "q", mode="EvictDirectly"))
+    async with world.service(text) as (_, rounds):
+        await is_told(world, MigrationArbitrated, SECOND_POD)
+        await _folded(world, rounds)
+        before = rounds.begun
+        await until(lambda: rounds.begun > before + 10)
+    assert [request.name for request in await world.requests()] == ["p"]

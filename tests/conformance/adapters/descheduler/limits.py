@@ -14,7 +14,7 @@ from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
 from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController, job_of_pod
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.workloads import WorkloadView
+from koord_descheduler.domain.view.workloads import WorkloadView, replicas_of
 
 _IN_FLIGHT: Final = ("", "Pending", "Running")
 
@@ -68,7 +68,7 @@ def object_limiter(given: dict[str, Json]) -> dict[str, Json]:
     for step in given["steps"]:
         now, pod = float(step["at"]), cluster.pod_by_key[step["pod"]]
         if step["do"] == "evicted":
-            limiter.evicted(pod, now, cluster.workloads)
+            limiter.evicted(pod, now, replicas_of(pod, cluster.workloads))
         else:
             limited.append(limiter.is_limited(pod, now))
     return {"limited": limited}

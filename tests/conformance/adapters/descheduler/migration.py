@@ -28,6 +28,7 @@ from koord_descheduler.domain.migration.world import (
 )
 from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.workloads import replicas_of
 from koordcore.protocol import keys
 
 EPOCH = datetime.fromisoformat("2026-01-01T00:00:00Z").timestamp()
@@ -163,7 +164,8 @@ class Story:
                 refused = bool(step.get("failEvict"))
                 if not refused:
                     self.actions.append(f"{ACTIONS[policy]}:{pod.key}")
-                    self.limiter.evicted(pod, self.now, cluster_with_workloads(self.given).workloads)
+                    replicas = replicas_of(pod, cluster_with_workloads(self.given).workloads)
+                    self.limiter.evicted(pod, self.now, replicas)
                 return evicted(self.job, pod, "denied" if refused else ""), refused
             case DeleteReservation(name):
                 self.reservations.pop(name, None)

@@ -23,6 +23,7 @@ class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
         since: Type of a condition -> time at which it became true or false.
         passed_at: When the job passed arbitration.
         evicted_at: When the eviction of the pod was requested.
+        replicas: Replicas that the workload of the pod should have had then; None if it has no known workload.
         ended_at: When the job succeeded, failed or was aborted.
     """
 
@@ -37,4 +38,5 @@ class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     since: dict[str, str] = {}
     passed_at: str = ""
     evicted_at: str = ""
+    replicas: int | None = None
     ended_at: str = ""

@@ -39,13 +39,14 @@ from koord_descheduler.domain.job_control.recording import (
 from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, version_of
 from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting, pod_of
 from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
-from koord_descheduler.domain.migration.job import MigrationJob
+from koord_descheduler.domain.migration.job import ConditionType, MigrationJob
 from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.migration.state_machine import look
 from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.domain.view.workloads import replicas_of
 from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
@@ -68,7 +69,7 @@ class JobControl:
         logger: Logger of the service.
         metrics: Metrics of the service.
         writer: Changes objects.
-        make: Makes the controller when the first term begins.
+        make: Makes the controller when a term begins.
         without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
     """
 
@@ -82,6 +83,7 @@ class JobControl:
     make: Callable[[], JobController]
     without_claims: bool = False
     _reader: JobReader = field(init=False)
+    _controller: JobController | None = field(default=None, init=False)
     _due: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """Uid of a job that waits -> Unix seconds of the next look, if nothing changes before."""
     _seen: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], init=False)
@@ -92,27 +94,32 @@ class JobControl:
         self._reader = JobReader(self.builder)
 
     async def run(self) -> None:
-        """Look at all jobs every interval while this instance leads. Never return; the caller cancels it."""
-        term = await self.leading.term()
-        controller = self.make()
-        self._begin(controller)
+        """Look at all jobs every interval while this instance leads. Never return; the caller cancels it.
+
+        Raises:
+            InvalidInput: The arguments of the MigrationController are invalid.
+        """
         while True:
+            term = await self.leading.term()
+            controller = self._controller
+            assert controller is not None, "a term has begun"
             try:
                 await self.look_at_all(controller, term)
             except NotWritten as error:
                 self.logger.warning("jobs_wait", reason=str(error))
             await self.clock.sleep(controller.args.arbitration_args.interval)
-            latest = await self.leading.term()
-            if latest != term:
-                self._begin(controller)
-                term = latest
 
-    def _begin(self, controller: JobController) -> None:
-        """Begin a term: look at all jobs, and count the evictions that other leaders have recorded."""
+    def begin(self) -> None:
+        """Begin a term: all jobs are due, and the limits count the evictions that any leader has recorded.
+
+        Rounds use the limits, too, so this happens before the first round of the term.
+        """
         self._due.clear()
         self._seen.clear()
-        states = self.builder.state.of_kind(MigrationState).values()
-        controller.limiter.rebuild(recorded_evictions(states), self.builder.workloads())
+        controller = self._controller = self._controller or self.make()
+        evictions = list(recorded_evictions(self.builder.state.of_kind(MigrationState).values()))
+        controller.limiter.rebuild(evictions)
+        controller.budget.rebuild(each.at for each in evictions)
 
     async def look_at_all(self, controller: JobController, term: Term) -> None:
         """Arbitrate the waiting jobs, look at those that are due, and delete old ones.
@@ -126,7 +133,7 @@ class JobControl:
         await self._record_aborted(jobs, term)
         await self._arbitrate(jobs, controller, now, term)
         await self._advance(jobs, controller, now, term)
-        await self._forget(jobs, term)
+        await self._forget(jobs, controller, now, term)
         if now - self._collected_at >= INTERVAL:
             self._collected_at = now
             await self._collect(jobs, now, term)
@@ -198,16 +205,23 @@ class JobControl:
         await self._append([step for step in steps if step], term)
         for each in plans:
             if each.evicts and each.pod is not None:
-                self._count_eviction(each.before, each.pod, controller, now)
+                self._count_eviction(each.before, each.pod, controller)
 
     def _held(self, job: MigrationJob, limit: str) -> list[list[Draft]]:
         """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before."""
         event = held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid))
         return [] if event is None else [[self._draft(job, event)]]
 
-    def _count_eviction(self, job: MigrationJob, pod: PodView, controller: JobController, now: float) -> None:
-        """Count an eviction that a job has asked for."""
-        controller.limiter.evicted(pod, now, self.builder.workloads())
+    def _count_eviction(self, job: MigrationJob, pod: PodView, controller: JobController) -> None:
+        """Count an eviction that a job has asked for, with the time and the replicas that its fact has.
+
+        A job that asks once more, because the gateway gave up, counts once.
+        """
+        recorded = self.builder.state.of_kind(MigrationState).get(job.uid)
+        if recorded is None or not recorded.evicted_at:
+            return  # the log has refused it
+        if job.condition(ConditionType.EVICTION) is None:
+            controller.limiter.evicted(pod, unix_seconds(recorded.evicted_at), recorded.replicas)
         trigger = job.annotations.get(keys.EVICT_TRIGGER, "")
         self.metrics.evicted.labels(str(Result.SUCCESS), trigger, pod.namespace, pod.node).inc()
 
@@ -221,7 +235,9 @@ class JobControl:
         if done.eviction is not None and done.pod is not None:
             ref = AggregateRef("eviction", done.pod.uid)
             drafts.append(Draft(ref, done.eviction, self.facts.last_eviction(ref)))
-        event = advanced_event(done.before, job)
+        event = advanced_event(
+            done.before, job, replicas_of(done.pod, self.builder.workloads()) if done.evicts else None
+        )
         if event is not None:
             drafts.append(self._draft(job, event))
         return drafts
@@ -231,10 +247,17 @@ class JobControl:
         seen = self._seen.get(job.uid)
         return seen is None or self._due.get(job.uid, 0.0) <= now or seen != version_of(self.builder.state, job)
 
-    async def _forget(self, jobs: Sequence[MigrationJob], term: Term) -> None:
-        """Record that the objects of jobs are gone, and drop what is kept of them."""
-        existing = {job.uid for job in jobs}
-        gone = [uid for uid in self.builder.state.of_kind(MigrationState) if uid not in existing]
+    async def _forget(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
+        """Record that the objects of jobs are gone, and drop what is kept of them.
+
+        As long as the object limiter counts the eviction of a job, its facts are kept. So a new leader counts it, too.
+        """
+        existing, memory = {job.uid for job in jobs}, controller.limiter.memory_seconds
+        gone = [
+            uid
+            for uid, state in self.builder.state.of_kind(MigrationState).items()
+            if uid not in existing and not (state.evicted_at and now - unix_seconds(state.evicted_at) < memory)
+        ]
         for uid in gone:
             self._due.pop(uid, None)
             self._seen.pop(uid, None)

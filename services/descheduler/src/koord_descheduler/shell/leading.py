@@ -1,6 +1,7 @@
 """The check whether this instance leads, and has folded everything that was written before its term."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
@@ -31,6 +32,14 @@ class Leading:
         self._log = log
         self._logger = logger
         self._term: Term | None = None
+        self._beginnings: list[Callable[[], None]] = []
+
+    def at_each_beginning(self, begin: Callable[[], None]) -> None:
+        """Register a function that is called when a term begins, before anybody decides in it.
+
+        The log is folded then up to the head at which the term began.
+        """
+        self._beginnings.append(begin)
 
     async def term(self) -> Term:
         """Wait until this instance leads and the log was folded to its head since the term began. Return the term."""
@@ -62,5 +71,8 @@ class Leading:
             return False
         if await self._runner.reached_or_halted(head.last_seq) is not None:
             return False
-        self._term = term
+        if self._term != term:  # several tasks wait for one term
+            for begin in self._beginnings:
+                begin()
+            self._term = term
         return True

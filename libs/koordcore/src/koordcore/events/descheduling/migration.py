@@ -108,10 +108,13 @@ class MigrationAdvanced(Event, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         pod: The pod to migrate, with its uid.
         progress: Status of the job after the step.
+        replicas: If the step requests the eviction of the pod, the number of replicas that its workload should have.
+            None for other steps, and for a pod without a known workload.
     """
 
     pod: MigratedPod
     progress: MigrationProgress
+    replicas: int | None = None
 
 
 @CATALOGUE.register(kind="migration")

@@ -40,7 +40,8 @@ def _arbitrated(state: MigrationState | None, event: MigrationArbitrated, at: St
 
 
 def _advanced(state: MigrationState | None, event: MigrationAdvanced, at: StoredEvent) -> MigrationState:
-    return replace(_with(state, event.progress, at), pod=event.pod)
+    after = _with(state, event.progress, at)
+    return replace(after, pod=event.pod, replicas=after.replicas if event.replicas is None else event.replicas)
 
 
 def _ended(state: MigrationState | None, event: MigrationEnded, at: StoredEvent) -> MigrationState:

@@ -4,6 +4,7 @@ Source:
     descheduler spec, 7.1, 7.2, 7.6
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ class JobController:
 
 
 class EvictionBudget:
-    """A token bucket for all evictions of the process.
+    """A token bucket for all evictions by migration jobs. It follows from the recorded evictions.
 
     Args:
         per_second: Tokens that a second adds.
@@ -56,7 +57,18 @@ class EvictionBudget:
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._second = 1 / per_second
-        self._bucket = Bucket(tokens=burst, at=0.0, most=1, capacity=burst)
+        self._full = Bucket(tokens=burst, at=0.0, most=1, capacity=burst)
+        self._bucket = self._full
+
+    def rebuild(self, times: Iterable[float]) -> None:
+        """Replace the tokens by those that recorded evictions have left, for example after a restart.
+
+        Args:
+            times: Unix seconds of the recorded evictions, in any order.
+        """
+        self._bucket = self._full
+        for each in sorted(times):
+            self.take(each)
 
     def take(self, now: float) -> bool:
         """Take a token at `now`, in Unix seconds. Return False if there is none."""

@@ -104,32 +104,34 @@ def ended_event(job: MigrationJob, refusals: Sequence[str] = ()) -> Event:
     return MigrationEnded(job=job.name, pod=_migrated(job.pod), progress=_progress(job), refusals=[*refusals])
 
 
-def advanced_event(before: MigrationJob, after: MigrationJob) -> Event | None:
+def advanced_event(before: MigrationJob, after: MigrationJob, replicas: int | None = None) -> Event | None:
     """Return the fact that records a look at a job; None if nothing changed.
 
     Args:
         before: The job before the look, with its facts.
         after: The job afterwards.
+        replicas: If the look asks for the eviction of the pod, the replicas of its workload; else None.
     """
     if not after.is_in_flight:
         return ended_event(after)
     if _progress(before) == _progress(after) and before.pod == after.pod:
         return None
-    return MigrationAdvanced(pod=_migrated(after.pod) or MigratedPod(namespace="", name=""), progress=_progress(after))
+    pod = _migrated(after.pod) or MigratedPod(namespace="", name="")
+    return MigrationAdvanced(pod=pod, progress=_progress(after), replicas=replicas)
 
 
 def recorded_evictions(states: Iterable[MigrationState]) -> Iterator[Evicted]:
     """Yield the evictions that the facts of migrations have recorded.
 
     Args:
-        states: The folded facts. Those of deleted jobs are gone.
+        states: The folded facts. Those of a deleted job are kept as long as a limit counts its eviction.
 
     Source:
         descheduler spec, 14 ("a restart or a new leader continues with the same counts")
     """
     for each in states:
         if each.evicted_at and each.pod is not None:
-            yield Evicted(each.controller, each.pod.namespace, unix_seconds(each.evicted_at))
+            yield Evicted(each.controller, each.pod.namespace, unix_seconds(each.evicted_at), each.replicas)
 
 
 def _progress(job: MigrationJob) -> MigrationProgress:

@@ -6,7 +6,7 @@ Source:
     descheduler spec, 7.7
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -15,7 +15,6 @@ from koordcore.values.invalid import InvalidInput
 from koord_descheduler.domain.arguments.migration_controller import NAMESPACE, WORKLOAD, MigrationControllerArgs
 from koord_descheduler.domain.arguments.workload_limit import workload_limit
 from koord_descheduler.domain.view.pods import PodView
-from koord_descheduler.domain.view.workloads import WorkloadView
 
 OBJECT_LIMITER: Final = "object_limiter"
 """Beginning of the code of a job that waits for this limiter; the type follows."""
@@ -46,11 +45,19 @@ class Bucket:
 
 
 class Evicted(NamedTuple):
-    """An eviction: uid of the controller of its pod ("" if it has none), namespace, and Unix seconds."""
+    """An eviction that counts.
+
+    Attributes:
+        controller: Uid of the controller of the pod; "" if it has none.
+        namespace: Namespace of the pod.
+        at: Unix seconds.
+        replicas: Replicas that the workload of the pod should have had then; None if it has no known workload.
+    """
 
     controller: str
     namespace: str
     at: float
+    replicas: int | None
 
 
 @dataclass(slots=True)
@@ -88,31 +95,36 @@ class ObjectLimiter:
                 return kind
         return ""
 
-    def evicted(self, pod: PodView, now: float, workloads: Mapping[str, WorkloadView]) -> None:
+    @property
+    def memory_seconds(self) -> float:
+        """Return the seconds for which an eviction counts."""
+        durations = [limiter.duration for limiter in self._args.object_limiters.values()]
+        return _FORGOTTEN_AFTER * max(durations, default=0.0)
+
+    def evicted(self, pod: PodView, now: float, replicas: int | None) -> None:
         """Take a token from each bucket of a pod that was evicted at `now`, if there is one.
 
         Args:
             pod: The pod.
             now: Unix seconds.
-            workloads: Uid of a controller -> its workload.
+            replicas: Replicas that the workload of the pod should have; None if it has no known workload.
         """
-        self._take(Evicted(_controller(pod), pod.namespace, now), workloads)
+        self._take(Evicted(_controller(pod), pod.namespace, now, replicas))
 
-    def rebuild(self, evictions: Iterable[Evicted], workloads: Mapping[str, WorkloadView]) -> None:
+    def rebuild(self, evictions: Iterable[Evicted]) -> None:
         """Replace all buckets by those that follow from recorded evictions, for example after a restart.
 
         Args:
             evictions: The recorded evictions, in any order.
-            workloads: Uid of a controller -> its workload.
         """
         self._buckets.clear()
         for each in sorted(evictions, key=lambda eviction: eviction.at):
-            self._take(each, workloads)
+            self._take(each)
 
-    def _take(self, eviction: Evicted, workloads: Mapping[str, WorkloadView]) -> None:
+    def _take(self, eviction: Evicted) -> None:
         for kind, key in self._keys(eviction.controller, eviction.namespace):
             limiter = self._args.object_limiters[kind]
-            most = self._most(kind, eviction.controller, workloads)
+            most = self._most(kind, eviction)
             if most <= 0:
                 continue
             capacity = limiter.burst or 1
@@ -133,16 +145,14 @@ class ObjectLimiter:
             elif kind == WORKLOAD and controller:
                 yield kind, controller
 
-    def _most(self, kind: str, controller: str, workloads: Mapping[str, WorkloadView]) -> int:
+    def _most(self, kind: str, eviction: Evicted) -> int:
         """Return the number of evictions that `duration` seconds allow for a bucket; 0: the pod has no such bucket."""
         value = self._args.object_limiters[kind].max_migrating
-        if kind == NAMESPACE or not controller:
+        if kind == NAMESPACE or not eviction.controller:
             return value if isinstance(value, int) else 0
-        workload = workloads.get(controller)
         try:
             return workload_limit(
-                0 if workload is None else workload.replicas,
-                self._args.max_migrating_per_workload if value is None else value,
+                eviction.replicas or 0, self._args.max_migrating_per_workload if value is None else value
             )
         except InvalidInput:
             return 0

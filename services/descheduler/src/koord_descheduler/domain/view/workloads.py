@@ -1,6 +1,9 @@
 """Workloads as the descheduler reads them: the number of replicas, and the owners of the pods."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from koord_descheduler.domain.view.pods import PodView
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +20,15 @@ class WorkloadView:
 
     replicas: int
     owners: tuple[str, ...]
+
+
+def replicas_of(pod: PodView | None, workloads: Mapping[str, WorkloadView]) -> int | None:
+    """Return the replicas of the workload of a pod; None if it has no known workload, or there is no pod.
+
+    Args:
+        pod: The pod.
+        workloads: Uid of a controller -> its workload.
+    """
+    controller = None if pod is None else pod.controller
+    workload = None if controller is None else workloads.get(controller.uid)
+    return None if workload is None else workload.replicas
