@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image bench docs lint format typecheck contracts schemas clean
+.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image chart bench docs lint format typecheck contracts schemas clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -73,7 +73,7 @@ $(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.*)
 test-runtime: setup $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built) ## containerd 1 and 2, NRI, crictl, dockerd (root, containerd, runc, docker.io, go)
 	@$(PYTEST) -n 0 --suite runtime tests/runtime
 
-# etcd, kube-apiserver, kube-controller-manager and kubectl. Without Go they are not built, and their tests say so.
+# etcd, kube-apiserver and its companions, kubectl, and Helm. Without Go they are not built, and their tests say so.
 KUBERNETES_VERSION := 1.35.4
 KUBERNETES_TOOLS := $(CURDIR)/var/kubernetes-tools
 KUBERNETES_SOURCES := tests/kubernetes/tools
@@ -87,11 +87,24 @@ $(KUBERNETES_TOOLS)/.built: $(wildcard $(KUBERNETES_SOURCES)/go.*)
 			k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kubectl
 	@touch $@
 
-test-kubernetes: setup $(if $(shell command -v go),$(KUBERNETES_TOOLS)/.built) ## a real etcd, kube-apiserver, controller manager and kubectl (root, go)
+$(KUBERNETES_TOOLS)/kube-scheduler: $(KUBERNETES_TOOLS)/.built
+	@cd $(KUBERNETES_SOURCES) && GOFLAGS=-mod=readonly \
+		go build -trimpath -ldflags='-s -w $(GO_VERSION)' -o $@ k8s.io/kubernetes/cmd/kube-scheduler
+
+# A module of its own: its dependencies would change those of the API server.
+$(KUBERNETES_TOOLS)/helm: $(wildcard $(KUBERNETES_SOURCES)/helm/go.*)
+	@echo "==> building Helm, a minute"
+	@cd $(KUBERNETES_SOURCES)/helm && GOFLAGS=-mod=readonly go build -trimpath -ldflags='-s -w' -o $@ helm.sh/helm/v3/cmd/helm
+
+KUBERNETES_BUILT := $(if $(shell command -v go),$(addprefix $(KUBERNETES_TOOLS)/,.built kube-scheduler helm))
+test-kubernetes: setup $(KUBERNETES_BUILT) ## a real etcd, kube-apiserver and its companions, kubectl, Helm (root, go)
 	@$(PYTEST) -n 0 --suite kubernetes tests/kubernetes
 
 test-compose: setup ## the image and docker-compose.yml on a real dockerd (root, docker.io, docker-compose, debootstrap)
 	@$(PYTEST) -n 0 --suite compose tests/compose
+
+chart: setup ## the Helm chart in var/chart, made from k8s/
+	@$(VENV)/bin/python k8s/chart/build.py var/chart
 
 # IMAGE: its name and tag. IMAGE_FLAGS: more flags of `docker build`.
 IMAGE ?= koordstream:latest

@@ -29,7 +29,7 @@ async def test_the_objects_that_we_ship_are_accepted(plane: ControlPlane, instal
     await installed.start_manager("manager-a")
     await installed.until_ready("manager-a")
 
-    base = plane.ask("diff", "-f", "-", stdin=yaml.safe_dump_all(reachable(rendered(plane))))
+    base = plane.ask("diff", "-f", "-", stdin=yaml.safe_dump_all(reachable(rendered())))
     answers = {
         str(file.relative_to(ROOT)): plane.ask("apply", "--dry-run=server", "-f", str(file)) for file in EXAMPLES
     }

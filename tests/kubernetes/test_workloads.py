@@ -30,7 +30,7 @@ LABEL = {"koordinator.sh/device-discovery": "true"}
 
 def workloads(plane: ControlPlane) -> dict[str, Json]:
     """Return name -> workload of the installed overlay."""
-    return {item["metadata"]["name"]: item for item in rendered(plane) if item["kind"] in WORKLOADS}
+    return {item["metadata"]["name"]: item for item in rendered() if item["kind"] in WORKLOADS}
 
 
 def container(workload: Json) -> Json:

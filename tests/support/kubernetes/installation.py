@@ -4,6 +4,7 @@ The managers use the token of their ServiceAccount and the flags of the shipped 
 of Services here, so the Service of the webhooks leads to a loopback address on which the managers listen.
 """
 
+import subprocess
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import httpx
 import yaml
 from koordcore.bus.factory import BusSettings, bootstrap_bus
 from koordcore.embedded.nats import NatsServer
-from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.control_plane import ROOT, TOOLS, ControlPlane
 from support.kubernetes.services import CLUSTER, Services
 
 Json = dict[str, Any]
@@ -22,21 +23,28 @@ Json = dict[str, Any]
 NAMESPACE = "koordinator-system"
 NODE_NAMESPACE = "koordinator-nodes"
 WEBHOOK_ADDRESS = "127.77.0.2"
-BASE = Path(__file__).parents[3] / "k8s" / "base"
+BASE = ROOT / "k8s" / "base"
 
 
 def shipped_flags(file: str) -> list[str]:
-    """Return the flags in the Deployment of a service, without addresses that processes of one host cannot share."""
+    """Return the flags in the Deployment of a service, without mounted files and addresses that need a pod."""
     deployment: Json = yaml.safe_load((BASE / file).read_text(encoding="utf-8"))
     flags: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    replaced = ("--gateway", "--metrics-addr", "--health-probe-addr", "--http-host", "--http-port")
+    replaced = (
+        "--gateway",
+        "--metrics-addr",
+        "--health-probe-addr",
+        "--http-host",
+        "--http-port",
+        "--http-access-file",
+    )
     return [flag for flag in flags if not flag.startswith(replaced)]
 
 
-def rendered(plane: ControlPlane, folder: str = "k8s/overlays/dev") -> list[Json]:
+def rendered(folder: str = "k8s/overlays/dev") -> list[Json]:
     """Return the objects of a kustomization."""
-    text = plane.kubectl("kustomize", folder)
-    return [item for item in yaml.safe_load_all(text) if item]
+    text = subprocess.run([str(TOOLS / "kubectl"), "kustomize", str(ROOT / folder)], capture_output=True, check=True)
+    return [item for item in yaml.safe_load_all(text.stdout) if item]
 
 
 def reachable(documents: Sequence[Json]) -> list[Json]:
@@ -105,7 +113,7 @@ class Installation(Services):
 
 def install(plane: ControlPlane) -> None:
     """Apply k8s/overlays/dev with one command, as on a new cluster, and wait until the definitions are served."""
-    plane.apply(*reachable(rendered(plane)))
+    plane.apply(*reachable(rendered()))
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
 
 
