@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image chart bench docs lint format typecheck contracts schemas clean
+.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image chart bench docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -138,6 +138,9 @@ schemas: setup ## regenerate schemas/ from the event models and the CRDs, and th
 	@$(VENV)/bin/python -m koordcore.protocol.crd schemas/crds
 	@$(VENV)/bin/python -m koord_manager.shell.export_fields \
 		libs/koordcore/src/koordcore/protocol/kubernetes_fields.json
+
+metrics: setup ## regenerate docs/metrics.md from what running services serve
+	@KOORD_WRITE_METRICS=1 $(PYTEST) -n 0 -q tests/e2e/test_metrics.py -k page
 
 docs: setup ## the documentation site, with the reference from the docstrings, in var/docs-site
 	@$(UV) sync --quiet --frozen --all-packages --inexact --group docs

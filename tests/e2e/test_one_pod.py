@@ -4,16 +4,13 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from koordcore.embedded.identity import is_alive
-from koordcore.embedded.stack import Stack, read_stack
 from koordcore.service.telemetry.span_sinks import read_span_file
+from support.koord_command import KoordCommand as Koord
 from support.servers import server_directory
 from support.until import until_blocking
 
@@ -28,46 +25,6 @@ spec:
   priority: 9500
   containers: [{name: main, image: nginx, resources: {requests: {cpu: "2", memory: 4Gi}}}]
 """
-
-
-class Koord:
-    """The command on a stack of its own."""
-
-    def __init__(self, var: Path) -> None:
-        self.var = var
-
-    def run(self, *words: str, stdin: str = "", status: int = 0) -> str:
-        """Standard output of a command that ends with this status."""
-        return self.said(*words, stdin=stdin, status=status)[0]
-
-    def said(self, *words: str, stdin: str = "", status: int = 0) -> tuple[str, str]:
-        """Standard output and standard error."""
-        done = subprocess.run(
-            [sys.executable, "-m", "koordctl", *words],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=150,
-            env={**os.environ, "KOORD_VAR": str(self.var)},
-        )
-        assert "Traceback" not in done.stdout + done.stderr
-        assert done.returncode == status, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout, done.stderr
-
-    def ask(self, *words: str) -> Any:
-        """The decoded JSON of a command."""
-        return json.loads(self.run(*words, "-o", "json"))
-
-    def stack(self) -> Stack:
-        """The running stack."""
-        stack = read_stack(self.var / "run" / "stack.json")
-        assert stack is not None
-        return stack
-
-    def phase(self, pod: str) -> str:
-        """Phase of a pod."""
-        return str(self.ask("get", "pod", pod).get("status", {}).get("phase", ""))
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,13 @@
 """Pods that displace others, quotas that lend, gangs that wait: on a real stack, asked with the `koord` command."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from koordcore.protocol import keys
+from support.koord_command import KoordCommand
 from support.servers import server_directory
 from support.until import until_blocking
 
@@ -62,27 +59,8 @@ def pod(name: str, cpu: str, labels: dict[str, str] | None = None, priority: str
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
 
-class Koord:
-    """The command on a stack of its own."""
-
-    def __init__(self, var: Path) -> None:
-        self.var = var
-
-    def run(self, *words: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "koordctl", *words],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=150,
-            env={**os.environ, "KOORD_VAR": str(self.var)},
-        )
-        assert done.returncode == 0, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def ask(self, *words: str) -> Any:
-        return json.loads(self.run(*words, "-o", "json"))
+class Koord(KoordCommand):
+    """The command with what these stories ask."""
 
     def apply(self, *documents: str) -> None:
         self.run("apply", "-f", "-", stdin="\n---\n".join(documents))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
-from support.projector.browser import ARGUMENTS, CHROMIUM, EVIL
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from support.projector.browser import ARGUMENTS, CHROMIUM, EVIL, PATIENCE_MILLIS
 from support.projector.service import served_in_a_thread
 from support.projector.synthetic_cluster import SyntheticCluster
 from support.servers import fresh_database
@@ -46,7 +46,8 @@ def page(browser: Browser, base_url: str) -> Iterator[Page]:
     )
     page.on("console", note)
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE_MILLIS)
+    expect.set_options(timeout=PATIENCE_MILLIS)
     yield page
     page.close()
     assert complaints == []

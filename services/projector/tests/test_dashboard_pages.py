@@ -106,6 +106,7 @@ def test_search_finds_pods_nodes_objects_and_facts(page: Page, cluster: Syntheti
     ):
         page.locator("#search input").fill(text)
         page.locator("#search input").press("Enter")
+        expect(page.locator("h1")).to_have_text(f"Search: {text}")
         expect(page.get_by_role("region", name=region)).to_contain_text(found)
     page.get_by_role("region", name="Facts").get_by_role("link").first.click()
     expect(page.locator(".bar .note").last).to_contain_text(f"only {placed.ref.kind} {placed.ref.id}")

@@ -1,0 +1,106 @@
+"""The page of the documentation that lists every metric, and the metrics pages of running services."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+from koord_criproxy.domain.records import Store
+from koord_criproxy.shell.metrics import ProxyMetrics
+from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+from koordcore.service.telemetry.metrics import Metrics
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
+HEAD: Final = """# Metrics
+
+Each service serves its metrics at `/metrics` in the text format of Prometheus. A test compares these tables with
+the pages of running services. Scrape settings, alerts and dashboards are in `deploy/`. The [runbook](runbook.md)
+says what to do when an alert fires.
+
+The label `le` of histograms is left out. Metrics that begin with `process_` or `python_` are those of the Prometheus
+client for Python.
+"""
+_PROCESS: Final = ("process_", "python_")
+_ORDER: Final = (
+    "every service",
+    "manager",
+    "scheduler",
+    "descheduler",
+    "projector",
+    "agent",
+    "criproxy",
+    "devicediscovery",
+)
+_SHARED: Final = 3
+"""A metric of at least this many services is listed once, for every service."""
+
+
+@dataclass
+class Family:
+    """A metric: its type, its description, and the labels of its samples."""
+
+    type: str
+    help: str
+    labels: set[str] = field(default_factory=lambda: set[str]())
+
+
+def families(text: str) -> dict[str, Family]:
+    """Name -> metric of a metrics page, without those of the process. Names of counters end in `_total`."""
+    found: dict[str, Family] = {}
+    for each in text_string_to_metric_families(text):
+        if each.name.startswith(_PROCESS):
+            continue
+        name = f"{each.name}_total" if each.type == "counter" else each.name
+        labels = {label for sample in each.samples for label in sample.labels} - {"le"}
+        family = found.setdefault(name, Family(each.type, each.documentation))
+        family.labels |= labels
+    return found
+
+
+def page_of(url: str) -> dict[str, Family]:
+    """Metrics of a running service."""
+    return families(httpx.get(f"{url}/metrics", trust_env=False, timeout=10).text)
+
+
+def node_services() -> dict[str, dict[str, Family]]:
+    """Service -> metrics of the services that need a container runtime or vendors' tools, as they define them."""
+    proxy, discovery = Metrics("criproxy"), Metrics("devicediscovery")
+    ProxyMetrics(proxy, Store())
+    DiscoveryMetrics(discovery)
+    return {
+        name: families(generate_latest(metrics.registry).decode())
+        for name, metrics in (("criproxy", proxy), ("devicediscovery", discovery))
+    }
+
+
+def rendered(services: Mapping[str, Mapping[str, Family]]) -> str:
+    """The page for the metrics of services."""
+    users: dict[str, list[str]] = {}
+    for service, metrics in services.items():
+        for name in metrics:
+            users.setdefault(name, []).append(service)
+    tables: dict[str, dict[str, Family]] = {}
+    for name, services_of in users.items():
+        owners = ["every service"] if len(services_of) >= _SHARED else services_of
+        for owner in owners:
+            parts = [services[service][name] for service in services_of]
+            family = Family(parts[0].type, parts[0].help, {label for part in parts for label in part.labels})
+            tables.setdefault(owner, {})[name] = family
+    text = HEAD
+    for owner in _ORDER:
+        text += f"\n## {owner[0].upper()}{owner[1:]}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
+        for name, family in sorted(tables.get(owner, {}).items()):
+            labels = ", ".join(f"`{label}`" for label in sorted(family.labels))
+            text += f"| `{name}` | {family.type} | {labels} | {family.help.rstrip('.').replace('|', '/')} |\n"
+    return text
+
+
+def listed(text: str) -> dict[str, tuple[str, str]]:
+    """Name -> (type, meaning) of every metric on the page."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")
+    ]
+    return {row[0].strip("`"): (row[1], row[3]) for row in rows}
