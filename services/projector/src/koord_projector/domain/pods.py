@@ -107,6 +107,7 @@ class PodBook:
         self.living: dict[str, Episode] = {}
         self.counts: dict[Phase, int] = dict.fromkeys(Phase, 0)
         self._touched: dict[tuple[str, int], Episode] = {}
+        self._closed: list[Episode] = []
 
     def load(self, episode: Episode) -> None:
         """Add the newest row of a pod, as read from the table."""
@@ -120,7 +121,16 @@ class PodBook:
         """
         touched = list(self._touched.values())
         self._touched.clear()
+        self._closed.clear()
         return touched
+
+    def take_closed(self) -> list[Episode]:
+        """Return the rows that ended since the last call. They do not change any more."""
+        closed, self._closed = self._closed, []
+        for episode in closed:
+            del self._touched[episode.uid, episode.from_seq]
+            episode.stored = True
+        return closed
 
     def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
         """Record that a pod object was added or changed. If listed fields changed, a new episode begins."""
@@ -244,6 +254,7 @@ class PodBook:
         episode.to_seq = at.seq
         del self.living[episode.uid]
         self._touched[episode.uid, episode.from_seq] = episode
+        self._closed.append(episode)
 
     def _succeed(self, episode: Episode, at: StoredEvent, **fields: object) -> None:
         self._close(episode, at)

@@ -92,7 +92,7 @@ class Projection:
         self.totals = Totals()
         self.series = Series()
         self._after = position
-        self._event_id = ""
+        self.event_id = ""
         self._known: set[AggregateRef] = set()
         self._states: dict[AggregateRef, AggregateState | None] = {}
         self._running: dict[str, set[str]] = {}
@@ -191,7 +191,7 @@ class Projection:
         changes = Changes(
             after=self._after,
             position=self.position,
-            event_id=self._event_id,
+            event_id=self.event_id,
             events=self._events,
             new_aggregates=new,
             changed_aggregates=changed,
@@ -203,9 +203,47 @@ class Projection:
         self._after, self._events, self._dirty = self.position, [], {}
         return changes
 
+    def take_history(self) -> Changes:
+        """Return the rows since the last call that will not change any more, for a rebuild into empty tables.
+
+        States of aggregates and rows of living pods stay in memory until `take_rest`.
+        """
+        return self._changes(pods=self.pods.take_closed(), new=[])
+
+    def take_rest(self) -> Changes:
+        """Return the rows that `take_history` kept back. The projection then goes on as if it had been loaded."""
+        states, new = self._states, list[AggregateRow]()
+        for ref, state in list(states.items()):
+            if state is not None:
+                new.append(AggregateRow(ref, state.seq, codec.encode_canonical(state)))
+                self._known.add(ref)
+            if state is None or ref.kind not in KEPT_KINDS:
+                del states[ref]
+        self._dirty = {}
+        pods = self.pods.take_touched()
+        for episode in pods:
+            episode.stored = True
+        return self._changes(pods=pods, new=new)
+
+    def _changes(self, *, pods: list[Episode], new: list[AggregateRow]) -> Changes:
+        changes = Changes(
+            after=self._after,
+            position=self.position,
+            event_id=self.event_id,
+            events=self._events,
+            new_aggregates=new,
+            changed_aggregates=[],
+            gone_aggregates=[],
+            pods=pods,
+            nodes=self.nodes.take_changes(),
+            series=self.series.take_rows(self.totals, self.pods.counts),
+        )
+        self._after, self._events = self.position, []
+        return changes
+
     def _advance(self, stored: StoredEvent) -> None:
         self.position = stored.seq
-        self._event_id = stored.event_id
+        self.event_id = stored.event_id
         self.series.after_event(stored.seq)
 
     def _update_rows(

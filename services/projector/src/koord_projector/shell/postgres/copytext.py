@@ -4,6 +4,7 @@ Columns are separated by tabs; NULL is `\\N`; backslash, tab, line feed and carr
 are escaped. NUL cannot be stored and becomes U+FFFD. Integers are clamped to the range of `bigint`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -32,11 +33,19 @@ POD_COLUMNS = (
 )  # fmt: skip
 NODE_COLUMNS = ("token", "seq", *NodeFigures.__struct_fields__)
 SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" for phase in Phase))
+_NODE_FORMAT = (
+    "\t".join(["%s", "%d", *("%s" if name == "host" else "%d" for name in NodeFigures.__struct_fields__)]) + "\n"
+)
+_HOST = NodeFigures.__struct_fields__.index("host")
+_SERIES_FORMAT = "\t".join(["%d"] * len(SERIES_COLUMNS)) + "\n"
+
+
+_UNSAFE = re.compile(r"[\\\t\n\r\0]")
 
 
 def escape(text: str) -> str:
     """Return a text escaped for one column of a COPY line. NUL becomes U+FFFD."""
-    return text.translate(_ESCAPES)
+    return text.translate(_ESCAPES) if _UNSAFE.search(text) else text
 
 
 def escape_bytes(text: bytes) -> bytes:
@@ -109,38 +118,51 @@ def aggregate_line(row: AggregateRow) -> bytes:
 def pod_line(episode: Episode) -> bytes:
     """Return the COPY line of a row of the table `pods`."""
     facts = episode.facts
-    return line_of(
-        (
-            episode.uid,
-            episode.from_seq,
-            episode.to_seq,
-            facts.namespace,
-            facts.name,
-            facts.qos,
-            facts.priority_class,
-            _encode_json(facts.requests).decode(),
-            episode.submitted_seq,
-            episode.submitted_at,
-            episode.node,
-            episode.placed_seq,
-            episode.placed_at,
-            episode.started_seq,
-            episode.started_at,
-            episode.stopped_seq,
-            episode.deleted_seq,
-            facts.gang,
-        )
+    texts = (
+        episode.uid,
+        facts.namespace,
+        facts.name,
+        facts.qos,
+        facts.priority_class,
+        _encode_json(facts.requests).decode(),
+        episode.submitted_at,
+        episode.node,
+        episode.placed_at,
+        episode.started_at,
+        facts.gang,
     )
+    if _UNSAFE.search("".join(texts)):
+        texts = tuple(map(escape, texts))
+    uid, namespace, name, qos, priority_class, requests, submitted_at, node, placed_at, started_at, gang = texts
+    line = (
+        f"{uid}\t{episode.from_seq}\t{_position(episode.to_seq)}\t{namespace}\t{name}\t{qos}\t{priority_class}"
+        f"\t{requests}\t{episode.submitted_seq}\t{submitted_at}\t{node}\t{_position(episode.placed_seq)}\t{placed_at}"
+        f"\t{_position(episode.started_seq)}\t{started_at}\t{_position(episode.stopped_seq)}"
+        f"\t{_position(episode.deleted_seq)}\t{gang}\n"
+    )
+    return line.encode("utf-8", "replace")
+
+
+def _position(seq: int | None) -> str:
+    return "\\N" if seq is None else str(seq)
 
 
 def node_line(change: NodeChange) -> bytes:
     """Return the COPY line of a row of the table `node_versions`."""
-    return line_of((change.token, change.seq, *msgspec.structs.astuple(change.figures)))
+    values = msgspec.structs.astuple(change.figures)
+    numbers = (*values[:_HOST], *values[_HOST + 1 :])
+    if max(numbers) > INT_MAX or min(numbers) < -INT_MAX:
+        values = tuple(value if isinstance(value, str) else clamp(value) for value in values)
+    values = (*values[:_HOST], escape(change.figures.host), *values[_HOST + 1 :])
+    return (_NODE_FORMAT % (escape(change.token), change.seq, *values)).encode("utf-8", "replace")
 
 
 def series_line(row: SeriesRow) -> bytes:
     """Return the COPY line of a row of the table `cluster_series`."""
-    return line_of((row.second, row.seq, *msgspec.structs.astuple(row.totals), *(row.pods[phase] for phase in Phase)))
+    values = (row.second, row.seq, *msgspec.structs.astuple(row.totals), *row.pods.values())
+    if max(values) > INT_MAX or min(values) < -INT_MAX:
+        values = tuple(map(clamp, values))
+    return (_SERIES_FORMAT % values).encode()
 
 
 def copy_statement(table: str, columns: Sequence[str]) -> str:

@@ -164,7 +164,7 @@ class Writer:
             WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
-            await _require_position(cursor, FACTS, changes.after)
+            await take_position(cursor, FACTS, changes.after)
             await _copy(cursor, _COPY_EVENTS, map(event_line, changes.events))
             await _copy(cursor, _COPY_AGGREGATES, map(aggregate_line, changes.new_aggregates))
             if changes.changed_aggregates:
@@ -192,9 +192,7 @@ class Writer:
             if changes.series:
                 await _copy(cursor, copy_statement("stage_series", SERIES_COLUMNS), map(series_line, changes.series))
                 await cursor.execute(_UPSERT_SERIES.encode())
-            await cursor.execute(
-                _UPSERT_POSITION, (FACTS, changes.position, escape(changes.event_id), projection_schema())
-            )
+            await set_position(cursor, FACTS, changes.position, changes.event_id)
             failpoint("rows_written_before_commit")
         failpoint("rows_committed")
         for pod in changes.pods:
@@ -230,7 +228,7 @@ class Writer:
             WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
-            await _require_position(cursor, OBSERVATIONS, after)
+            await take_position(cursor, OBSERVATIONS, after)
             lines = [_observation_line(*report) for report in reports]
             await _copy(cursor, copy_statement("stage_observations", _OBSERVATION_COLUMNS), lines)
             await cursor.execute("INSERT INTO observations SELECT * FROM stage_observations ON CONFLICT DO NOTHING")
@@ -251,7 +249,7 @@ class Writer:
             WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
-            await _require_position(cursor, EXPLANATIONS, after)
+            await take_position(cursor, EXPLANATIONS, after)
             lines = [
                 line_of(
                     (
@@ -307,11 +305,20 @@ async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
     return 0
 
 
-async def _require_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) -> None:
-    """Lock the position of the stream. Raises Moved if it differs from `after`."""
+async def take_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) -> None:
+    """Lock the position of a stream until the end of the transaction.
+
+    Raises:
+        Moved: The position differs from `after`.
+    """
     actual = await _position(cursor, stream)
     if actual != after:
         raise Moved(stream, after, actual)
+
+
+async def set_position(cursor: AsyncCursor[TupleRow], stream: str, position: int, event_id: str) -> None:
+    """Write the position of a folded stream, with the id of its last fact and the version of the projection."""
+    await cursor.execute(_UPSERT_POSITION, (stream, position, escape(event_id), projection_schema()))
 
 
 async def _copy(cursor: AsyncCursor[TupleRow], statement: str, lines: Iterable[bytes]) -> None:

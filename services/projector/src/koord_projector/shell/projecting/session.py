@@ -19,6 +19,7 @@ from koord_projector.domain.projection import Projection
 from koord_projector.shell.postgres.loader import lend_states, load_projection
 from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.projecting.context import ProjectorContext
+from koord_projector.shell.projecting.rebuilding import rebuild_tables
 
 EVENTS_WITHOUT_PAUSE: Final = 200
 """Number of events that are folded before other tasks may run: about 10 ms."""
@@ -99,14 +100,18 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
         wanted = progress.rebuild_wanted.is_set()
         if wanted or not loaded.is_current:
             progress.halt("rebuilding from the first event")
-            context.logger.info("rebuilding", wanted=wanted, current=loaded.is_current)
-            await writer.clear()
-            loaded = await load_projection(writer)
-        projection = loaded.projection
-        if wanted:
-            progress.committed(projection.position, "")
             progress.rebuild_wanted.clear()
-        await _require_same_log(context.log, projection.position, loaded.event_id)
+            context.logger.info("rebuilding", wanted=wanted, current=loaded.is_current)
+        projection, event_id = loaded.projection, loaded.event_id
+        if wanted or not loaded.is_current or projection.position == 0:
+            head = await context.log.head()
+            rebuilt = await rebuild_tables(context, projection.position, head.last_seq)
+            if rebuilt is None:
+                await writer.clear()
+                rebuilt = (await load_projection(writer)).projection
+            projection, event_id = rebuilt, rebuilt.event_id
+            progress.committed(projection.position, "")
+        await _require_same_log(context.log, projection.position, event_id)
         progress.head = (await context.log.head()).last_seq
         progress.committed(projection.position, "")
         progress.going_on()

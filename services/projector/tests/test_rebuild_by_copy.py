@@ -1,0 +1,135 @@
+"""A rebuild by COPY into shadow tables gives the tables that folding batch by batch gives."""
+
+import psycopg
+import pytest
+from koord_projector.shell.postgres.shadow import SCHEMA
+from koord_projector.shell.projecting import rebuilding
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import StoredEvent
+from psycopg import sql
+from support.histories import Recorder, every_kind_once, history
+from support.projector.synthetic_cluster import small
+from support.projector.world import Projector, projector
+from support.until import until
+
+pytestmark = pytest.mark.postgres
+
+TABLES = ("events", "aggregates", "pods", "node_versions", "node_names", "cluster_series")
+_ROWS = sql.SQL("SELECT * FROM {}")
+_SHAPE = """
+    SELECT tablename, indexname, indexdef FROM pg_indexes WHERE tablename = ANY(%s) ORDER BY 1, 2
+"""
+_OPTIONS = "SELECT relname, reloptions FROM pg_class WHERE relname = ANY(%s) AND relkind = 'r' ORDER BY 1"
+_COLUMNS = """
+    SELECT table_name, column_name, is_nullable, data_type, collation_name FROM information_schema.columns
+     WHERE table_name = ANY(%s) ORDER BY table_name, ordinal_position
+"""
+
+
+@pytest.fixture(autouse=True)
+def by_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even a short log is worth a COPY."""
+    monkeypatch.setattr(rebuilding, "WORTH_EVENTS", 1)
+    monkeypatch.setattr(rebuilding, "_BATCH", 37)
+
+
+def all_of(dsn: str) -> dict[str, list[tuple[object, ...]]]:
+    """Rows, keys, indexes, options and columns of all folded tables, and the position."""
+    with psycopg.connect(dsn) as connection:
+        found: dict[str, list[tuple[object, ...]]] = {}
+        for table in TABLES:
+            found[table] = sorted(connection.execute(_ROWS.format(sql.Identifier(table))), key=repr)
+        for name, statement in (("shape", _SHAPE), ("options", _OPTIONS), ("columns", _COLUMNS)):
+            found[name] = connection.execute(statement.encode(), (list(TABLES),)).fetchall()
+        found["projection"] = connection.execute("SELECT position, event_id FROM projection").fetchall()
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (SCHEMA,)).fetchall() == []
+        return found
+
+
+async def rebuilt(it: Projector) -> None:
+    it.progress.rebuild_wanted.set()
+    await until(lambda: not it.progress.rebuild_wanted.is_set())
+    await it.caught_up()
+
+
+@pytest.mark.parametrize("events", [history(every_kind_once()), small()], ids=["every kind", "a cluster"])
+async def test_rows_keys_and_indexes_are_those_of_the_batches(
+    postgres_dsn: str, events: list[StoredEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = len(events) * 2 // 3
+    monkeypatch.setattr(rebuilding, "WORTH_EVENTS", len(events) + 1)
+    async with projector(postgres_dsn, batch_events=41) as it:
+        it.write(events[:cut])
+        async with it.running():
+            await it.caught_up()
+            batches = all_of(postgres_dsn)
+            with psycopg.connect(postgres_dsn) as connection:
+                connection.execute("GRANT SELECT ON pods TO PUBLIC")
+            monkeypatch.setattr(rebuilding, "WORTH_EVENTS", 1)
+            await rebuilt(it)
+            for table, rows in all_of(postgres_dsn).items():
+                assert rows == batches[table], table
+            # The projection that made them goes on, and a new one loads them.
+            it.write(events[cut:])
+            await it.caught_up()
+        after = all_of(postgres_dsn)
+        async with it.running():
+            await rebuilt(it)
+            assert all_of(postgres_dsn) == after
+    with psycopg.connect(postgres_dsn) as connection:
+        granted = connection.execute("SELECT has_table_privilege('public', 'pods', 'SELECT')").fetchone()
+        assert granted == (True,)
+
+
+async def test_a_view_of_a_user_stays_and_the_rebuild_goes_batch_by_batch(postgres_dsn: str) -> None:
+    events = small()
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await it.caught_up()
+            with psycopg.connect(postgres_dsn) as connection:
+                connection.execute("CREATE VIEW mine AS SELECT count(*) AS n FROM pods")
+                before = connection.execute("SELECT n FROM mine").fetchall()
+            await rebuilt(it)
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT n FROM mine").fetchall() == before
+
+
+async def test_it_ends_before_a_fact_that_cannot_be_read_and_obeys_a_skip(postgres_dsn: str) -> None:
+    events = history(every_kind_once())
+    events[8] = StoredEvent(9, events[8].ref, events[8].headers, b"{")
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await until(lambda: "halted before" in it.progress.trouble)
+            assert it.progress.position == 8
+            assert max(int(str(row[0])) for row in all_of(postgres_dsn)["events"]) == 8
+            recorder = Recorder()
+            recorder.events = list(events)
+            recorder.write("fold", "projector", EventSkipped(seq=9, reason="test", operator="test"))
+            it.write(recorder.events[len(events) :])
+            await it.caught_up()
+            skipped = all_of(postgres_dsn)
+            await rebuilt(it)
+            assert all_of(postgres_dsn) == skipped
+
+
+async def test_readers_see_the_earlier_rows_until_the_exchange(postgres_dsn: str) -> None:
+    events = small()
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await it.caught_up()
+            with psycopg.connect(postgres_dsn) as reader:
+                before = reader.execute("SELECT count(*) FROM events").fetchone()
+                it.progress.rebuild_wanted.set()
+                with psycopg.connect(postgres_dsn, autocommit=True) as watcher:
+                    built = "SELECT count(*) FROM pg_stat_all_tables WHERE schemaname = %s AND n_tup_ins > 0"
+                    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                    # The reader's transaction holds its lock, so the exchange waits for it.
+                    await until(lambda: watcher.execute(waiting).fetchone() != (0,))
+                    assert watcher.execute(built, (SCHEMA,)).fetchone() is not None
+                assert reader.execute("SELECT count(*) FROM events").fetchone() == before
+            await it.caught_up()
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == before
