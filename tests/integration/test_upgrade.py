@@ -61,9 +61,10 @@ async def restored(installation: Installation) -> AsyncGenerator[Bus]:
         await server.start()
         connection = await connect(ConnectionSettings(urls=(server.url,)))
         try:
-            await restore_backup(connection, await read_backup(place), place, lambda stream, count: None)
+            backup = await read_backup(place)
+            await restore_backup(connection, backup, place, lambda stream, count: None)
             changes = await bootstrap(connection, streams(NAMES, replicas=1))
-            kept = set(NAMES.in_backup)
+            kept = {copy.stream for copy in backup.streams}
             assert {name for name, change in changes.items() if change is not Change.CREATED} == kept
             yield bus_on(connection, NAMES, follower=FAST)
         finally:
