@@ -68,7 +68,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += ["$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"]
         publish += ["$JS.API.STREAM.RESTORE.*", "$JS.SNAPSHOT.RESTORE.>"]
         # A restore up to an earlier moment reads and deletes what is later. The stream of facts denies deletions after.
-        publish += [f"$JS.API.STREAM.MSG.{verb}.{stream}" for verb in ("GET", "DELETE") for stream in names.in_backup]
+        cut = (names.ev, names.explanations, names.dlq)
+        publish += [f"$JS.API.STREAM.MSG.{verb}.{stream}" for verb in ("GET", "DELETE") for stream in cut]
     if manifest.streams == "copy":
         publish += [f"$JS.API.STREAM.SNAPSHOT.{stream}" for stream in names.in_backup]
         publish += [f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in names.in_backup]
