@@ -34,7 +34,10 @@ class GrpcServer(grpc.GenericRpcHandler):
         method: str = handler_call_details.method
 
         async def handle(requests: AsyncIterator[bytes], context: Any) -> None:
-            body = b"".join([message async for message in requests])
+            messages = [message async for message in requests]
+            if not messages:
+                return  # cancelled before its request came
+            body = b"".join(messages)
             self.calls.append((method, body))
             found = await self.answer(method, body, context)
             if found is not None:
@@ -119,7 +122,7 @@ class World:
         body: bytes = request if isinstance(request, bytes) else request.SerializeToString()
         path = name if name.startswith("/") else RUNTIME + name
         unary: Any = self.channel.unary_unary
-        return await unary(path)(body, wait_for_ready=True, **options)
+        return await unary(path)(body, **{"wait_for_ready": True, **options})
 
     async def create(self, **config: Any) -> Any:
         """Create a container in the sandbox s1, and return the request that reached the runtime."""

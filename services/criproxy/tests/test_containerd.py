@@ -57,6 +57,7 @@ async def test_container_starts_with_what_the_hook_server_answered(tmp_path: Pat
         async with proxied(world):  # a new proxy on the same runtime
             messages = cri_messages()
             await world.call("StopContainer", messages["StopContainerRequest"](container_id=container))
+            await until(lambda: world.hooks.called("PostStopContainerHook"), "the hook after the answer")
             (stopped,) = world.hooks.called("PostStopContainerHook")
             request: Any = messages_of_call("PostStopContainerHook")[0].FromString(stopped)
             assert (request.pod_meta.name, request.container_meta.name) == ("web", "main")

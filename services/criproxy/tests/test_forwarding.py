@@ -8,7 +8,9 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 import pytest
-from support.criproxy import RUNTIME, World, answer_as_runtime, proxied, running_world
+from koordcore.runtime_api.cri import cri_messages
+from koordcore.runtime_api.hooks import messages_of_call
+from support.criproxy import RUNTIME, GrpcServer, World, answer_as_runtime, proxied, running_world
 
 SERVICES: Final = {
     "/runtime.v1.RuntimeService/": (
@@ -31,6 +33,7 @@ STREAMS: Final = {
 }
 DETAILS: Final = (("grpc-status-details-bin", b"\x08\x05\xff details"), ("why", "a text"))
 SECONDS: Final = 60
+PAIRS: Final = 100
 
 
 @pytest.fixture
@@ -173,3 +176,73 @@ async def test_deadline_and_cancellation_reach_the_runtime(world: World, name: s
     assert without is None
     assert limited is not None
     assert 1000.0 - SECONDS < limited < 1050.0  # gRPC rounds timeouts up when it sends them
+
+
+async def test_large_request_of_an_intercepted_call_passes_with_the_change_of_its_hook(world: World) -> None:
+    world.register("Fail", "PreCreateContainer")
+    answer = messages_of_call("PreCreateContainerHook")[1]
+    world.responses["PreCreateContainerHook"] = answer(container_resources={"cpu_shares": 512})
+    large = {"large": "x" * (6 << 20)}
+    async with proxied(world):
+        await world.run_sandbox()
+        for _ in range(2):
+            created = await world.create(annotations=large)
+            assert (dict(created.config.annotations), created.config.linux.resources.cpu_shares) == (large, 512)
+        with pytest.raises(grpc.aio.AioRpcError, match="larger than max") as caught:
+            await world.call("CreateContainer", bytes((16 << 20) + 1), timeout=SECONDS)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await world.call("Status", b"", timeout=SECONDS) == b""
+
+
+async def test_compressed_request_is_changed_by_its_hook(world: World) -> None:
+    world.register("Fail", "PreRunPodSandbox")
+    world.responses["PreRunPodSandboxHook"] = messages_of_call("PreRunPodSandboxHook")[1](labels={"added": "1"})
+    request = cri_messages()["RunPodSandboxRequest"](config={"labels": {"a": "b" * 1_000}})
+    async with proxied(world):
+        await world.call("RunPodSandbox", request, compression=grpc.Compression.Gzip)
+        sent = cri_messages()["RunPodSandboxRequest"].FromString(world.runtime.called("RunPodSandbox")[0])
+        assert dict(sent.config.labels) == {"a": "b" * 1_000, "added": "1"}
+
+
+async def test_record_of_a_container_is_there_when_its_client_starts_it(world: World) -> None:
+    world.register("Fail", "PreStartContainer")
+    async with proxied(world):
+        await world.run_sandbox()
+        for _ in range(PAIRS):
+            await world.create()
+            await world.call("StartContainer", cri_messages()["StartContainerRequest"](container_id="c1"))
+            await world.call("RemoveContainer", cri_messages()["RemoveContainerRequest"](container_id="c1"))
+    assert len(world.hooks.called("PreStartContainerHook")) == PAIRS
+
+
+async def test_calls_of_one_client_reach_the_sockets_of_both_services(tmp_path: Path) -> None:
+    async with running_world(tmp_path) as world:
+        images = GrpcServer(tmp_path / "images.sock", answer_as_runtime)
+        await images.start()
+        world.settings = world.settings.model_copy(update={"remote_image_service_endpoint": images.socket})
+        async with proxied(world):
+            for _ in range(5):
+                await world.call("Status", b"", timeout=SECONDS)
+                await world.call("/runtime.v1.ImageService/ListImages", b"", timeout=SECONDS)
+        assert len(images.called("ListImages")) == len(world.runtime.called("Status")) == 5
+        assert world.runtime.called("ListImages") == []
+        await images.stop()
+
+
+async def test_call_in_progress_ends_before_the_proxy_stops(world: World) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waits(method: str, body: bytes, context: Any) -> bytes | None:
+        if not method.endswith("/ExecSync"):
+            return await answer_as_runtime(method, body, context)
+        asked.set()
+        await go_on.wait()
+        return b"answer"
+
+    world.runtime.answer = waits
+    async with asyncio.timeout(SECONDS):
+        async with proxied(world):
+            call = asyncio.ensure_future(world.call("ExecSync", b""))
+            await asked.wait()
+            asyncio.get_running_loop().call_later(0.1, go_on.set)
+        assert await call == b"answer"

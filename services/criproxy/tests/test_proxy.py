@@ -145,7 +145,7 @@ async def test_runtime_that_is_down_fails_calls_at_once_and_comes_back(world: Wo
         await world.runtime.stop()
         assert failed() == ["runtime"]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.call("Status", b"", timeout=30)
+            await world.call("Status", b"", timeout=30, wait_for_ready=False)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         await world.runtime.start()
 

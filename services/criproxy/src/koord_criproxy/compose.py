@@ -89,15 +89,14 @@ def _ignored(_: object) -> None:
 def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:
     """Add a gRPC server in front of a runtime with CRI v1."""
     settings = shell.settings
-    runtime = open_channel(str(settings.remote_runtime_service_endpoint))
-    separate = settings.remote_image_service_endpoint
-    images = runtime if separate is None else open_channel(str(separate))
+    socket, separate = settings.remote_runtime_service_endpoint, settings.remote_image_service_endpoint
+    runtime = open_channel(str(socket))
     if separate is not None:
         shell.log.warning("deprecated_flag", flag="remote-image-service-endpoint")
     server = ProxyServer(
         settings.koord_runtimeproxy_endpoint,
-        runtime=runtime,
-        images=images,
+        runtime=socket,
+        images=socket if separate is None else separate,
         interceptor=Interceptor(store, dispatcher),
         observe=metrics.called,
     )
@@ -106,12 +105,7 @@ def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatche
         shell.log.info("runtime", version=await check_version(runtime))
         await recover(runtime, store)
 
-    async def close() -> None:
-        await runtime.close()
-        if images is not runtime:
-            await images.close()
-
-    shell.service.add(Component(name="runtime", start=_patiently(shell, connect), close=close))
+    shell.service.add(Component(name="runtime", start=_patiently(shell, connect), close=runtime.close))
     shell.service.add(Component(name="cri", start=server.start, close=server.stop))
 
 

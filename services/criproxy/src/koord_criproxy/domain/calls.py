@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from koordcore.runtime_api.cri import IMAGE_SERVICE, RUNTIME_SERVICE
+from koordcore.runtime_api.cri import RUNTIME_SERVICE
 
 
 class Stage(StrEnum):
@@ -31,22 +31,6 @@ HOOKS: Final[Mapping[str, frozenset[str]]] = {
     "RemovePodSandbox": frozenset(),
 }
 """Intercepted call -> names of the hooks that belong to it. The last two calls only drop what is remembered."""
-
-_RUNTIME_CALLS: Final = (
-    "Version RunPodSandbox StopPodSandbox RemovePodSandbox PodSandboxStatus ListPodSandbox CreateContainer "
-    "StartContainer StopContainer RemoveContainer ListContainers ContainerStatus UpdateContainerResources "
-    "ReopenContainerLog ExecSync Exec Attach PortForward ContainerStats ListContainerStats PodSandboxStats "
-    "ListPodSandboxStats UpdateRuntimeConfig Status CheckpointContainer ListMetricDescriptors ListPodSandboxMetrics "
-    "RuntimeConfig UpdatePodSandboxResources"
-)
-_IMAGE_CALLS: Final = "ListImages ImageStatus PullImage RemoveImage ImageFsInfo"
-UNARY: Final = frozenset(
-    f"/{service}/{name}"
-    for service, names in ((RUNTIME_SERVICE, _RUNTIME_CALLS), (IMAGE_SERVICE, _IMAGE_CALLS))
-    for name in names.split()
-)
-"""gRPC paths with one request and one answer. gRPC needs fewer operations for them than for a stream, so the proxy does
-not treat them as streams, as it treats every other path."""
 
 _PREFIX: Final = f"/{RUNTIME_SERVICE}/"
 
