@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image chart bench docs lint format typecheck contracts schemas metrics clean
+.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -132,6 +132,9 @@ compiled: setup $(if $(HAS_CC),$(COMPILED)/.built) ## the scheduler as machine c
 
 bench: compiled ## measure against the targets; results in var/bench/results.json
 	@$(if $(HAS_CC),PYTHONPATH=$(COMPILED)/site) $(VENV)/bin/python -m tests.bench
+
+audit: $(UV) ## look up known vulnerabilities of all packages in uv.lock; needs the network
+	@UV=$(UV) .ci/audit
 
 schemas: setup ## regenerate schemas/ from the event models and the CRDs, and the names of Kubernetes' fields
 	@$(VENV)/bin/python -m koordcore.events.export schemas
