@@ -3,103 +3,25 @@
 `rotate` and `revoke` take effect by a reload of the server: the processes of others keep their connections.
 """
 
-import os
-import signal
 import stat
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from koordcore.bus.client.connection import (
-    BusConnection,
-    ConnectionSettings,
-    ConnectRefused,
     Denied,
-    NotConnected,
-    connect,
 )
-from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import bus_on
-from koordcore.bus.names import BusNames
-from koordcore.embedded.binaries import nats_server_binary
-from koordcore.embedded.ports import LOOPBACK, free_ports
+from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
+from support.bus.installed_server import NAMES, Site, koord
 from support.until import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
-
-NAMES = BusNames("prod")
-
-
-def koord(*words: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "koordctl", *words],
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-class Site:
-    """The keys of an installation, and the server that they are for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port, self.monitor = free_ports(2)
-        self.server: subprocess.Popen[bytes] | None = None
-
-    def create(self, *words: str) -> None:
-        koord("keys", "create", str(self.folder), "--cluster", NAMES.cluster, *words)
-        # In a container the files are mounted at /etc/nats, and the streams are in /data.
-        file = self.folder / "nats" / "nats-0.conf"
-        text = file.read_text().replace('"/etc/nats/', f'"{self.folder}/nats/')
-        file.write_text(text.replace('"/data', f'"{self.folder}/data'))
-
-    def start(self) -> None:
-        config = str(self.folder / "nats" / "nats-0.conf")
-        words = ["-c", config, "-a", LOOPBACK, "-p", str(self.port), "-m", str(self.monitor)]
-        self.server = subprocess.Popen([str(nats_server_binary()), *words], stderr=subprocess.DEVNULL)
-
-    def reload(self) -> None:
-        assert self.server is not None
-        self.server.send_signal(signal.SIGHUP)
-
-    def seed(self, user: str) -> Path:
-        return self.folder / user / "nats.seed"
-
-    def settings(self, user: str, *, seed: Path | None = None) -> ConnectionSettings:
-        return ConnectionSettings(
-            urls=(f"tls://localhost:{self.port}",),
-            user=user,
-            nkey_seed_file=seed or self.seed(user),
-            tls=TlsClientFiles(ca=self.folder / "nats" / "ca.crt"),
-            connect_seconds=5,
-        )
-
-    @asynccontextmanager
-    async def connected(self, user: str, *, seed: Path | None = None) -> AsyncGenerator[BusConnection]:
-        connection = await connect(self.settings(user, seed=seed))
-        try:
-            yield connection
-        finally:
-            await connection.drain_and_close()
-
-    async def is_refused(self, user: str, seed: Path) -> bool:
-        try:
-            async with self.connected(user, seed=seed):
-                return False
-        except (ConnectRefused, NotConnected):
-            return True
 
 
 @pytest.fixture

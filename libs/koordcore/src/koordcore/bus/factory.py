@@ -44,7 +44,8 @@ class BusSettings:
         cluster: Id of the Kubernetes cluster (letters, digits, `-`).
         user: Name of the NATS user, for example "scheduler". It determines the inbox prefix.
         instance: Name of this instance of the service.
-        nkey_seed_file: File with the secret key of the user. None: connect without authentication.
+        nkey_seed_file: File with the secret key of the user. None: connect without a key.
+        token_file: File with a token that the issuer of credentials checks; None: no token.
         tls: Files for TLS; None: no TLS.
         connect_seconds: Seconds after which the connection attempt is given up.
         awaits_streams: Whether to wait until the streams of the cluster exist. The user must have the right to read the
@@ -57,6 +58,7 @@ class BusSettings:
     user: str = "any"
     instance: str = ""
     nkey_seed_file: Path | None = None
+    token_file: Path | None = None
     tls: TlsClientFiles | None = None
     connect_seconds: float = 30.0
     awaits_streams: bool = False
@@ -69,6 +71,7 @@ class BusSettings:
             name=self.instance or self.user,
             user=self.user,
             nkey_seed_file=self.nkey_seed_file,
+            token_file=self.token_file,
             tls=self.tls,
             connect_seconds=self.connect_seconds,
         )

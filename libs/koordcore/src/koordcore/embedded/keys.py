@@ -25,8 +25,12 @@ class UserKey:
     seed_file: Path
 
 
-def ensure_user_key(seed_file: Path) -> UserKey:
+def ensure_user_key(seed_file: Path, *, is_account: bool = False) -> UserKey:
     """Return the key pair of a seed file; create the file with a random seed if it does not exist.
+
+    Args:
+        seed_file: Path of the file.
+        is_account: Whether a new key is that of an account, which signs users (`A...` and `SA...`).
 
     Raises:
         nkeys.NkeysError: The file does not contain a valid seed.
@@ -34,6 +38,7 @@ def ensure_user_key(seed_file: Path) -> UserKey:
     if not seed_file.exists():
         seed_file.parent.mkdir(parents=True, exist_ok=True)
         seed_file.touch(mode=0o600, exist_ok=False)
-        seed_file.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+        kind = nkeys.PREFIX_BYTE_ACCOUNT if is_account else nkeys.PREFIX_BYTE_USER
+        seed_file.write_bytes(nkeys.encode_seed(os.urandom(32), kind))
     pair = nkeys.from_seed(bytearray(seed_file.read_bytes().strip()))
     return UserKey(public_key=bytes(pair.public_key).decode(), seed_file=seed_file)

@@ -11,6 +11,8 @@ from pathlib import Path
 from koordcore.embedded.ports import LOOPBACK
 
 GIB = 1024**3
+ACCOUNT = "KOORD"
+"""Name of the one account with users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,17 @@ class NatsClusterMembership:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuthCallout:
+    """Rule of the server for clients without a key of their own: a service decides who they are (NATS auth callout).
+
+    Attributes:
+        issuer: Public key of the account key (`A...`) that signs the answers of the service.
+    """
+
+    issuer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NatsServerConfig:
     """Configuration of one nats-server with JetStream.
 
@@ -86,6 +99,7 @@ class NatsServerConfig:
         sync_interval: `always`, or a duration such as `10s`. Servers that store facts use `always`.
         users: Users that may connect. Empty: the server does not authenticate (tests).
         account: Name of the one account. The system account has no users.
+        callout: Who decides about clients without a key; None: they are refused.
 
     Source:
         event-bus spec, 9.2, 10
@@ -100,8 +114,9 @@ class NatsServerConfig:
     max_memory_store_bytes: int = GIB // 4
     sync_interval: str = "always"
     max_payload_bytes: int = 1024**2
-    account: str = "KOORD"
+    account: str = ACCOUNT
     users: tuple[NatsUser, ...] = ()
+    callout: AuthCallout | None = None
     cluster: NatsClusterMembership | None = None
     tls: NatsTls | None = None
     log_file: Path | None = None
@@ -134,6 +149,15 @@ def render(config: NatsServerConfig) -> str:
             "SYS": {"users": []},
         }
         document["system_account"] = "SYS"
+    if config.callout is not None:
+        document["authorization"] = {
+            "auth_callout": {
+                "issuer": config.callout.issuer,
+                "account": config.account,
+                # Users with a key of their own are not passed to the service, which is one of them.
+                "auth_users": [user.public_key for user in config.users],
+            }
+        }
     if config.cluster is not None:
         document["cluster"] = {
             "name": config.cluster.name,

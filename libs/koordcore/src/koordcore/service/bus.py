@@ -54,6 +54,7 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
         user=settings.nats_user or settings.service,
         instance=f"{settings.service}/{settings.instance}",
         nkey_seed_file=settings.nats_seed_file,
+        token_file=settings.nats_token_file,
         tls=tls,
         awaits_streams=True,
     )

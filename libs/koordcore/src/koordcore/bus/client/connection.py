@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 
+from koordcore.bus.client.secret_files import read_secrets
 from koordcore.bus.client.tls import TlsClientFiles, client_context
 from koordcore.bus.client.wire import BusClient, hpub, pub
 from koordcore.retry import Backoff, retry
@@ -65,7 +66,8 @@ class ConnectionSettings:
         urls: URLs of one or more servers, `nats://host:port` or `tls://host:port`.
         name: Name of the connection in the server's monitoring.
         user: Name of the NATS user. Its inbox prefix is `_INBOX_<user>`.
-        nkey_seed_file: File with the seed `SU...` of the user. None: connect without authentication.
+        nkey_seed_file: File with the seed `SU...` of the user. None: connect without a key.
+        token_file: File with a token that the issuer of credentials checks. It is read again at each reconnect.
         tls: PEM files for TLS. None: connect without TLS.
         connect_seconds: Time after which `connect` gives up.
         reconnect_wait_seconds: Delay before a reconnect; it varies by 20 percent at random.
@@ -76,6 +78,7 @@ class ConnectionSettings:
     name: str = "koord"
     user: str = "any"
     nkey_seed_file: Path | None = None
+    token_file: Path | None = None
     tls: TlsClientFiles | None = None
     connect_seconds: float = 30.0
     reconnect_wait_seconds: float = 0.5
@@ -345,12 +348,10 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
     async def on_close() -> None:
         connection.disconnected()
 
-    seed = None
-    if settings.nkey_seed_file is not None:
-        try:
-            seed = settings.nkey_seed_file.read_text().strip()
-        except OSError as cause:
-            raise ConnectRefused(f"nkey_seed_file: {cause}") from cause
+    try:
+        secrets = read_secrets(settings.nkey_seed_file, settings.token_file)
+    except OSError as cause:
+        raise ConnectRefused(str(cause)) from cause
     connecting = asyncio.ensure_future(
         client.connect(
             list(settings.urls),
@@ -366,7 +367,8 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
             ping_interval=settings.ping_seconds,  # type: ignore[arg-type]
             connect_timeout=2,
             inbox_prefix=settings.inbox_prefix,
-            nkeys_seed_str=seed,
+            nkeys_seed_str=secrets.seed,
+            token=secrets.token,
             tls=client_context(settings.tls),
             pending_size=16 * 1024 * 1024,
         )

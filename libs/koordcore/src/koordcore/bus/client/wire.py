@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 
 from nats.aio.client import Client
-from nats.errors import ProtocolError
+from nats.errors import ProtocolError, StaleConnectionError
 from nats.protocol.parser import Parser
 
 Sink = Callable[[bytes, bytes, bytes, bytes], None]
@@ -23,6 +23,7 @@ Sink = Callable[[bytes, bytes, bytes, bytes], None]
 HEADER_LINE = b"NATS/1.0\r\n"
 
 _H, _M, _P, _PLUS, _MINUS, _I = b"HMP+-I"
+_EXPIRED = "authentication expired"
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 
 
@@ -217,6 +218,10 @@ class FastParser(Parser):
             denied = _DENIED.search(text)
             if denied is not None and client.on_denied is not None:
                 client.on_denied(denied.group(1).lower(), denied.group(2))
+            if _EXPIRED in text.lower():
+                # nats-py would close the connection for ever. The token in the file may be a newer one by now.
+                await client._process_op_err(StaleConnectionError())
+                return
             await client._process_err(text.lower())
         elif op == _I and line.startswith(b"INFO"):
             await client._process_info(json.loads(line[5:]))

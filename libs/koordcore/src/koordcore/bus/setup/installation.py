@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Final
 
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.manifest import INSTALLED, ServiceManifest, agent, criproxy
+from koordcore.bus.setup.issuing import agent_name
+from koordcore.bus.setup.manifest import INSTALLED, ISSUER, ServiceManifest, agent, criproxy
 from koordcore.bus.setup.principals import nats_user
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.bus.setup.tls_files import ensure_tls_files
-from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsTls, render
+from koordcore.embedded.keys import ensure_user_key
+from koordcore.embedded.nats_config import AuthCallout, NatsClusterMembership, NatsServerConfig, NatsTls, render
 from koordcore.events.envelope import name_token
 
 SERVERS: Final = "nats"
@@ -34,6 +36,8 @@ POSTGRES: Final = "postgres"
 ACCESS: Final = "access"
 """Folder of the access file of the services' HTTP servers (`koordcore.service.access.first_files`)."""
 SEED: Final = "nats.seed"
+ACCOUNT_SEED: Final = "account.seed"
+"""File in the folder of the issuer: the key that signs the credentials of agents. It could make any user."""
 CA: Final = "ca.crt"
 CLIENT_PORT: Final = 4222
 MONITOR_PORT: Final = 8222
@@ -54,6 +58,8 @@ class Installation:
         nodes: Names of nodes whose agents and CRI proxies get users of their own.
         simulates: Whether two further users, `agent` and `criproxy`, may act for every node. For simulated nodes, and
             for more nodes than one configuration of the servers can list.
+        issues: Whether clients without a key are passed to the issuer (`issuing`), which admits agents with tokens that
+            expire.
         postgres: `host:port` of the projector's database, which gets a password; "" for none.
         log_bytes: Largest size of the stream of facts. The servers offer the space for all streams.
     """
@@ -66,26 +72,23 @@ class Installation:
     store: Path = Path("/data")
     nodes: tuple[str, ...] = ()
     simulates: bool = False
+    issues: bool = False
     postgres: str = ""
     log_bytes: int = StreamSizes().ev
 
     @property
     def manifests(self) -> tuple[ServiceManifest, ...]:
         """Manifests of all users: the subjects and streams that each user may read and write."""
-        agents = tuple(agent(name_token(node), name=agent_user(node)) for node in self.nodes)
+        agents = tuple(agent(name_token(node), name=agent_name(node)) for node in self.nodes)
         proxies = tuple(criproxy(name_token(node), name=f"criproxy-{name_token(node)}") for node in self.nodes)
-        return (*INSTALLED, *agents, *proxies, *((agent(), criproxy()) if self.simulates else ()))
+        every_node = (agent(), criproxy()) if self.simulates else ()
+        return (*INSTALLED, *agents, *proxies, *every_node, *((ISSUER,) if self.issues else ()))
 
     @property
     def folders(self) -> tuple[str, ...]:
         """Names of the folders below `directory`, the one of the authority first."""
         users = tuple(manifest.name for manifest in self.manifests)
         return (AUTHORITY, SERVERS, ACCESS, *users, *((POSTGRES,) if self.postgres else ()))
-
-
-def agent_user(node: str) -> str:
-    """Return the name of the NATS user of a node's agent."""
-    return f"agent-{name_token(node)}"
 
 
 def write_installation(wanted: Installation, now: datetime.datetime) -> None:
@@ -105,6 +108,10 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> None:
     authority, servers = wanted.directory / AUTHORITY, wanted.directory / SERVERS
     tls = ensure_tls_files(authority, now=now, hosts=tuple(dict.fromkeys((*wanted.hosts, *wanted.servers))))
     users = tuple(nats_user(manifest, names, wanted.directory / manifest.name / SEED) for manifest in wanted.manifests)
+    callout = None
+    if wanted.issues:
+        issuer = ensure_user_key(wanted.directory / ISSUER.name / ACCOUNT_SEED, is_account=True)
+        callout = AuthCallout(issuer=issuer.public_key)
     for folder in (servers, *(wanted.directory / manifest.name for manifest in wanted.manifests)):
         _copy(tls.ca, folder / CA)
     _copy(tls.server_certificate, servers / "tls.crt")
@@ -119,6 +126,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> None:
             monitor_port=MONITOR_PORT,
             max_file_store_bytes=StreamSizes(ev=wanted.log_bytes).file_store(),
             users=users,
+            callout=callout,
             cluster=_membership(wanted.servers),
             tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),
         )

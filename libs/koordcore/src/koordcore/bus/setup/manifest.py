@@ -30,6 +30,7 @@ class ServiceManifest:
         agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
             agent.
         proxy_nodes: Subject token of the CRI proxy's node; "*" for every node; "" if it is not a CRI proxy.
+        issues: Whether it decides about clients without a key (`koordcore.bus.setup.issuing`).
         streams: Right to copy or change streams: "", "copy" (backups), "purge" (the retention job) or "create" (the
             bootstrap job, which also restores backups).
     """
@@ -50,6 +51,7 @@ class ServiceManifest:
     parks: bool = False
     agent_nodes: str = ""
     proxy_nodes: str = ""
+    issues: bool = False
     streams: str = ""
 
 
@@ -163,6 +165,9 @@ RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, s
 
 BOOTSTRAP = ServiceManifest(name="bootstrap", appends=("log",), snapshots=True, streams="create")
 """Creates the streams and restores backups. It may delete messages that a stream does not protect."""
+
+ISSUER = ServiceManifest(name="issuer", answers=True, issues=True)
+"""`koord keys issue`: decides which agent a client without a key is, and reads and writes nothing."""
 
 BACKUP = ServiceManifest(name="backup", streams="copy")
 """`koord backup`: reads whole streams, and writes nothing."""

@@ -9,11 +9,15 @@ Source:
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import EMBEDDED, ServiceManifest
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats_config import NatsUser, UserPermissions
+
+CALLOUT_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
+"""Subject on which the server asks who a client without a key is. Clients cannot publish on it."""
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
@@ -61,6 +65,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         subscribe += [f"{names.prefix('push')}{kind}.{node}" for kind in ("node", "nodepolicy")]
     if manifest.proxy_nodes:
         publish += _own_aggregate(names, "criproxy", manifest.proxy_nodes)
+    if manifest.issues:
+        subscribe += [CALLOUT_SUBJECT]
     if manifest.streams == "purge":
         publish += [f"$JS.API.STREAM.PURGE.{names.ev}"]
     if manifest.streams == "create":

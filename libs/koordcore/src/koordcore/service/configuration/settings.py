@@ -90,7 +90,9 @@ class ServiceSettings(BaseModel):
     nats_urls: TextList = Field(("nats://127.0.0.1:4222",), min_length=1, description="Servers of the log.")
     nats_user: str = Field("", description="User of the log; the name of the service if not given.")
     nats_seed_file: Path | None = Field(None, description="File with the NKEY seed of this service's user.")
-    nats_creds_file: Path | None = Field(None, description="File with the JWT credentials of this service's user.")
+    nats_token_file: Path | None = Field(
+        None, description="File with a token for the issuer of agents' credentials, instead of a key. Read again."
+    )
     nats_ca_file: Path | None = Field(None, description="CA of the servers of the log; given: TLS is used.")
     nats_cert_file: Path | None = Field(None, description="Client certificate for the log.")
     nats_key_file: Path | None = Field(None, description="Key of the client certificate for the log.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
@@ -41,6 +41,9 @@ def create(
         bool,
         typer.Option("--simulated", "--every-node", help="Add users that may act for every node: agent, criproxy."),
     ] = False,
+    issuer: Annotated[
+        bool, typer.Option("--issuer", help="Let agents connect with tokens that expire: koord keys issue, token.")
+    ] = False,
     postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
     log_size: LogSize = None,
 ) -> None:
@@ -67,6 +70,7 @@ def create(
             servers=tuple(server or known.servers),
             nodes=tuple(dict.fromkeys((*known.nodes, *(node or ())))),
             simulates=known.simulates or simulated,
+            issues=known.issues or issuer,
             postgres=_database(postgres) or known.postgres,
             log_bytes=log_size or known.log_bytes,
         )
@@ -95,21 +99,102 @@ def revoke(
 ) -> None:
     """Remove the user of a node's agent. The servers refuse its key as soon as they have reloaded.
 
+    If the agent has tokens (`koord keys token`), those that exist now are refused. No reload is needed.
+
     Examples:
 
       koord keys revoke keys worker-2
     """
-    from koordcore.bus.setup.installation import agent_user
+    from koordcore.bus.setup.issuing import agent_name
+    from koordcore.bus.setup.manifest import ISSUER
+    from koordcore.bus.setup.node_tokens import NodeTokens
 
     known = _installation(folder)
+    if known.issues and node not in known.nodes:
+        NodeTokens(folder / ISSUER.name, known.cluster).revoke(node, datetime.now(UTC))
+        console.print(f"tokens of {node} are refused. A connection that exists ends within an hour.")
+        return
     if node not in known.nodes:
         fail(f"{node} is not a node of {folder}; it has: {', '.join(known.nodes) or 'none'}")
     _write(replace(known, nodes=tuple(each for each in known.nodes if each != node)))
-    seed = _seed(folder, agent_user(node))
+    seed = _seed(folder, agent_name(node))
     seed.unlink()
     (seed.parent / "ca.crt").unlink(missing_ok=True)
     seed.parent.rmdir()
     console.print(f"the agent of {node} has no user any more. {RELOAD}.")
+
+
+@app.command()
+def token(
+    folder: Folder,
+    node: Annotated[str, typer.Argument(help="Node whose agent gets the token.")],
+    hours: Annotated[float, typer.Option(min=0.01, max=24, help="Hours until the token is refused, at most 24.")] = 24,
+) -> None:
+    """Print a token with which the agent of a node connects to the log (--nats-token-file).
+
+    The agent reads the file again when it connects. Write a new token before the old one expires.
+
+    Examples:
+
+      koord keys token keys worker-2 --hours 12
+    """
+    from koordcore.bus.setup.manifest import ISSUER
+    from koordcore.bus.setup.node_tokens import NodeTokens
+
+    known = _issuing(folder)
+    typer.echo(NodeTokens(folder / ISSUER.name, known.cluster).issue(node, datetime.now(UTC), timedelta(hours=hours)))
+
+
+@app.command()
+def issue(
+    folder: Folder,
+    nats: Annotated[list[str], typer.Option(envvar="KOORD_NATS", help="URL of a server; repeatable.")],
+) -> None:
+    """Decide which agents with tokens may connect, until Ctrl-C. Run two of them: without one, no agent can connect.
+
+    It needs the folders `issuer` and `nats` only. Its user can neither read nor write the log.
+
+    Examples:
+
+      koord keys issue keys --nats tls://nats-0:4222
+    """
+    from koordcore.bus.client.connection import ConnectRefused, NotConnected
+
+    try:
+        asyncio.run(_issue(_issuing(folder), tuple(nats)))
+    except (ConnectRefused, NotConnected) as error:
+        fail(f"--nats: {error}")
+
+
+async def _issue(known: Installation, urls: tuple[str, ...]) -> None:
+    from koordcore.bus.client.connection import ConnectionSettings, connect
+    from koordcore.bus.client.tls import TlsClientFiles
+    from koordcore.bus.names import BusNames
+    from koordcore.bus.setup.installation import ACCOUNT_SEED, SEED
+    from koordcore.bus.setup.issuing import CredentialIssuer, NodeToken
+    from koordcore.bus.setup.manifest import ISSUER
+    from koordcore.bus.setup.node_tokens import NodeTokens
+    from koordcore.embedded.nats_config import ACCOUNT
+    from koordcore.service.clock import SystemClock
+
+    folder = known.directory / ISSUER.name
+    tokens = NodeTokens(folder, known.cluster)
+
+    async def check(given: str) -> NodeToken:
+        return tokens.check(given, datetime.now(UTC))
+
+    tls = TlsClientFiles(ca=folder / "ca.crt") if urls[0].startswith("tls://") else None
+    settings = ConnectionSettings(
+        urls=urls, name="koord keys issue", user=ISSUER.name, nkey_seed_file=folder / SEED, tls=tls
+    )
+    connection = await connect(settings)
+    console.print(f"admitting agents of cluster {known.cluster}; Ctrl-C ends it")
+    try:
+        seed = (folder / ACCOUNT_SEED).read_bytes()
+        names = BusNames(known.cluster)
+        await CredentialIssuer(connection, names, seed, account=ACCOUNT, check=check, clock=SystemClock()).run()
+    finally:
+        await connection.drain_and_close()
 
 
 @app.command()
@@ -197,6 +282,13 @@ def _recorded(folder: Path) -> Installation | None:
 
 def _installation(folder: Path) -> Installation:
     return _recorded(folder) or _fail_without(folder)
+
+
+def _issuing(folder: Path) -> Installation:
+    known = _installation(folder)
+    if not known.issues:
+        fail(f"{folder} has no issuer: create it with `koord keys create {folder} --issuer`")
+    return known
 
 
 def _fail_without(folder: Path) -> NoReturn:

@@ -1,0 +1,111 @@
+# pyright: reportUnknownMemberType=false
+# nats-py's subscribe is only partly annotated.
+"""The issuer of agents' credentials: the NATS server asks it who a client without a key is (auth callout).
+
+    agent --token--> NATS server --who is it?--> issuer --a user for one node, for an hour at most--> NATS server
+
+The issuer checks the token, and answers with a JWT that has the permissions of the agent of that node and an expiry.
+The server closes the connection when the JWT expires; the agent connects again, with the token in its file. If a token
+was revoked, this is refused. The issuer has no right to read or write the log. `koord keys issue` runs it.
+
+Source:
+    event-bus spec, 10; NATS ADR-26 (auth callout)
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from nats.aio.msg import Msg
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.manifest import agent
+from koordcore.bus.setup.nats_jwt import answer_claims, claims_of, sign, user_claims
+from koordcore.bus.setup.principals import CALLOUT_SUBJECT, permissions
+from koordcore.events.envelope import name_token
+from koordcore.ports.clock import Clock
+
+log = logging.getLogger("koordcore.bus")
+
+SESSION_SECONDS: Final = 3600
+"""Longest time of a connection until its token is checked again."""
+QUEUE: Final = "issuers"
+
+
+class NodeToken(NamedTuple):
+    """What a valid token says: the node, and the time in seconds since 1970 at which the token ends."""
+
+    node: str
+    expires: int
+
+
+class Refused(Exception):
+    """A token is not valid. The message is for the log of server and issuer, and repeats no secret."""
+
+
+Check = Callable[[str], Awaitable[NodeToken]]
+"""Returns the node of a token; raises Refused."""
+
+
+def agent_name(node: str) -> str:
+    """Return the name of the NATS user of a node's agent. Its inbox has this name."""
+    return f"agent-{name_token(node)}"
+
+
+class CredentialIssuer:
+    """Answers the servers' questions. Several issuers share the work.
+
+    Args:
+        connection: Connection with the user `issuer`.
+        names: Names of the cluster's streams and subjects.
+        seed: Seed of the account key (`SA...`) that the server's configuration names as issuer.
+        account: Account of the users in the server's configuration.
+        check: Checks tokens.
+        clock: The host's clock.
+    """
+
+    def __init__(
+        self, connection: BusConnection, names: BusNames, seed: bytes, *, account: str, check: Check, clock: Clock
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._seed = seed
+        self._account = account
+        self._check = check
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        client = self._connection.client
+        subscription = await client.subscribe(CALLOUT_SUBJECT, queue=QUEUE, cb=self._answer)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if client.is_connected:
+                await subscription.unsubscribe()
+
+    async def _answer(self, message: Msg) -> None:
+        try:
+            claims = claims_of(message.data.decode())
+            request = claims["nats"]
+            server, key = str(request["server_id"]["id"]), str(request["user_nkey"])
+            token = str(request["connect_opts"].get("auth_token", ""))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("callout_unreadable error=%s", type(error).__name__)
+            return
+        now = int(self._clock.unix())
+        try:
+            found = await self._check(token)
+        except Refused as refusal:
+            log.warning("agent_refused reason=%s", refusal)
+            answer = answer_claims(server, key, issued=now, error=str(refusal))
+        else:
+            expires = min(found.expires, now + SESSION_SECONDS)
+            name = agent_name(found.node)
+            allowed = permissions(agent(name_token(found.node), name=name), self._names)
+            user = user_claims(name, key, allowed, account=self._account, issued=now, expires=expires)
+            answer = answer_claims(server, key, issued=now, jwt=sign(user, self._seed))
+            log.info("agent_admitted node=%s expires=%d", found.node, expires)
+        await message.respond(sign(answer, self._seed).encode())

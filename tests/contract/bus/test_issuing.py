@@ -1,0 +1,168 @@
+"""Agents with tokens instead of keys: a real server asks `koord keys issue` who they are, and what they may."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from koordcore.bus.client.connection import BusConnection, ConnectRefused, Denied, NotConnected, connect
+from koordcore.bus.factory import bus_on
+from koordcore.bus.read.stream_reader import ApiError
+from koordcore.bus.setup.issuing import NodeToken, Refused
+from koordcore.bus.setup.nats_jwt import claims_of
+from koordcore.bus.setup.node_tokens import NodeTokens
+from koordcore.bus.setup.principals import CALLOUT_SUBJECT
+from koordcore.embedded.ports import LOOPBACK
+from koordcore.embedded.process import http_ok
+from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.ports.eventlog import Appended, Misconfigured
+from support.bus.bus_worlds import sealed
+from support.bus.installed_server import NAMES, Site, koord
+from support.until import until
+
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def test_a_token_is_valid_for_a_day_at_most(tmp_path: Path) -> None:
+    tokens, moment = NodeTokens(tmp_path, "tokens"), now()
+    token = tokens.issue("n1", moment, timedelta(days=30))
+    claims = claims_of(token)
+    assert claims["exp"] - claims["iat"] == 24 * 3600
+    assert tokens.check(token, moment) == NodeToken("n1", claims["exp"])
+    with pytest.raises(Refused):
+        tokens.check(token, moment + timedelta(hours=24, minutes=2))
+
+
+def test_a_token_of_another_cluster_another_key_or_no_key_is_refused(tmp_path: Path) -> None:
+    tokens, moment = NodeTokens(tmp_path / "a", "tokens"), now()
+    others = (NodeTokens(tmp_path / "a", "other"), NodeTokens(tmp_path / "b", "tokens"))
+    for token in (*(other.issue("n1", moment) for other in others), "", "x.y", "eyJhbGciOiJub25lIn0.e30."):
+        with pytest.raises(Refused):
+            tokens.check(token, moment)
+
+
+def test_a_revoked_token_is_refused_and_a_newer_one_is_not(tmp_path: Path) -> None:
+    tokens, moment = NodeTokens(tmp_path, "tokens"), now()
+    leaked, other = tokens.issue("n1", moment), tokens.issue("n2", moment)
+    tokens.revoke("n1", moment)
+    with pytest.raises(Refused, match="revoked"):
+        tokens.check(leaked, moment)
+    assert tokens.check(other, moment).node == "n2"
+    later = moment + timedelta(seconds=1)
+    assert tokens.check(tokens.issue("n1", later), later).node == "n1"
+
+
+class Place(Site):
+    """A real server with the configuration of `koord keys create --issuer`, and its streams."""
+
+    @property
+    def tokens(self) -> NodeTokens:
+        """What makes and checks tokens of nodes."""
+        return NodeTokens(self.folder / "issuer", NAMES.cluster)
+
+    @asynccontextmanager
+    async def as_agent(self, node: str, token: str) -> AsyncGenerator[BusConnection]:
+        """A connection of the agent of a node with a token, which lies in the file `<node>.token`."""
+        file = self.folder / f"{node}.token"
+        file.write_text(token)
+        plain = self.settings(f"agent-{node}", seed=file)
+        connection = await connect(replace(plain, nkey_seed_file=None, token_file=file))
+        try:
+            yield connection
+        finally:
+            await connection.drain_and_close()
+
+    async def refuses(self, node: str, token: str) -> bool:
+        """Whether the server refuses an agent with this token."""
+        try:
+            async with self.as_agent(node, token):
+                return False
+        except (ConnectRefused, NotConnected):
+            return True
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncGenerator[Place]:
+    """A server, and `koord keys issue` as a process."""
+    found = Place(tmp_path / "keys")
+    found.create("--issuer")
+    found.start()
+    await until(lambda: http_ok(f"http://{LOOPBACK}:{found.monitor}/healthz?js-enabled-only=true"))
+    url = f"tls://localhost:{found.port}"
+    env = {
+        "KOORD_CLUSTER": NAMES.cluster,
+        "KOORD_NATS": url,
+        "KOORD_NATS_SEED": str(found.seed("bootstrap")),
+        "KOORD_NATS_CA": str(found.folder / "bootstrap" / "ca.crt"),
+    }
+    assert "created" in koord("bus", "bootstrap", env=env)
+    words = [sys.executable, "-m", "koordctl", "keys", "issue", str(found.folder), "--nats", url]
+    issuer = await asyncio.create_subprocess_exec(*words)
+    try:
+        yield found
+    finally:
+        issuer.terminate()
+        await issuer.wait()
+        assert found.server is not None
+        found.server.kill()
+        found.server.wait()
+
+
+async def test_an_agent_with_a_token_writes_for_its_node_only(place: Place) -> None:
+    token = koord("keys", "token", str(place.folder), "n1").strip()
+    await until(lambda: admitted(place, "n1", token))
+    async with place.as_agent("n1", token) as connection:
+        bus = bus_on(connection, NAMES)
+        mine = sealed("nodestate", "n1", PodsStarted(pods=["a"]), 0, "one")
+        assert isinstance(await bus.events.append([mine]), Appended)
+        with pytest.raises((Denied, Misconfigured), match="permission denied"):
+            await bus.events.append([sealed("nodestate", "n2", PodsStarted(pods=["a"]), 0, "two")])
+        with pytest.raises((Denied, Misconfigured), match="permission denied"):
+            await bus.desired.get("n2")
+
+
+async def admitted(place: Place, node: str, token: str) -> bool:
+    return not await place.refuses(node, token)
+
+
+async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_keys(place: Place) -> None:
+    token = place.tokens.issue("n1", now())
+    await until(lambda: admitted(place, "n1", token))
+    foreign = NodeTokens(place.folder / "foreign", NAMES.cluster).issue("n1", now())
+    expired = place.tokens.issue("n1", now() - timedelta(days=2))
+    for refused in (foreign, expired, "x", f"{token}x"):
+        assert await place.refuses("n1", refused)
+    assert "refused" in koord("keys", "revoke", str(place.folder), "n1")
+    assert await place.refuses("n1", token)
+    async with place.connected("manager") as connection:  # its key is in the configuration
+        assert connection.is_connected
+
+
+async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_one(place: Place) -> None:
+    await until(lambda: admitted(place, "n1", place.tokens.issue("n1", now())))  # the issuer runs
+    short = place.tokens.issue("n1", now(), timedelta(seconds=15))
+    async with place.as_agent("n1", short) as connection:
+        newer = place.tokens.issue("n1", now())
+        (place.folder / "n1.token").write_text(newer)
+        await until(lambda: connection.epoch == 1)
+        event = sealed("nodestate", "n1", PodsStarted(pods=["a"]), 0, "one")
+        assert isinstance(await bus_on(connection, NAMES).events.append([event]), Appended)
+
+
+async def test_nobody_but_the_issuer_hears_the_questions_and_it_reads_no_fact(place: Place) -> None:
+    async with place.connected("issuer") as connection:
+        with pytest.raises((Denied, NotConnected, Misconfigured, ApiError)):
+            await bus_on(connection, NAMES).events.head()
+    async with place.connected("manager") as connection:
+        heard: list[bytes] = []
+        await connection.client.subscribe_sink(CALLOUT_SUBJECT, lambda _a, _b, _c, payload: heard.append(payload))
+        await until(lambda: admitted(place, "n1", place.tokens.issue("n1", now())))
+        assert heard == []
