@@ -10,7 +10,6 @@ from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
-from koord_scheduler.domain.device.learned_pods import gpu_models, requests_of
 from koord_scheduler.domain.device.node_scores import device_scores
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
@@ -28,6 +27,7 @@ from koordcore.fragmentation.arrivals import Arrivals, Placed
 from koordcore.fragmentation.nodes import NodeGpus, columns_of
 from koordcore.fragmentation.pods import GpuPod, TypicalPod, typical_pods
 from koordcore.fragmentation.policies import PolicyName, policy_of
+from koordcore.fragmentation.requests import gpu_models, requests_of
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation

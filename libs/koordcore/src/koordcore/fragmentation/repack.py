@@ -22,24 +22,33 @@ _MOST_TRIED = 400
 
 
 class Running(NamedTuple):
-    """A pod that runs.
+    """A pod that runs and may move.
 
     Attributes:
         pod: Its requests of CPU and GPU.
         memory_mib: Its memory request in MiB.
         placed: Its node and GPUs.
+        rows: Positions of the nodes that other rules allow, such as taints; None: all.
     """
 
     pod: GpuPod
     memory_mib: int
     placed: Placed
+    rows: frozenset[int] | None = None
 
 
 class Waiting(NamedTuple):
-    """A pod that waits for whole GPUs, and its memory request in MiB."""
+    """A pod that waits for whole GPUs.
+
+    Attributes:
+        pod: Its requests of CPU and GPU.
+        memory_mib: Its memory request in MiB.
+        rows: Positions of the nodes that other rules allow, such as taints; None: all.
+    """
 
     pod: GpuPod
     memory_mib: int
+    rows: frozenset[int] | None = None
 
 
 class RepackMove(NamedTuple):
@@ -77,14 +86,22 @@ class Repacker:
         nodes: The nodes with their free amounts; they are changed.
         memory_mib_left: Free memory of each node in MiB, int64 (N,); it is changed.
         policy: Chooses the new nodes of pods that move. It must not depend on the kinds of pods that run on nodes.
-        running: The pods that run; a pod that moves gets its new place.
+        running: The pods that may move; a pod that moves gets its new place.
+        most_per_node: Largest number of pods that leave one node for one waiting pod; None: no limit.
+        is_apart: Whether no moved pod may land on a node where the plan makes room. Then Reservations for the moved
+            pods cannot take the room before the old pods have left.
     """
 
     nodes: GpuColumns
     memory_mib_left: Ints
     policy: Policy
     running: list[Running]
+    most_per_node: int | None = None
+    is_apart: bool = False
     _on_node: dict[int, set[int]] = field(init=False)
+    """Node -> indexes of the pods there that have not moved yet. A plan moves a pod at most once."""
+    _rooms: set[int] = field(default_factory=set[int], init=False)
+    _targets: set[int] = field(default_factory=set[int], init=False)
 
     def __post_init__(self) -> None:
         self._on_node = {row: set() for row in range(len(self.nodes.model))}
@@ -130,9 +147,13 @@ class Repacker:
     def _cheapest(self, waiting: Waiting, most_moves: int) -> Iterator[_Candidate]:
         """Yield the candidates with the fewest moves."""
         found: list[_Candidate] = []
-        for row in np.flatnonzero(self.nodes.allowed(waiting.pod) & (self.nodes.gpu_count >= waiting.pod.num_gpu)):
+        allowed = self.nodes.allowed(waiting.pod) & (self.nodes.gpu_count >= waiting.pod.num_gpu)
+        most = most_moves if self.most_per_node is None else min(most_moves, self.most_per_node)
+        for row in np.flatnonzero(allowed & self._mask(waiting.rows)):
+            if self.is_apart and int(row) in self._targets:
+                continue
             candidate = self._candidate(int(row), waiting)
-            if candidate is not None and len(candidate.leaving) <= most_moves:
+            if candidate is not None and len(candidate.leaving) <= most:
                 found.append(candidate)
         yield from sorted(found, key=lambda each: len(each.leaving))[:_MOST_TRIED]
 
@@ -178,7 +199,7 @@ class Repacker:
             self._book(self.running[each], self.running[each].placed, -1)
         for each in order:
             running = self.running[each]
-            target = self._place(running.pod, running.memory_mib, candidate.node)
+            target = self._place(running, candidate.node)
             if target is None:
                 for move in moves:
                     self._book(self.running[move.running], move.target, -1)
@@ -192,18 +213,27 @@ class Repacker:
         self._book(Running(waiting.pod, waiting.memory_mib, placed), placed, 1)
         for move in moves:
             self._on_node[move.source.node].discard(move.running)
-            self._on_node[move.target.node].add(move.running)
+            self._targets.add(move.target.node)
             self.running[move.running] = self.running[move.running]._replace(placed=move.target)
         self.running.append(Running(waiting.pod, waiting.memory_mib, placed))
-        self._on_node[candidate.node].add(len(self.running) - 1)
+        self._rooms.add(candidate.node)
         return Room(index, tuple(moves), placed)
 
-    def _place(self, pod: GpuPod, memory_mib: int, other_than: int) -> Placed | None:
+    def _mask(self, rows: frozenset[int] | None) -> Bools:
+        """Return bool (N,): whether a node is one of `rows`; None: all nodes."""
+        if rows is None:
+            return np.ones(len(self.nodes.model), dtype=np.bool_)
+        mask = np.zeros(len(self.nodes.model), dtype=np.bool_)
+        mask[list(rows)] = True
+        return mask
+
+    def _place(self, running: Running, other_than: int) -> Placed | None:
         """Return the node and GPUs that the policy chooses for a pod on another node; None if it fits nowhere."""
-        feasible: Bools = self.nodes.fitting(pod)
+        pod = running.pod
+        feasible = self.nodes.fitting(pod) & self._mask(running.rows)
         feasible &= self.nodes.milli_cpu_left >= pod.milli_cpu
-        feasible &= self.memory_mib_left >= memory_mib
-        feasible[other_than] = False
+        feasible &= self.memory_mib_left >= running.memory_mib
+        feasible[[other_than, *(self._rooms if self.is_apart else ())]] = False
         rows = np.flatnonzero(feasible)
         if not len(rows):
             return None

@@ -14,14 +14,9 @@ from koordcore.events.envelope import AggregateRef, Event, StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.events.scheduling.gpu_workload import TypicalPod as LearnedPod
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
-from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod, typical_pods
-from koordcore.protocol import keys
-from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE, device_requests
-from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO
+from koordcore.fragmentation.pods import GpuPod, TypicalPod, typical_pods
+from koordcore.fragmentation.requests import requests_of
 from koordcore.values import codec
-from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.args.fine_grained import GpuFragmentation
 
@@ -130,44 +125,6 @@ class LearnedPods:
         self._counts = {interval: Counter(dict(counts)) for interval, counts in found.counts}
         self._learned = found.learned
         self._due = found.due
-
-
-def requests_of(pod: Pod) -> GpuPod | None:
-    """Return the CPU and GPU requests of a pod for the fragmentation measure.
-
-    None if they are not valid, or if it requests GPU memory in bytes only: the percentage depends on the GPU.
-    """
-    try:
-        amounts = pod_requests(pod)
-        gpu = device_requests(amounts).get(GPU_TYPE)
-    except InvalidInput:
-        return None
-    if gpu is None:
-        return gpu_pod(amounts.get(CPU, 0), 0, 0)
-    percent = max(gpu.per_device.get(GPU_CORE, 0), gpu.per_device.get(GPU_MEMORY_RATIO, 0))
-    if not percent:
-        return None
-    return gpu_pod(amounts.get(CPU, 0), percent * WHOLE_GPU // WHOLE, gpu.count, gpu_models(pod))
-
-
-def gpu_models(pod: Pod) -> str:
-    """Return the GPU models that a pod requires by the node label `node.koordinator.sh/gpu-model`; "" if any will do.
-
-    The node selector decides if it names the label. Otherwise it is the models that the terms of the required node
-    affinity name with `In`, sorted and joined by "|"; "" if one of the terms names none.
-    """
-    selected = pod.spec.node_selector.get(keys.GPU_MODEL)
-    if selected:
-        return selected
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    required = affinity.required if affinity is not None else None
-    models: set[str] = set()
-    for term in required.node_selector_terms if required is not None else ():
-        named = [each.values for each in term.match_expressions if each.key == keys.GPU_MODEL and each.operator == "In"]
-        if not named:
-            return ""
-        models.update(*named)
-    return "|".join(sorted(models))
 
 
 def _seconds(occurred_at: str) -> float:
