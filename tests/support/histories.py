@@ -180,6 +180,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import EvictionState, NodeLedger, NodeSpecState, PodSpecState, PodState, WorkloadState
 from koordcore.state.reserved_amounts import taken_from_reservations
 from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
+from support.descheduler.history import write_operation, write_plan
 
 NODES = ("node-a", "node-b.example", "node-c")
 
@@ -378,6 +379,8 @@ def _migration(log: Recorder, number: int) -> None:
     )
     for event in events[: len(events) - (number - 1) % len(events)]:
         log.write("migration", f"m-{number}", event)
+    write_plan(log.write, number)
+    write_operation(log.write, number)
 
 
 def _round(log: Recorder, number: int, variation: int) -> None:

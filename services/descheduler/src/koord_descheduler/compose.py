@@ -36,6 +36,7 @@ from koord_descheduler.shell.job_control import JobControl
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
+from koord_descheduler.shell.operation import OperationRecorder
 from koord_descheduler.shell.proving import Prover, scheduler_on
 from koord_descheduler.shell.round_effects import RoundEffects
 from koord_descheduler.shell.telling import RoundTeller
@@ -182,7 +183,13 @@ def assemble(
         writer=writer,
         make_policy=lambda: drain_policy(configuration, registry, with_priorities()),
     )
-    after_the_fold = {"views": lambda: keep_views_current(builder), "jobs": jobs.run, "drains": drains.run}
+    operation = OperationRecorder(builder, leading, facts, configuration, shell.settings.config)
+    after_the_fold = {
+        "views": lambda: keep_views_current(builder),
+        "jobs": jobs.run,
+        "drains": drains.run,
+        "operation": operation.run,
+    }
     if bus.connection is not None:
         commands = Commands(
             bus.connection,
@@ -191,6 +198,7 @@ def assemble(
             builder=builder,
             writer=writer,
             leading=leading,
+            operation=operation,
             configuration=configuration,
             registry=registry,
             clock=shell.clock,

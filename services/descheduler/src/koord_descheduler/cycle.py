@@ -21,7 +21,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.state.rounds import RoundsState
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.effects import is_to_carry_out, proposed_changes
+from koord_descheduler.domain.effects import is_to_carry_out, plan_drafts, proposed_changes
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
@@ -206,7 +206,9 @@ class Rounds:
         chosen = [attempt for attempt in outcome.attempts if is_to_carry_out(attempt)]
         moves = moves_of(chosen, self.shared.of(JobRequests).take(), self.effects.migrating)
 
-        # 4. The decision becomes a fact, if this instance still leads.
+        # 4. The decision becomes a fact, if this instance still leads; plans come before their moves.
+        plans = await self._record_plans(plan_drafts(chosen, moves), position, term)
+        moves = [move for move in moves if not move.plan or move.plan in plans]
         changes = proposed_changes(outcome.proposals, {each.pod.node for each in chosen}, cluster)
         closed = [change.name for change in changes if isinstance(change, ChangeNode)]
         changed = detector_changes(detectors_of(memory), self.shared.of(Detectors).states)
@@ -237,6 +239,16 @@ class Rounds:
         if outcome.attempts:
             self.logger.info("round", evictions=len(chosen) - len(refused), attempts=len(outcome.attempts))
         return outcome
+
+    async def _record_plans(self, drafts: Iterable[Draft], position: int, term: Term) -> frozenset[str]:
+        """Append the plans of a round, and return the ids of those that the log has stored."""
+        return frozenset(
+            [
+                draft.ref.id
+                for draft in drafts
+                if await self.facts.append([draft], f"round/{position}/{draft.ref}", position, term) is not None
+            ]
+        )
 
     async def _record(self, events: Iterable[Event], position: int, term: Term) -> bool:
         """Append facts of a round one after the other, and wait until they are folded. Return whether all are stored.

@@ -58,6 +58,9 @@ class Cluster:
     def pod_scheduled(self, pod: PodView) -> Condition | None:
         return Condition(bool(pod.node))
 
+    def plan(self, name: str) -> None:
+        return None
+
     def is_limited(self, pod: PodView) -> bool:
         return self.limited
 

@@ -132,6 +132,9 @@ class Story:
         conditions = _list(_part(self.pods[pod.key], "status"), "conditions")
         return next((_condition(each) for each in conditions if each["type"] == "PodScheduled"), None)
 
+    def plan(self, name: str) -> None:
+        return None
+
     def is_limited(self, pod: PodView) -> bool:
         return self.limiter.is_limited(pod, self.now)
 

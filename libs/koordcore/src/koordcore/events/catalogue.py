@@ -2,7 +2,7 @@
 
 from koordcore.events import control, log
 from koordcore.events.agents import criproxy, hooks, nodestate, observation
-from koordcore.events.descheduling import decisions, drain, migration, rounds
+from koordcore.events.descheduling import decisions, drain, migration, operation, repack, rounds
 from koordcore.events.management import access, adjustment, admission, nodepolicy, quota_profile, recommendation
 from koordcore.events.objects import custom, gateway, mirror
 from koordcore.events.registry import CATALOGUE
@@ -42,6 +42,8 @@ MODULES = (
     drain,
     migration,
     decisions,
+    repack,
+    operation,
     rounds,
     control,
     log,

@@ -8,7 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from koordcore.requests.descheduling import AbortMigration, DryRunAnswer, DryRunRequest, RunRound, StartDrain
+from koordcore.requests.descheduling import (
+    AbortMigration,
+    DryRunAnswer,
+    DryRunNote,
+    DryRunRequest,
+    RunRound,
+    StartDrain,
+)
 from koordcore.requests.endpoint import Endpoint, WorkQueue
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.requests.objects import ChangeAnswer, ChangeRequest
@@ -86,6 +93,13 @@ DESCHEDULER_ABORT_MIGRATION: Final = WorkQueue(
     summary="Delete a migration job and its Reservation.",
 )
 
+DESCHEDULER_NOTE_DRY_RUN: Final = WorkQueue(
+    service="descheduler",
+    verb="note_dry_run",
+    request=DryRunNote,
+    summary="Record in the audit that a user has simulated rounds with a configuration.",
+)
+
 ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (
     PROJECTOR_STATE_HASH,
     SCHEDULER_FIT,
@@ -96,6 +110,7 @@ WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = (
     DESCHEDULER_RUN_ROUND,
     DESCHEDULER_DRAIN,
     DESCHEDULER_ABORT_MIGRATION,
+    DESCHEDULER_NOTE_DRY_RUN,
 )
 """Work queues with a worker. Each has a durable consumer (`koordcore.bus.setup.consumers`). A new one also needs its
 worker (`koordcore.bus.work.effect_worker`) in a service, and the right `works_on` in `koordcore.bus.setup.manifest`."""

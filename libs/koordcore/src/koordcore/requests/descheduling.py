@@ -42,10 +42,32 @@ class DryRunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     Attributes:
         rounds: Number of rounds, from 1 to 1000.
         config: A DeschedulerConfiguration as YAML; "" for the running one.
+        asked_by: Name of the user or service that asks. It is recorded.
     """
 
     rounds: int = 10
     config: str = ""
+    asked_by: str = ""
+
+
+class DryRunNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Note to the descheduler that a user has simulated rounds elsewhere, for the audit.
+
+    Attributes:
+        asked_by: Name of the user.
+        configuration_hash: Hash of the configuration that was tried, 16 hex digits.
+        rounds: Number of rounds.
+        moves: Number of pods that would move.
+        without_place: Number of pods that would find no place.
+        without_gain: Number of pods whose move would not make the cluster better.
+    """
+
+    asked_by: str
+    configuration_hash: str
+    rounds: int
+    moves: int = 0
+    without_place: int = 0
+    without_gain: int = 0
 
 
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True):

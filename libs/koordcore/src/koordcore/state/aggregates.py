@@ -25,10 +25,6 @@ from koordcore.events.scheduling.schedule_explanation import ScheduleExplanation
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.base import AggregateState
-from koordcore.state.drains import DrainGroupState, DrainState
-from koordcore.state.log_control import FoldControlState, LogState
-from koordcore.state.migrations import MigrationState
-from koordcore.state.rounds import RoundsState
 from koordcore.values.allocation import NOTHING, Allocation
 
 
@@ -359,38 +355,3 @@ class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
     """The cluster epoch: a number that grows each time that a new log is filled from the API server (genesis)."""
 
     cluster_epoch: int
-
-
-STATE_TYPES: dict[str, type[AggregateState]] = {
-    "podspec": PodSpecState,
-    "nodespec": NodeSpecState,
-    "pod": PodState,
-    "node": NodeLedger,
-    "nodepolicy": NodePolicyState,
-    "nodestate": NodeAgentState,
-    "criproxy": CriProxyState,
-    "namespace": NamespaceState,
-    "priorityclass": PriorityClassState,
-    "workloadspec": WorkloadState,
-    "config": ConfigState,
-    "customspec": CustomObjectState,
-    "controller": ControllerState,
-    "quotaprofile": QuotaProfileState,
-    "recommendation": RecommendationState,
-    "eviction": EvictionState,
-    "reservation": ReservationState,
-    "gang": GangState,
-    "quota": QuotaState,
-    "scheduleexplanation": ScheduleExplanationState,
-    "drain": DrainState,
-    "draingroup": DrainGroupState,
-    "migration": MigrationState,
-    "descheduling": RoundsState,
-    "clustertopology": ClusterTopologyState,
-    "gpuworkload": GpuWorkloadState,
-    "drift": DriftState,
-    "genesis": GenesisState,
-    "fold": FoldControlState,
-    "log": LogState,
-}
-"""Aggregate kind -> type of its state."""

@@ -12,9 +12,9 @@ import msgspec
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.state.aggregates import STATE_TYPES
 from koordcore.state.base import AggregateState
 from koordcore.state.evolution.registry import EVOLVE
+from koordcore.state.kinds import STATE_TYPES
 from koordcore.values import codec
 from koordcore.values.pieces import mapping_pieces, object_pieces
 from koordcore.values.schema_digest import schema_digest

@@ -18,6 +18,7 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
     MigrationProgress,
 )
+from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackPlanned
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
 from koordcore.state import ClusterState
@@ -71,7 +72,8 @@ def migration_story(job: str, uid: str, facts: Iterable[StoredEvent]) -> Migrati
     Args:
         job: Name of the PodMigrationJob.
         uid: Uid of the PodMigrationJob.
-        facts: Events of `migration.<uid>`, and of `eviction.<uid of the pod>`, in any order.
+        facts: Events of `migration.<uid>`, of `eviction.<uid of the pod>`, and of `repack.<id>` if the job is part of a
+            plan, in any order.
     """
     state, known, steps = ClusterState(), MigrationState(seq=0), list[MigrationStep]()
     is_begun = False
@@ -82,7 +84,7 @@ def migration_story(job: str, uid: str, facts: Iterable[StoredEvent]) -> Migrati
         before = known
         state.apply(stored)
         known = state.of_kind(MigrationState).get(uid, known)
-        is_begun = is_begun or stored.ref.kind == "migration"
+        is_begun = is_begun or stored.ref.kind in ("migration", "repack")
         for step, sentence in _told(event, before.progress) if is_begun else ():
             steps.append(
                 MigrationStep(
@@ -118,6 +120,13 @@ def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
             yield (done.phase or "ended").lower(), ": ".join(filter(None, (done.reason, done.message))) + rules
         case MigrationForgotten():
             yield "deleted", "the PodMigrationJob"
+        case RepackPlanned():
+            moves = ", ".join(f"{each.pod.name} {each.source} -> {each.target or '?'}" for each in event.moves)
+            yield "plan", f"{event.reason}; room on {', '.join(event.nodes)}; moves {moves}"
+        case RepackCommitted():
+            yield "plan-committed", f"the Reservations of all {len(event.reservations)} moves are available"
+        case RepackEnded():
+            yield f"plan-{event.result.replace('_', '-')}", event.reason
         case PodEvicted():
             yield "evicted", ""
         case PodEvictionFailed():

@@ -26,19 +26,24 @@ from koordcore.events.descheduling.migration import (
     MigrationEnded,
     MigrationHeld,
 )
+from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
+from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackPlanned
 from koordcore.events.envelope import HEADER_EPOCH, Event, StoredEvent, name_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import EvictionState
+from koordcore.state.descheduler import DeschedulerState
 from koordcore.state.migrations import MigrationState
+from koordcore.state.repacks import DONE, RepackState
 
 Json: TypeAlias = dict[str, Any]
 
-KINDS: Final = ("migration", "eviction", "drain", "draingroup", "customspec")
+KINDS: Final = ("descheduler", "migration", "repack", "eviction", "drain", "draingroup", "customspec")
 """Aggregate kinds whose facts the audit reads."""
 DESCHEDULER: Final = "descheduler"
+_DEFAULT: Final = "default"
 _FORBIDDEN: Final = "ForbiddenMigratePod"
 _JOBS: Final = "podmigrationjobs"
 _RESERVATIONS: Final = "reservations"
@@ -57,8 +62,13 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         based_on: Position of the log on which the decision was based.
         cause: Id of the event or request that led to it.
         action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
-            `reservation_delete`, `evict_request`, `evict`, `drain_transition` or `gc_delete`.
-        decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`.
+            `reservation_delete`, `evict_request`, `evict`, `plan_moves`, `plan_commit`, `plan_end`, `drain_transition`,
+            `gc_delete`, `config_change` or `dry_run`.
+        decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`; `dry_run` if
+            nothing was changed.
+        asked_by: The user who asked for it; "" if nobody did.
+        configuration: Hash of the descheduler's configuration at that moment; of a dry run: the one that was tried. ""
+            for facts that are older than the first record of a configuration.
         plugin: Plugin or controller that decided; "" if it is unknown.
         namespace: Namespace of the pod; "" if there is no pod.
         pod: Name of the pod; "" if there is no pod.
@@ -78,6 +88,8 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cause: str = ""
     action: str
     decision: str
+    asked_by: str = ""
+    configuration: str = ""
     plugin: str = ""
     namespace: str = ""
     pod: str = ""
@@ -114,6 +126,16 @@ def act_of(event: Event) -> Act | None:
             return Act("evict", "done")
         case PodEvictionFailed():
             return Act("evict", "failed")
+        case RepackPlanned():
+            return Act("plan_moves", "allowed")
+        case RepackCommitted():
+            return Act("plan_commit", "allowed")
+        case RepackEnded():
+            return Act("plan_end", "done" if event.result == DONE else "failed")
+        case DeschedulerConfigured():
+            return Act("config_change", "done")
+        case DryRunAnswered():
+            return Act("dry_run", "dry_run")
         case DrainWaiting():
             return Act("drain_transition", "waiting")
         case DrainStarted() | DrainPodsChanged() | DrainConfirmed() | DrainCompleted() | DrainGroupChanged():
@@ -149,10 +171,24 @@ class AuditReader:
         is_answer = isinstance(event, PodEvicted | PodEvictionFailed)
         if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
             return
-        yield msgspec.structs.replace(_record(stored, act), **self._subject(stored, event, request))
+        yield msgspec.structs.replace(self._record(stored, act), **self._subject(stored, event, request))
 
     def _subject(self, stored: StoredEvent, event: Event, request: PodEvictionRequested | None) -> dict[str, Any]:
         """Return the fields of a record that tell what it is about."""
+        if isinstance(event, DeschedulerConfigured):
+            changes = [f"{path}: {each.before or '-'} -> {each.after or '-'}" for path, each in event.changes.items()]
+            return {
+                "asked_by": event.asked_by,
+                "reasons": changes or ["first recorded configuration"],
+                "after": {"configuration": event.configuration_hash, "source": event.source},
+            }
+        if isinstance(event, DryRunAnswered):
+            counts = f"{event.rounds} rounds: {event.moves} moves, {event.without_place} without a place"
+            return {
+                "asked_by": event.asked_by,
+                "configuration": event.configuration_hash,
+                "reasons": [f"{counts}, {event.without_gain} without gain"],
+            }
         if stored.ref.kind == "eviction" and request is not None:
             reason = f"{event.reason}: {event.message}" if isinstance(event, PodEvictionFailed) else request.message
             return {
@@ -182,6 +218,11 @@ class AuditReader:
                 "reasons": [each for each in reasons if each],
                 "after": {name: text for name, text in (("phase", done.phase), ("status", done.status)) if text},
             }
+        plan = self._state.of_kind(RepackState).get(stored.ref.id)
+        if stored.ref.kind == "repack" and plan is not None:
+            text = plan.reason if isinstance(event, RepackEnded) else plan.plan.reason
+            after = {"plan": stored.ref.id, "gang": plan.plan.gang, "phase": plan.phase}
+            return {"plugin": plan.plan.plugin, "reasons": [text], "after": after}
         node = getattr(event, "node", "")
         message = getattr(event, "message", "") or getattr(event, "reason", "")
         after = {"drain": name_from_token(stored.ref.id), "event": stored.type}
@@ -196,7 +237,7 @@ class AuditReader:
             if id_ in self._objects:
                 self._objects.discard(id_)
                 act = Act("gc_delete" if plural == _JOBS else "reservation_delete", "done")
-                yield msgspec.structs.replace(_record(stored, act), plugin="GC", after={"name": event.name})
+                yield msgspec.structs.replace(self._record(stored, act), plugin="GC", after={"name": event.name})
             return
         meta: Json = event.object["metadata"]
         labels: Json = meta.get("labels") or {}
@@ -204,13 +245,13 @@ class AuditReader:
             return
         self._objects.add(id_)
         if plural == _RESERVATIONS:
-            record = _record(stored, Act("reservation_create", "done"))
+            record = self._record(stored, Act("reservation_create", "done"))
             yield msgspec.structs.replace(record, plugin="MigrationController", after={"name": meta["name"]})
             return
         annotations: Json = meta.get("annotations") or {}
         pod: Json = event.object.get("spec", {}).get("podRef") or {}
         yield msgspec.structs.replace(
-            _record(stored, Act("job_create", "done")),
+            self._record(stored, Act("job_create", "done")),
             plugin=annotations.get(keys.EVICT_TRIGGER, ""),
             namespace=pod.get("namespace", ""),
             pod=pod.get("name", ""),
@@ -219,16 +260,17 @@ class AuditReader:
             reasons=[text for text in (annotations.get(keys.EVICT_REASON, ""),) if text],
         )
 
-
-def _record(stored: StoredEvent, act: Act) -> Modification:
-    return Modification(
-        id=stored.event_id,
-        at=stored.occurred_at,
-        position=stored.seq,
-        actor=stored.actor,
-        epoch=int(stored.headers.get(HEADER_EPOCH) or 0),
-        based_on=stored.based_on,
-        cause=stored.causation_id,
-        action=act.action,
-        decision=act.decision,
-    )
+    def _record(self, stored: StoredEvent, act: Act) -> Modification:
+        known = self._state.of_kind(DeschedulerState).get(_DEFAULT)
+        return Modification(
+            id=stored.event_id,
+            at=stored.occurred_at,
+            position=stored.seq,
+            actor=stored.actor,
+            epoch=int(stored.headers.get(HEADER_EPOCH) or 0),
+            based_on=stored.based_on,
+            cause=stored.causation_id,
+            action=act.action,
+            decision=act.decision,
+            configuration="" if known is None else known.configuration_hash,
+        )

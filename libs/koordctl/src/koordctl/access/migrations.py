@@ -1,8 +1,11 @@
 """The facts of a migration, by the name of its job, from the log."""
 
+from collections.abc import Mapping
+
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from koordcore.stories.migrations import MigrationStory, migration_story
@@ -37,4 +40,8 @@ async def migration_of(name: str) -> MigrationStory | None:
                 pods.add(known.pod.uid)
         for pod in sorted(pods):
             facts = facts + await log.bus.events.read_aggregate(AggregateRef("eviction", pod))
+        annotations: Mapping[str, str] = observed[-1].object["metadata"].get("annotations") or {}
+        plan = annotations.get(keys.MOVE_PLAN)
+        if plan:
+            facts = facts + await log.bus.events.read_aggregate(AggregateRef("repack", plan))
         return migration_story(name, uid, facts)

@@ -8,7 +8,16 @@ from koordcore.stories.migrations import MigrationStory
 from koordctl.explain.story_text import Line
 from koordctl.render.units import duration_text, time_text
 
-_STYLES: Final = {"succeeded": "green", "failed": "red", "aborted": "red", "eviction-failed": "red", "waits": "yellow"}
+_STYLES: Final = {
+    "succeeded": "green",
+    "failed": "red",
+    "aborted": "red",
+    "eviction-failed": "red",
+    "waits": "yellow",
+    "plan-done": "green",
+    "plan-rolled-back": "red",
+    "plan-incomplete": "red",
+}
 
 
 def migration_lines(story: MigrationStory) -> Iterator[Line]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
+from koordcore.protocol import keys
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.qos import qos
@@ -23,6 +24,11 @@ Item: TypeAlias = dict[str, Any]
 Columns: TypeAlias = list[str]
 Rows: TypeAlias = list[list[object]]
 
+
+def _annotation(key: str) -> str:
+    return f"metadata.annotations.{key.replace('.', chr(92) + '.')}"
+
+
 CLUSTER_SCOPED: Final = ("Node", "Namespace", "PriorityClass")
 NODE_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "batch-cpu": BATCH_CPU, "batch-memory": BATCH_MEMORY}
 COLUMNS: Final[dict[str, dict[str, str]]] = {
@@ -34,6 +40,13 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "Namespace": {},
 }
 """Kind -> column -> path below the object, in the form of a definition's `jsonPath`."""
+WIDE: Final[dict[str, dict[str, str]]] = {
+    "PodMigrationJob": {
+        "by": _annotation(keys.EVICT_TRIGGER),
+        "plan": _annotation(keys.MOVE_PLAN),
+    }
+}
+"""Kind -> columns of `-o wide` besides those of the definition."""
 COUNTED: Final = ("keys", "zones", "layers", "nodes-seen", "drivers")
 """Columns that show the number of entries."""
 AMOUNTS: Final = ("cpu", "memory")
@@ -59,6 +72,7 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Colum
     resource = next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
     declared = [column for column in resource.columns if column.type != "date"] if resource is not None else []
     paths = {column.name.lower(): column.json_path for column in declared} or COLUMNS.get(kind, {})
+    paths = {**paths, **(WIDE.get(kind, {}) if wide else {})}
     names = ["name"] if is_cluster_scoped(kind) else ["namespace", "name"]
     # A definition may have a column of its own called `name`, of what the object is about.
     heads = [f"target-{column}" if column in names else column for column in paths]

@@ -4,10 +4,12 @@ Source:
     descheduler spec, 5.1, 6.3
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.descheduling.migration import MigratedPod
+from koordcore.events.descheduling.repack import RepackMove, RepackPlanned
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.protocol import keys
@@ -21,6 +23,7 @@ from koord_descheduler.domain.framework.proposals import Proposal, SetSchedulabl
 from koord_descheduler.domain.framework.registry import Registry
 from koord_descheduler.domain.plugins.evictors import migration_controller
 from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
 
 INITIATOR: Final = "descheduler"
 REASON: Final = "Descheduled"
@@ -45,6 +48,49 @@ def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
         trigger=move.plugin,
     )
     return Draft(eviction_ref(move), event, last_seq)
+
+
+def plan_drafts(attempts: Sequence[Attempt], moves: Iterable[RoundMove]) -> list[Draft]:
+    """Return the facts of the plans of a round, one per plan. They are stored before the jobs are created.
+
+    Args:
+        attempts: The attempts that are carried out. Those of a plan are all there, or none is.
+        moves: The pods that have to leave, with their jobs.
+    """
+    jobs = {move.uid: move.job for move in moves if move.plan}
+    plans = {each.plan.id: (each.plan, each) for each in attempts if each.plan is not None and each.pod.uid in jobs}
+    targets = {each.pod.uid: each.target for each in attempts}
+    return [
+        Draft(
+            repack_ref(id_),
+            RepackPlanned(
+                gang=plan.gang,
+                members=[_migrated(pod) for pod in plan.members],
+                nodes=sorted(plan.nodes),
+                moves=[
+                    RepackMove(job=jobs[pod.uid], pod=_migrated(pod), source=pod.node, target=targets[pod.uid])
+                    for pod in plan.pods
+                ],
+                gpus=plan.gpus,
+                fragment_before=round(plan.fragment_before, 3),
+                fragment_after=round(plan.fragment_after, 3),
+                reason=plan.reason,
+                profile=attempt.profile,
+                plugin=attempt.plugin,
+            ),
+            0,
+        )
+        for id_, (plan, attempt) in plans.items()
+    ]
+
+
+def _migrated(pod: PodView) -> MigratedPod:
+    return MigratedPod(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+
+
+def repack_ref(plan: str) -> AggregateRef:
+    """Return the aggregate with the facts of a plan, by the id of the plan."""
+    return AggregateRef("repack", plan)
 
 
 def eviction_ref(move: RoundMove) -> AggregateRef:

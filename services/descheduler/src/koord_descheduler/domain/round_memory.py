@@ -106,6 +106,7 @@ def moves_of(
             plugin=attempt.plugin,
             reason=attempt.reason[:LONGEST_MESSAGE],
             job=jobs.get(attempt.pod.uid, ""),
+            plan="" if attempt.plan is None else attempt.plan.id,
         )
         for attempt in chosen
         if attempt.pod.uid in jobs or attempt.profile not in migrating

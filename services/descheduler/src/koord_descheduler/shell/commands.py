@@ -19,6 +19,7 @@ from koordcore.bus.setup.consumers import consumer_of
 from koordcore.bus.work.dlq import DeadLetters
 from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
 from koordcore.bus.work.endpoints import Audit, EndpointServer, Refusal
+from koordcore.events.descheduling.operation import DryRunAnswered
 from koordcore.events.management.access import RequestAudited
 from koordcore.ports.clock import Clock
 from koordcore.protocol.component_config.problems import InvalidConfiguration
@@ -27,11 +28,13 @@ from koordcore.requests.catalogue import (
     DESCHEDULER_ABORT_MIGRATION,
     DESCHEDULER_DRAIN,
     DESCHEDULER_DRY_RUN,
+    DESCHEDULER_NOTE_DRY_RUN,
     DESCHEDULER_RUN_ROUND,
 )
 from koordcore.requests.descheduling import (
     AbortMigration,
     DryRunAnswer,
+    DryRunNote,
     DryRunRequest,
     PlannedMove,
     RunRound,
@@ -44,6 +47,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
+from koord_descheduler.domain.config.fingerprint import configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.drain.changes import API_VERSION
@@ -54,6 +58,7 @@ from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.operation import OperationRecorder
 from koord_descheduler.shell.proving import SchedulerAway, answered, scheduler_on
 from koord_descheduler.shell.views import views_are_current
 
@@ -76,6 +81,7 @@ class Commands:
         builder: The folded cluster.
         writer: Changes objects.
         leading: Whether this instance may decide.
+        operation: Records who asked for what.
         configuration: The running configuration.
         registry: Plugins that configurations can name.
         clock: Clock of the run.
@@ -92,6 +98,7 @@ class Commands:
         builder: ViewBuilder,
         writer: ObjectWriter,
         leading: Leading,
+        operation: OperationRecorder,
         configuration: DeschedulerConfiguration,
         registry: Registry,
         clock: Clock,
@@ -105,6 +112,7 @@ class Commands:
         self._builder = builder
         self._writer = writer
         self._leading = leading
+        self._operation = operation
         self._configuration = configuration
         self._registry = registry
         self._clock = clock
@@ -154,10 +162,23 @@ class Commands:
             worker(DESCHEDULER_RUN_ROUND, self._run_round),
             worker(DESCHEDULER_DRAIN, self._drain),
             worker(DESCHEDULER_ABORT_MIGRATION, self._abort_migration),
+            worker(DESCHEDULER_NOTE_DRY_RUN, self._note_dry_run),
         ]
 
     async def _run_round(self, _: RunRound) -> None:
         await self._run_extra_round()
+
+    async def _note_dry_run(self, note: DryRunNote) -> None:
+        event = DryRunAnswered(
+            asked_by=note.asked_by,
+            configuration_hash=note.configuration_hash,
+            rounds=note.rounds,
+            moves=note.moves,
+            without_place=note.without_place,
+            without_gain=note.without_gain,
+        )
+        if not await self._operation.asked(event):
+            raise TransientFailure("the log did not store the record of the dry run")
 
     async def _drain(self, request: StartDrain) -> None:
         """Create the DrainNode `drain-<node>`, and confirm it if that is asked for."""
@@ -191,7 +212,7 @@ class Commands:
             raise PermanentFailure("; ".join(refused))
 
     async def dry_run(self, request: DryRunRequest) -> DryRunAnswer:
-        """Return what rounds would do, with the scheduler's placements. Nothing is changed.
+        """Return what rounds would do, with the scheduler's placements. Nothing is changed; the audit has the request.
 
         Raises:
             Refusal: The request is invalid, or the scheduler does not answer.
@@ -215,6 +236,16 @@ class Commands:
             raise Refusal(ErrorCode.INVALID, error.sentence()) from error
         except SchedulerAway as error:
             raise Refusal(ErrorCode.UNAVAILABLE, f"the scheduler: {error}") from error
+        await self._operation.asked(
+            DryRunAnswered(
+                asked_by=request.asked_by,
+                configuration_hash=configuration_hash(configuration),
+                rounds=found.rounds,
+                moves=len(found.moves),
+                without_place=len(found.homeless),
+                without_gain=len(found.useless),
+            )
+        )
         return DryRunAnswer(
             rounds=found.rounds,
             moves=[

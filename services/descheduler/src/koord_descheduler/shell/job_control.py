@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from koordcore.events.descheduling.migration import MigrationEnded, MigrationForgotten
+from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import MOST_AT_ONCE
@@ -22,8 +23,10 @@ from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, DeleteObject, ObjectChange
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.migrations import MigrationState
+from koordcore.state.repacks import ROLLED_BACK, RepackState
 from koordcore.values.timestamps import unix_seconds
 
+from koord_descheduler.domain.effects import repack_ref
 from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.job_control.availability import Availability
 from koord_descheduler.domain.job_control.controller import KIND, JobController
@@ -36,12 +39,13 @@ from koord_descheduler.domain.job_control.recording import (
     migration_ref,
     recorded_evictions,
 )
-from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, version_of
+from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, available_reservations, version_of
 from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting, pod_of
 from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
 from koord_descheduler.domain.migration.job import ConditionType, MigrationJob
 from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.migration.plan_steps import is_forgettable, next_step, reservations_of, rolled_back
 from koord_descheduler.domain.migration.state_machine import look
 from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -131,6 +135,7 @@ class JobControl:
         now = self.clock.now().timestamp()
         jobs = self._reader.jobs()
         await self._record_aborted(jobs, term)
+        await self._advance_plans(jobs, now, term)
         await self._arbitrate(jobs, controller, now, term)
         await self._advance(jobs, controller, now, term)
         await self._forget(jobs, controller, now, term)
@@ -144,6 +149,25 @@ class JobControl:
         aborted = [job for job in jobs if not job.is_in_flight and (known := facts.get(job.uid)) and not known.ended_at]
         await self._append([[self._draft(job, ended_event(job))] for job in aborted], term)
 
+    async def _advance_plans(self, jobs: Sequence[MigrationJob], now: float, term: Term) -> None:
+        """Commit the plans whose Reservations are all available, roll back those that cannot succeed, drop old ones."""
+        steps: list[list[Draft]] = []
+        given_back: list[ObjectChange] = []
+        by_name = {job.name: job for job in jobs}
+        for id_, state in self.builder.state.of_kind(RepackState).items():
+            event: Event | None = RepackForgotten() if is_forgettable(state, now) else None
+            if not state.ended_at:
+                members = (self.builder.pod_named(each.namespace, each.name) for each in state.plan.members)
+                is_waiting = any(pod is not None and pod.is_active and not pod.node for pod in members)
+                available = available_reservations(self.builder.state, state, by_name)
+                event = next_step(state, by_name, available, is_waiting=is_waiting, now=now)
+            if isinstance(event, RepackEnded) and event.result == ROLLED_BACK:
+                given_back += (DeleteObject(kind="Reservation", name=name) for name in reservations_of(state, by_name))
+            if event is not None:
+                steps.append([Draft(repack_ref(id_), event, state.seq)])
+        await self._changed(given_back, term)
+        await self._append(steps, term)
+
     async def _arbitrate(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
         """Decide which waiting jobs go on, and record it."""
         own = controller.policy.installation
@@ -151,14 +175,17 @@ class JobControl:
         if not waiting:
             return
         cluster = self.builder.view(now)
+        plans = self.builder.state.of_kind(RepackState)
+        dropped = [job.timed_out() for job in waiting if job.is_over(now)]
         in_time = [job for job in waiting if not job.is_over(now)]
+        dropped += [failed for job in in_time if (failed := rolled_back(job, plans.get(job.plan))) is not None]
+        in_time = [job for job in in_time if rolled_back(job, plans.get(job.plan)) is None]
         moving = [job for job in jobs if job.has_passed]
         decided = arbitrate([*moving, *in_time], cluster, controller.args, controller.plugin.lasting_refusals)
         known, facts = {job.name: job for job in jobs}, self.builder.state.of_kind(MigrationState)
         recorded = [(job, arbitrated_event(job, pod_of(job, cluster))) for job in decided.passed]
         recorded += [(job, ended_event(job, decided.refusals[job.name])) for job in decided.failed]
-        late = [job.timed_out() for job in waiting if job.is_over(now)]
-        recorded += [(job, ended_event(job)) for job in late]
+        recorded += [(job, ended_event(job)) for job in dropped]
         for name, limits in decided.waiting.items():
             event = held_event(known[name], limits, facts.get(known[name].uid))
             if event is not None:

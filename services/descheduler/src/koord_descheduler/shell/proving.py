@@ -79,16 +79,24 @@ class Prover:
     async def proved(self, cluster: ClusterView, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Return the attempts of a round. Those that are not proved have the reason as their result.
 
+        Attempts of a plan are always proved. They get the node on which the scheduler would place the pod.
+
         If the scheduler does not answer, no move is proved. The next round asks again.
         """
-        chosen = [each for each in attempts if each.profile in self._profiles and is_to_carry_out(each)]
+        chosen = [
+            each
+            for each in attempts
+            if is_to_carry_out(each) and (each.profile in self._profiles or each.plan is not None)
+        ]
         if not chosen:
             return list(attempts)
         refused: dict[str, Result] = {}
+        targets: dict[str, str] = {}
         try:
             if self._question is None:
                 raise SchedulerAway("this log has no connection to a scheduler")
             found = await answered(judge(cluster, chosen[:MOST_MOVES], self._profiles), self._question)
+            targets = found.targets
             refused = {each.pod.uid: Result.UNPROVED for each in chosen[MOST_MOVES:]}
             refused |= {pod.uid: Result.NO_PLACE for pod in found.homeless}
             refused |= {pod.uid: Result.NOT_BETTER for pod in found.useless}
@@ -96,6 +104,8 @@ class Prover:
             self._logger.warning("moves_not_proved", pods=len(chosen), reason=str(error))
             refused = {each.pod.uid: Result.UNPROVED for each in chosen}
         return [
-            replace(each, result=refused.get(each.pod.uid, each.result)) if is_to_carry_out(each) else each
+            replace(each, result=refused.get(each.pod.uid, each.result), target=targets.get(each.pod.uid, ""))
+            if is_to_carry_out(each)
+            else each
             for each in attempts
         ]

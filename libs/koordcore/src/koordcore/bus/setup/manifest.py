@@ -109,7 +109,7 @@ SCHEDULER = ServiceManifest(
 
 DESCHEDULER = ServiceManifest(
     name="descheduler",
-    appends=("descheduling", "migration", "drain", "draingroup", "eviction"),
+    appends=("descheduling", "migration", "drain", "draingroup", "eviction", "repack", "descheduler"),
     reports=(("explanations", "migration"), ("explanations", "drain"), ("explanations", "round"), AUDIT),
     follows=("ev", "obs"),
     works_on=("cmd",),

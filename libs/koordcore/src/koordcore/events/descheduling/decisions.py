@@ -66,6 +66,7 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         plugin: Plugin that chose it.
         reason: Why the plugin chose it.
         job: Name of the PodMigrationJob by which it leaves; "" if it is evicted directly.
+        plan: Id of the plan that moves it together with other pods; "" if it moves alone.
     """
 
     namespace: str
@@ -76,6 +77,7 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     plugin: str
     reason: str
     job: str = ""
+    plan: str = ""
 
 
 @CATALOGUE.register(kind="descheduling")

@@ -11,11 +11,13 @@ from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.log import LogRestored
 from koordcore.state.evolution.agents import OF_AGENTS
 from koordcore.state.evolution.api_objects import OF_OBJECTS
+from koordcore.state.evolution.descheduler import OF_THE_DESCHEDULER
 from koordcore.state.evolution.drains import OF_DRAINS
 from koordcore.state.evolution.evolve import Evolve
 from koordcore.state.evolution.gateway import OF_THE_GATEWAY
 from koordcore.state.evolution.management import OF_THE_MANAGER
 from koordcore.state.evolution.migrations import OF_MIGRATIONS
+from koordcore.state.evolution.repacks import OF_REPACKS
 from koordcore.state.evolution.rounds import OF_ROUNDS
 from koordcore.state.evolution.scheduling import OF_SCHEDULERS
 from koordcore.state.log_control import FoldControlState, LogState
@@ -39,6 +41,8 @@ EVOLVE: Final[dict[type[Event], Evolve]] = {
     **OF_DRAINS,
     **OF_MIGRATIONS,
     **OF_ROUNDS,
+    **OF_REPACKS,
+    **OF_THE_DESCHEDULER,
     EventSkipped: _event_skipped,
     LogRestored: _log_restored,
 }

@@ -14,7 +14,7 @@ from koordctl.render.units import time_text
 
 _SHOWN = 2
 _REQUEST_COLUMNS = ("AT", "SUBJECT", "ROLES", "REQUEST", "OBJECTS", "STATUS", "BY")
-_COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "REASONS")
+_COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "CONFIGURATION", "REASONS")
 
 
 def audit(
@@ -22,6 +22,9 @@ def audit(
     node: Annotated[str | None, typer.Option("--node", help="Only pods and drains of this node.")] = None,
     job: Annotated[str | None, typer.Option("--job", help="Only this PodMigrationJob.")] = None,
     plugin: Annotated[str | None, typer.Option("--plugin", help="Only this plugin or controller, or Drain.")] = None,
+    action: Annotated[
+        str | None, typer.Option("--action", help="Only this action, e.g. config_change, dry_run.")
+    ] = None,
     since: Annotated[int, typer.Option("--since", help="Only records after this position of the log.")] = 0,
     requests: Annotated[
         bool, typer.Option("--requests", help="Show who asked the services for what, and the result.")
@@ -31,7 +34,7 @@ def audit(
     ] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
 ) -> None:
-    """Show what the descheduler changed or refused to change: jobs, Reservations, evictions, drains.
+    """Show what the descheduler changed or refused to change, and who changed its configuration or tried another one.
 
     With --requests, show who asked the services for a change, a dry run or a what-if, and with which result. The log
     keeps these records for 90 days.
@@ -41,6 +44,8 @@ def audit(
       koord audit --requests --subject token:alice
 
       koord audit --pod default/web-0
+
+      koord audit --action config_change -o json
 
       koord audit --node node-1 --plugin LowNodeLoad -o json
     """
@@ -55,6 +60,7 @@ def audit(
             and node in (None, record.node)
             and job in (None, record.job)
             and plugin in (None, record.plugin)
+            and action in (None, record.action)
         )
 
     records = [record for record in wait_for(_records()) if is_wanted(record)]
@@ -66,14 +72,22 @@ def audit(
             time_text(each.at),
             each.action,
             each.decision,
-            f"{each.namespace}/{each.pod}" if each.pod else each.after.get("name", each.after.get("drain", "-")),
+            _about(each),
             each.node or "-",
-            each.plugin or "a user",
+            each.asked_by or each.plugin or "a user",
+            each.configuration[:8] or "-",
             "; ".join(each.reasons) or each.after.get("status", each.after.get("event", "-")),
         )
         for each in records
     ]
     show_table(_COLUMNS, rows, empty="the descheduler has changed nothing")
+
+
+def _about(record: Modification) -> str:
+    """Return the pod of a record; the object, drain or gang if it is about none."""
+    if record.pod:
+        return f"{record.namespace}/{record.pod}"
+    return next((record.after[name] for name in ("name", "drain", "gang") if name in record.after), "-")
 
 
 async def _records() -> list[Modification]:

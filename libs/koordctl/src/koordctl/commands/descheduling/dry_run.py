@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from koord_descheduler.domain.config.fingerprint import configuration_hash
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
@@ -13,9 +14,10 @@ from koord_descheduler.domain.look_ahead.measures import Measures, Spread
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.reporting.refusals import Refused
-from koordcore.requests.catalogue import DESCHEDULER_ABORT_MIGRATION, DESCHEDULER_RUN_ROUND
-from koordcore.requests.descheduling import AbortMigration, RunRound
+from koordcore.requests.catalogue import DESCHEDULER_ABORT_MIGRATION, DESCHEDULER_NOTE_DRY_RUN, DESCHEDULER_RUN_ROUND
+from koordcore.requests.descheduling import AbortMigration, DryRunNote, RunRound
 from koordcore.requests.endpoint import WorkQueue
+from koordcore.service.process_user import user_at_host
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.capacity import ask_capacity_on
@@ -25,7 +27,7 @@ from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
-Request = TypeVar("Request", RunRound, AbortMigration)
+Request = TypeVar("Request", RunRound, AbortMigration, DryRunNote)
 
 _INTERVAL = 10.0
 """Seconds between two rounds if the configuration asks for a single round."""
@@ -56,7 +58,7 @@ def deschedule(
     With --dry-run, nothing is changed. The rounds are played on the current state. The scheduler places all moved pods
     with its real engine on a copy of its state, and capacity counts. Pods without a place would not be evicted.
     LowNodeLoad acts on nodes that are hot in several rounds in a row, so play more rounds than
-    consecutiveAbnormalities.
+    consecutiveAbnormalities. The audit records who asked (koord audit).
 
     Examples:
 
@@ -71,7 +73,7 @@ def deschedule(
     if sum((now, is_dry_run, abort is not None)) != 1:
         fail("give one of --dry-run, --now and --abort", status=2)
     if now:
-        number = wait_for(_submitted(DESCHEDULER_RUN_ROUND, RunRound(asked_by="koord deschedule")))
+        number = wait_for(_submitted(DESCHEDULER_RUN_ROUND, RunRound(asked_by=user_at_host())))
         sys.stdout.write(f"a round is asked for (request {number})\n")
         return
     if abort is not None:
@@ -103,6 +105,15 @@ def deschedule(
         _show(found, refused)
     else:
         show_document(_document(found, refused), output)
+    note = DryRunNote(
+        asked_by=user_at_host(),
+        configuration_hash=configuration_hash(configuration),
+        rounds=found.rounds,
+        moves=len(found.moves),
+        without_place=len(found.homeless),
+        without_gain=len(found.useless),
+    )
+    wait_for(_submitted(DESCHEDULER_NOTE_DRY_RUN, note))
 
 
 async def _submitted(queue: WorkQueue[Request], request: Request) -> int:

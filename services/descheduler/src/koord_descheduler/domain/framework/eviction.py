@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin
+from koord_descheduler.domain.framework.plans import MovePlan
+from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin, PlanEvictPlugin
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
@@ -96,10 +97,17 @@ class EvictionLimiter:
 
     def count(self, node: str, namespace: str) -> None:
         """Count an eviction that was done."""
-        self.total += 1
-        self.by_namespace[namespace] += 1
+        self._add(node, namespace, 1)
+
+    def uncount(self, node: str, namespace: str) -> None:
+        """Take back the count of an eviction that is not done after all."""
+        self._add(node, namespace, -1)
+
+    def _add(self, node: str, namespace: str, change: int) -> None:
+        self.total += change
+        self.by_namespace[namespace] += change
         if node:
-            self.by_node[node] += 1
+            self.by_node[node] += change
 
 
 def _is_reached(count: int, limit: int | None) -> bool:
@@ -117,6 +125,8 @@ class Attempt:
         reason: Reason of the plugin.
         evictor: Name of the evict plugin.
         result: Its result.
+        plan: The plan that moves the pod together with others; None if it moves alone.
+        target: Node on which the scheduler would place the pod; "" if it was not asked.
     """
 
     pod: PodView
@@ -125,6 +135,8 @@ class Attempt:
     reason: str
     evictor: str
     result: Result
+    plan: MovePlan | None = None
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,3 +214,44 @@ class EvictionPath:
             self.limiter.count(pod.node, pod.namespace)
             self.evicted.add(pod.uid)
         return is_done
+
+    def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
+        """Evict all pods of a plan and record one attempt for each, or evict none and record nothing.
+
+        Only an evict plugin that makes Reservations first can do it.
+
+        Returns:
+            The first pod that is refused; None if all are evicted, or would be in a dry run.
+        """
+        evictor = self.evict_plugin
+        if not isinstance(evictor, PlanEvictPlugin):
+            return plan.pods[0]
+        begun: list[PodView] = []
+        for pod in plan.pods:
+            is_refused = (
+                pod.uid in self.evicted
+                or self.limiter.refusal(pod.node, pod.namespace) is not None
+                or not (self.is_dry_run or evictor.evict_for(plan, pod, plugin, self.cluster))
+            )
+            if is_refused:
+                evictor.withdraw(plan)
+                for each in begun:
+                    self.limiter.uncount(each.node, each.namespace)
+                return pod
+            begun.append(pod)
+            self.limiter.count(pod.node, pod.namespace)
+        result = Result.DRY_RUN if self.is_dry_run else Result.SUCCESS
+        self.evicted.update(pod.uid for pod in plan.pods)
+        self.attempts.extend(
+            Attempt(
+                pod=pod,
+                profile=self.profile,
+                plugin=plugin,
+                reason=plan.reason,
+                evictor=evictor.name,
+                result=result,
+                plan=plan,
+            )
+            for pod in plan.pods
+        )
+        return None

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from koordcore.events.descheduling.rounds import ClassifiedNodes
 
+from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.proposals import Proposal
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.nodes import NodeView
@@ -48,6 +49,10 @@ class Evictor(Protocol):
 
     def evict(self, pod: PodView, reason: str, plugin: str) -> bool:
         """Evict a pod if the budgets allow it. Return whether it is evicted, or would be in a dry run."""
+        ...
+
+    def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
+        """Evict all pods of a plan, or none. Return the first pod that is refused; None if all are evicted."""
         ...
 
 
@@ -89,6 +94,10 @@ class PluginRun:
     def evict(self, pod: PodView, reason: str) -> bool:
         """Ask for the eviction of a pod. Return whether it is evicted, or would be in a dry run."""
         return self.evictor.evict(pod, reason, self.plugin)
+
+    def evict_together(self, plan: MovePlan) -> PodView | None:
+        """Ask for the eviction of all pods of a plan, or of none. Return the first pod that is refused."""
+        return self.evictor.evict_together(plan, self.plugin)
 
     def propose(self, proposal: Proposal) -> None:
         """Propose a change other than an eviction, such as closing a node. No-op in a dry run."""
@@ -157,6 +166,26 @@ class EvictPlugin(Plugin, Protocol):
             plugin: Name of the plugin that asks.
             cluster: The cluster at the start of the round.
         """
+        ...
+
+
+@runtime_checkable
+class PlanEvictPlugin(EvictPlugin, Protocol):
+    """An evict plugin that can move the pods of a plan all together or not at all."""
+
+    def evict_for(self, plan: MovePlan, pod: PodView, plugin: str, cluster: ClusterView) -> bool:
+        """Ask for the move of one pod of a plan. Return False if it is refused.
+
+        Args:
+            plan: The plan.
+            pod: One of its pods.
+            plugin: Name of the plugin that asks.
+            cluster: The cluster at the start of the round.
+        """
+        ...
+
+    def withdraw(self, plan: MovePlan) -> None:
+        """Take back what was asked for a plan in this round."""
         ...
 
 

@@ -13,7 +13,7 @@ from koordcore.protocol import keys
 from koordcore.requests.objects import CreateObject
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration
 
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
+from koord_descheduler.domain.arguments.migration_controller import RESERVATION_FIRST, MigrationControllerArgs
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.registry import Registry, SharedState
@@ -125,7 +125,7 @@ def creation(move: RoundMove, args: MigrationControllerArgs, installation: str) 
     """
     spec: dict[str, Any] = {
         "podRef": {"kind": "Pod", "namespace": move.namespace, "name": move.name, "uid": move.uid},
-        "mode": args.default_job_mode,
+        "mode": RESERVATION_FIRST if move.plan else args.default_job_mode,
     }
     if args.default_job_ttl:
         spec["ttl"] = format_duration(int(args.default_job_ttl * NANOS_PER_SECOND))
@@ -136,5 +136,7 @@ def creation(move: RoundMove, args: MigrationControllerArgs, installation: str) 
         keys.EVICT_TRIGGER: move.plugin,
         keys.JOB_CREATED_BY: installation,
     }
+    if move.plan:
+        annotations[keys.MOVE_PLAN] = move.plan
     metadata = {"name": move.job, "annotations": annotations}
     return CreateObject(document={"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})

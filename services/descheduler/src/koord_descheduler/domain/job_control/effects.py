@@ -87,8 +87,10 @@ def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: f
             case OrderReservation(name=name):
                 labels = {keys.RESERVATION_ORDER: str(int(now * 1000))}
                 changes.append(PatchObject(kind="Reservation", name=name, patch={"metadata": {"labels": labels}}))
-            case CreateReservation(pod=pod):
-                document = reservation_for(job, movable_document(pod), now, without_claims=without_claims)
+            case CreateReservation(pod=pod, avoided=avoided):
+                document = reservation_for(
+                    job, movable_document(pod), now, without_claims=without_claims, avoided=avoided
+                )
                 head = {"apiVersion": _API_VERSION, "kind": "Reservation"}
                 changes.append(CreateObject(document={**head, **document}))
             case Evict(pod=pod, policy=policy, options=options):

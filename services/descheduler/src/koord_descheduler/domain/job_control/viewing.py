@@ -15,6 +15,7 @@ from koordcore.protocol.reservations.document import reservation_from_json
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState
 from koordcore.state.migrations import MigrationState
+from koordcore.state.repacks import RepackState
 from koordcore.state.reservations import reservation_of_log
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -22,6 +23,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_descheduler.domain.job_control.recording import with_facts
 from koord_descheduler.domain.migration.job import Condition, MigrationJob, PodRef, job_from_json
 from koord_descheduler.domain.migration.object_limiter import ObjectLimiter
+from koord_descheduler.domain.migration.plan_steps import reservations_of
 from koord_descheduler.domain.migration.world import ReservationView
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.pods import PodView
@@ -104,6 +106,10 @@ class JobWorld:
                 return Condition(each.status == "True", each.reason)
         return None
 
+    def plan(self, name: str) -> RepackState | None:
+        """Return the plan with this id; None if there is none. See `World.plan`."""
+        return self._builder.state.of_kind(RepackState).get(name)
+
     def is_limited(self, pod: PodView) -> bool:
         """Return whether the object limiter refuses to evict a pod now. See `World.is_limited`."""
         self.limited_by = self._limiter.limiting(pod, self._now)
@@ -136,6 +142,18 @@ def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
     )
 
 
+def available_reservations(state: ClusterState, plan: RepackState, jobs: Mapping[str, MigrationJob]) -> dict[str, str]:
+    """Return name of a Reservation -> its node, for those Reservations of a plan that are available.
+
+    Args:
+        state: The folded state.
+        plan: The plan.
+        jobs: Name -> PodMigrationJob, of all jobs.
+    """
+    views = [view for name in reservations_of(plan, jobs) if (view := reservation_view(state, name)) is not None]
+    return {view.name: view.node for view in views if view.phase == "Available"}
+
+
 def version_of(state: ClusterState, job: MigrationJob) -> tuple[int, ...]:
     """Return the positions of the last events about the objects that a job depends on.
 
@@ -147,6 +165,8 @@ def version_of(state: ClusterState, job: MigrationJob) -> tuple[int, ...]:
     """
     pod_uid = "" if job.pod is None else job.pod.uid
     refs = [AggregateRef(kind, pod_uid) for kind in (*_EVERY_PLACE, "eviction") if pod_uid]
+    if job.plan:
+        refs.append(AggregateRef("repack", job.plan))
     if job.bound_pod is not None:
         refs += [AggregateRef(kind, job.bound_pod.uid) for kind in _EVERY_PLACE]
     if job.reservation:

@@ -1,6 +1,6 @@
 """The nodes on which evicted pods would land: the question to the scheduler, its answer, and the cluster afterwards."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -42,18 +42,27 @@ class Move:
     reason: str
 
 
-def question(pods: Sequence[PodView]) -> FitRequest:
+def question(
+    pods: Sequence[PodView], avoided: Mapping[str, Collection[str]] = {}, waiting: Sequence[PodView] = ()
+) -> FitRequest:
     """Return the question to the scheduler: where do these pods land if all of them leave their nodes first?
 
     A pod must not land on the node that it leaves, as with the Reservation of a migration.
+
+    Args:
+        pods: The pods that move.
+        avoided: Uid of a pod -> further nodes on which it must not land.
+        waiting: Pods without a node that must find one afterwards.
     """
-    return FitRequest(pods=[PodSet(pod=_successor(pod)) for pod in pods], leaving=[pod.uid for pod in pods])
+    sets = [PodSet(pod=_successor(pod, avoided.get(pod.uid, ()))) for pod in pods]
+    sets += [PodSet(pod=_successor(pod)) for pod in waiting]
+    return FitRequest(pods=sets, leaving=[pod.uid for pod in (*pods, *waiting)])
 
 
 def staying(pod: PodView) -> PodSet:
     """Return the entry of a question for a pod that an earlier round moved: it must land on `pod.node` again."""
     found = _successor(pod)
-    spec = _replaced(found.spec, affinity=_bound(pod.object.spec.affinity, "In", pod.node))
+    spec = _replaced(found.spec, affinity=_bound(pod.object.spec.affinity, "In", [pod.node]))
     return PodSet(pod=_replaced(found, spec=spec))
 
 
@@ -89,30 +98,34 @@ def moved(cluster: ClusterView, targets: Mapping[str, str], seconds: float) -> C
     return replace(cluster, now=cluster.now + seconds, pods=pods, metrics=metrics)
 
 
-def _successor(pod: PodView) -> Pod:
-    """Return the pod that replaces an evicted one: without a node, and without what server and scheduler set."""
+def _successor(pod: PodView, avoided: Collection[str] = ()) -> Pod:
+    """Return the pod that replaces an evicted one: without a node, and without what server and scheduler set.
+
+    It excludes the node of the pod, and the nodes `avoided`.
+    """
     meta, spec = pod.object.metadata, pod.object.spec
     annotations = {key: text for key, text in meta.annotations.items() if key not in ALLOCATION_KEYS}
     metadata = _replaced(
         meta, uid=f"moved-{pod.uid}", annotations=annotations, creation_timestamp=None, deletion_timestamp=None
     )
-    spec = _replaced(spec, node_name="", affinity=_bound(spec.affinity, "NotIn", pod.node))
+    spec = _replaced(spec, node_name="", affinity=_bound(spec.affinity, "NotIn", sorted({pod.node, *avoided} - {""})))
     return msgspec.structs.replace(pod.object, metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _bound(affinity: Affinity | None, operator: str, node: str) -> Affinity | None:
-    """Return an affinity that also requires (In) or excludes (NotIn) a node, in every required term."""
-    if not node:
+def _bound(affinity: Affinity | None, operator: str, nodes: list[str]) -> Affinity | None:
+    """Return an affinity that also requires (In) or excludes (NotIn) nodes, in every required term."""
+    if not nodes:
         return affinity
-    condition = LabelSelectorRequirement(key=_NAME_FIELD, operator=operator, values=[node])
+    # Kubernetes allows one value in each condition on a field.
+    conditions = [LabelSelectorRequirement(key=_NAME_FIELD, operator=operator, values=[node]) for node in nodes]
     affinity = affinity or Affinity()
     own = affinity.node_affinity or NodeAffinity()
     if own.required is None:
-        terms = [NodeSelectorTerm(match_fields=[condition])]
+        terms = [NodeSelectorTerm(match_fields=conditions)]
     else:
         # A term without conditions matches no node; a condition would make it match.
         terms = [
-            _replaced(term, match_fields=[*term.match_fields, condition])
+            _replaced(term, match_fields=[*term.match_fields, *conditions])
             if term.match_expressions or term.match_fields
             else term
             for term in own.required.node_selector_terms

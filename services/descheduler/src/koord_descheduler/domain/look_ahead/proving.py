@@ -10,6 +10,9 @@ that chose it:
 | FragmentationAware | the imbalances of the two nodes together shrink |
 | HighNodeUtilization | the requests of the two nodes are less evenly spread |
 | any other | the pod gets a place |
+
+A plan is proved as a whole, whatever the profile says: all its pods and all waiting pods must get a node, without a
+preemption. Otherwise all its pods stay.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
@@ -20,6 +23,7 @@ from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.values.resources import Amounts
 
 from koord_descheduler.domain.framework.eviction import Attempt
+from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.look_ahead.measures import COMPARED
 from koord_descheduler.domain.look_ahead.moves import landings, question
 from koord_descheduler.domain.plugins.native import fragmentation_aware
@@ -41,13 +45,15 @@ class Judged:
     Attributes:
         targets: Uid of a pod that moves -> the node on which it lands.
         homeless: Pods that would find no place.
-        useless: Pods that would find a place, but the cluster would not get better.
+        useless: Pods that would find a place, but the cluster would not get better, or their plan would not succeed.
+        members: Uid of a waiting pod for which a plan makes room -> the node on which it lands.
         questions: Number of questions to the scheduler.
     """
 
     targets: dict[str, str] = field(default_factory=dict[str, str])
     homeless: list[PodView] = field(default_factory=list[PodView])
     useless: list[PodView] = field(default_factory=list[PodView])
+    members: dict[str, str] = field(default_factory=dict[str, str])
     questions: int = 0
 
 
@@ -67,19 +73,41 @@ def judge(cluster: ClusterView, attempts: Iterable[Attempt], proving: Collection
     left, found = {attempt.pod.uid: attempt for attempt in attempts}, Judged()
     while left:
         pods = [attempt.pod for attempt in left.values()]
+        plans = {attempt.plan.id: attempt.plan for attempt in left.values() if attempt.plan is not None}
+        waiting = [pod for plan in plans.values() for pod in plan.members]
+        avoided = {pod.uid: plan.nodes for plan in plans.values() for pod in plan.pods}
         found.questions += 1
-        answer = yield question(pods)
-        found.targets = landings(pods, answer)
+        answer = yield question(pods, avoided, waiting)
+        found.targets, found.members = landings(pods, answer), landings(waiting, answer)
         homeless = [pod for pod in pods if pod.uid not in found.targets]
-        useless = [] if homeless else list(_useless(cluster, left.values(), found.targets, proving))
+        useless = _spoiled(plans.values(), {pod.uid for pod in homeless}, found.members)
+        if not homeless and not useless:
+            useless = list(_useless(cluster, left.values(), found.targets, proving))
         if not homeless and not useless:
             return found
         found.homeless += homeless
         found.useless += useless
         for pod in (*homeless, *useless):
             del left[pod.uid]
-    found.targets = {}
+    found.targets, found.members = {}, {}
     return found
+
+
+def _spoiled(plans: Iterable[MovePlan], homeless: Collection[str], members: Mapping[str, str]) -> list[PodView]:
+    """Return the pods that would find a place, but whose plan would not make room for all waiting pods.
+
+    Args:
+        plans: The plans.
+        homeless: Uids of the pods without a place.
+        members: Uid of a waiting pod -> the node on which it lands.
+    """
+    return [
+        pod
+        for plan in plans
+        if any(pod.uid in homeless for pod in plan.pods) or any(pod.uid not in members for pod in plan.members)
+        for pod in plan.pods
+        if pod.uid not in homeless
+    ]
 
 
 def _useless(
@@ -103,7 +131,8 @@ def _useless(
         metric = cluster.metrics.get(pod.node)
         used = {} if metric is None else metric.pods.get(pod.key, {})
         after = source.changed(pod.requests, used, -1), target.changed(pod.requests, used, 1)
-        if attempt.profile in proving and is_better is not None and not is_better((source, target), after):
+        is_to_prove = attempt.plan is None and attempt.profile in proving
+        if is_to_prove and is_better is not None and not is_better((source, target), after):
             yield pod
             continue
         nodes[source.view.name], nodes[target.view.name] = after

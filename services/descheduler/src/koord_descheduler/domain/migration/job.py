@@ -64,6 +64,7 @@ class Reason(StrEnum):
     EVICT_COMPLETE = "EvictComplete"
     WAIT_FOR_BIND = "WaitForPodBindReservation"
     WAIT_FOR_READY = "WaitForBoundPodReady"
+    PLAN_ROLLED_BACK = "PlanRolledBack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,11 @@ class MigrationJob:
         """Return the reason for which the job was created, for the message of the eviction."""
         return self.annotations.get(keys.EVICT_REASON) or self.annotations.get(keys.EVICT_TRIGGER) or "NotSet"
 
+    @property
+    def plan(self) -> str:
+        """Return the id of the plan whose pods move all together or not at all; "" if the job belongs to none."""
+        return self.annotations.get(keys.MOVE_PLAN, "")
+
     def condition(self, type_: ConditionType) -> Condition | None:
         """Return a condition; None if the step was not reached yet."""
         return self.conditions.get(type_)
@@ -195,6 +201,10 @@ class MigrationJob:
     def timed_out(self) -> "MigrationJob":
         """Return the job as failed because its time is over."""
         return self.failed(Reason.TIMEOUT, "Abort job caused by timeout")
+
+    def rolled_back(self, message: str) -> "MigrationJob":
+        """Return the job as failed because the plan to which it belongs was rolled back."""
+        return self.failed(Reason.PLAN_ROLLED_BACK, message)
 
     def aborted(self, message: str) -> "MigrationJob":
         """Return the job as aborted. Its conditions stay as they are."""

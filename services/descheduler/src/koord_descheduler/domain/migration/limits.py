@@ -5,6 +5,7 @@ Source:
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from koordcore.values.invalid import InvalidInput
@@ -24,6 +25,23 @@ MAX_PER_NAMESPACE: Final = "max_migrating_per_namespace"
 MAX_PER_WORKLOAD: Final = "max_migrating_per_workload"
 MAX_UNAVAILABLE: Final = "max_unavailable_per_workload"
 _UNKNOWN: Final = WorkloadView(0, ())
+
+
+@dataclass(slots=True)
+class MoveLimits:
+    """The limits on migrations that a plan of several moves must keep. All plugins share them.
+
+    Attributes:
+        per_node: Largest number of pods of one node that may migrate at the same time; None: no limit.
+    """
+
+    per_node: int | None = None
+
+
+def per_node_limit(args: MigrationControllerArgs) -> int | None:
+    """Return how many pods of one node may migrate at the same time; None: no limit."""
+    limit = args.max_migrating_per_node
+    return None if not limit or limit < 0 or args.skips(Gate.MAX_MIGRATING_PER_NODE) else limit
 
 
 def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: MigrationControllerArgs) -> Iterator[str]:

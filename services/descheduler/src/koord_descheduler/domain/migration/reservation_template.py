@@ -5,7 +5,7 @@ Source:
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from koordcore.protocol import keys
@@ -25,7 +25,14 @@ _NANOS: Final = 1_000_000_000
 Document = dict[str, Any]
 
 
-def reservation_for(job: MigrationJob, pod: Mapping[str, Any], now: float, *, without_claims: bool = False) -> Document:
+def reservation_for(
+    job: MigrationJob,
+    pod: Mapping[str, Any],
+    now: float,
+    *,
+    without_claims: bool = False,
+    avoided: Iterable[str] = (),
+) -> Document:
     """Return the Reservation of a job as an object, without apiVersion and kind.
 
     What the template of the job leaves open is taken from the pod. The Reservation excludes the node of the pod.
@@ -35,6 +42,7 @@ def reservation_for(job: MigrationJob, pod: Mapping[str, Any], now: float, *, wi
         pod: Its pod as a Kubernetes object.
         now: Unix seconds.
         without_claims: Whether volumes with a claim are left out (gate DisablePVCReservation).
+        avoided: Nodes that the Reservation excludes, too.
 
     Source:
         descheduler spec, 7.9
@@ -49,8 +57,10 @@ def reservation_for(job: MigrationJob, pod: Mapping[str, Any], now: float, *, wi
     pod_spec: Document = spec["template"].setdefault("spec", {})
     pod_spec.pop("nodeName", None)
     pod_own_spec: Document = pod.get("spec") or {}
-    if node := pod_own_spec.get("nodeName"):
-        _exclude(pod_spec, node)
+    own_node = pod_own_spec.get("nodeName")
+    excluded = [*([own_node] if own_node else []), *sorted(set(avoided) - {own_node})]
+    if excluded:
+        _exclude(pod_spec, excluded)
     if without_claims:
         volumes: list[Document] = pod_spec.get("volumes") or []
         pod_spec["volumes"] = [volume for volume in volumes if not any(volume.get(name) for name in _CLAIMS)]
@@ -103,8 +113,8 @@ def waits_for_node(pod: Mapping[str, Any]) -> bool:
     )
 
 
-def _exclude(pod_spec: Document, node: str) -> None:
-    """Add to every required term of the node affinity that the node's name is another one."""
+def _exclude(pod_spec: Document, nodes: list[str]) -> None:
+    """Add to every required term of the node affinity that the node's name is none of these."""
     affinity: Document = pod_spec.setdefault("affinity", {})
     node_affinity: Document = affinity.setdefault("nodeAffinity", {})
     required: Document = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
@@ -113,4 +123,5 @@ def _exclude(pod_spec: Document, node: str) -> None:
         terms.append({})
     for term in terms:
         fields: list[Document] = term.setdefault("matchFields", [])
-        fields.append({"key": "metadata.name", "operator": "NotIn", "values": [node]})
+        # Kubernetes allows one value in each condition on a field.
+        fields.extend({"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes)

@@ -23,6 +23,7 @@ from koord_descheduler.domain.migration.job import (
     PodRef,
     Reason,
 )
+from koord_descheduler.domain.migration.plan_steps import rolled_back
 from koord_descheduler.domain.migration.world import (
     POLICIES,
     RETRY_SECONDS,
@@ -126,7 +127,7 @@ class _Run:
         self._policy = policy
 
     def go(self, now: float) -> None:
-        if not (self._is_in_time(now) and self._has_begun() and self._may_be_evicted()):
+        if not (self._is_in_time(now) and self._has_a_plan() and self._has_begun() and self._may_be_evicted()):
             return
         if (self.job.mode or self._policy.default_mode) == EVICT_DIRECTLY:
             if self._is_evicted(None):
@@ -136,6 +137,8 @@ class _Run:
             return
         reservation = self._created_reservation()
         if reservation is None or not self._is_placed(reservation) or not self._is_for_another_pod(reservation):
+            return
+        if not self._is_committed():
             return
         if self._is_evicted(reservation):
             self._finish(reservation)
@@ -156,6 +159,25 @@ class _Run:
         self.job = self.job.timed_out()
         self.events.append(_warning(Reason.TIMEOUT, self.job.message))
         return False
+
+    def _has_a_plan(self) -> bool:
+        """Return whether the job goes on as far as its plan is concerned. It fails if the plan was rolled back."""
+        if not self.job.plan or self.job.condition(ConditionType.EVICTION) is not None:
+            return True
+        plan = self._world.plan(self.job.plan)
+        failed = self.job.rolled_back("Its plan is not known any more") if plan is None else rolled_back(self.job, plan)
+        if failed is None:
+            return True
+        if self.job.reservation:
+            self.effects.append(DeleteReservation(self.job.reservation))
+        self.job = failed
+        self.events.append(_warning(Reason.PLAN_ROLLED_BACK, failed.message))
+        return False
+
+    def _is_committed(self) -> bool:
+        """Return whether the Reservations of all jobs of the plan were available, so that the pods may leave."""
+        plan = self._world.plan(self.job.plan) if self.job.plan else None
+        return plan is None or bool(plan.committed_at) or self._wait()
 
     def _has_begun(self) -> bool:
         if self.job.phase is Phase.RUNNING:
@@ -182,7 +204,8 @@ class _Run:
         pod = self._found_pod()
         if pod is None:
             return self._fail_without_pod()
-        self.effects.append(CreateReservation(pod))
+        plan = self._world.plan(self.job.plan) if self.job.plan else None
+        self.effects.append(CreateReservation(pod, frozenset() if plan is None else frozenset(plan.plan.nodes)))
         return False
 
     def _created_reservation(self) -> ReservationView | None:

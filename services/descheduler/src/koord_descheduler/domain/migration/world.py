@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from koordcore.state.repacks import RepackState
+
 from koord_descheduler.domain.arguments.migration_controller import DELETE, EVICTION, SOFT_EVICTION
 from koord_descheduler.domain.migration.job import RESERVATION_FIRST, Condition, MigrationJob, PodRef
 from koord_descheduler.domain.view.pods import PodView
@@ -60,6 +62,10 @@ class World(Protocol):
         """Return the condition PodScheduled of a pod; None if it has none."""
         ...
 
+    def plan(self, name: str) -> RepackState | None:
+        """Return the plan with this id; None if there is none, or if it is forgotten."""
+        ...
+
     def is_limited(self, pod: PodView) -> bool:
         """Return whether the object limiter refuses to evict a pod now."""
         ...
@@ -82,9 +88,15 @@ class JobPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CreateReservation:
-    """Create the Reservation of the job, named by the job's uid. If it exists already, that counts as success."""
+    """Create the Reservation of the job, named by the job's uid. If it exists already, that counts as success.
+
+    Attributes:
+        pod: The pod that moves.
+        avoided: Nodes besides that of the pod on which the Reservation must not be placed.
+    """
 
     pod: PodView
+    avoided: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

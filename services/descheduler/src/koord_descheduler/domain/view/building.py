@@ -34,6 +34,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.decided import decided_node, decided_pod
 from koord_descheduler.domain.view.disruptions import Disruptions, disruptions_of
+from koord_descheduler.domain.view.gpu_inventory import DEVICES, POD_GROUPS, gpu_inventory
 from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
 from koord_descheduler.domain.view.nodes import NodeView, node_view
 from koord_descheduler.domain.view.pod_order import PodOrder
@@ -58,6 +59,8 @@ KINDS: Final = (
     "draingroup",
     "migration",
     "descheduling",
+    "repack",
+    "descheduler",
 )
 """Aggregate kinds that the descheduler folds."""
 C = TypeVar("C", bound=KubeStruct)
@@ -190,6 +193,11 @@ class ViewBuilder:
             migrating=frozenset(self.evictions()),
             workloads=dict(self.workloads()),
             disruptions=self.disruptions(),
+            gpus=gpu_inventory(
+                self.state,
+                (document for _, document in self.documents(DEVICES)),
+                (document for _, document in self.documents(POD_GROUPS)),
+            ),
         )
 
     def workloads(self) -> Mapping[str, WorkloadView]:

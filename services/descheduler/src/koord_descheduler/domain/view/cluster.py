@@ -13,6 +13,7 @@ from koordcore.protocol.storage.objects import PersistentVolumeClaim
 from koordcore.values.resources import Amounts
 
 from koord_descheduler.domain.view.disruptions import Disruptions
+from koord_descheduler.domain.view.gpu_inventory import GpuInventory
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.pods import PodView
@@ -48,6 +49,7 @@ class ClusterView:
         migrating: Uids of the pods with a migration job in flight.
         workloads: Uid of the controller of a pod -> its workload. Unknown and vanished workloads are absent.
         disruptions: Pods that are being taken from their workloads, whatever the cause.
+        gpus: Devices, gangs, and plans that make room for gangs.
 
     Source:
         descheduler spec, 1.2
@@ -66,6 +68,7 @@ class ClusterView:
     migrating: Set[str] = frozenset()
     workloads: Mapping[str, WorkloadView] = field(default_factory=dict[str, WorkloadView])
     disruptions: Disruptions = field(default_factory=Disruptions)
+    gpus: GpuInventory = field(default_factory=GpuInventory)
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:

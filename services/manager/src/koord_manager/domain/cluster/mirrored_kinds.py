@@ -18,7 +18,6 @@ from koordcore.events.objects.mirror import (
 )
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.aggregates import (
-    STATE_TYPES,
     ConfigState,
     CustomObjectState,
     NamespaceState,
@@ -28,6 +27,7 @@ from koordcore.state.aggregates import (
     WorkloadState,
 )
 from koordcore.state.base import AggregateState
+from koordcore.state.kinds import STATE_TYPES
 
 from koord_manager.domain.cluster.view import ManagerView
 

@@ -22,9 +22,9 @@ from koordcore.events.envelope import (
     StoredEvent,
 )
 from koordcore.requests.catalogue import StateHash
-from koordcore.state.aggregates import STATE_TYPES
 from koordcore.state.base import AggregateState
 from koordcore.state.cluster import combine_digests, decode_state, evolve
+from koordcore.state.kinds import STATE_TYPES
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text

@@ -15,10 +15,16 @@ from koord_descheduler.domain.arguments.migration_controller import (
     check,
 )
 from koord_descheduler.domain.evictability.base_filter import BaseFilter
+from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.plugin import Point
 from koord_descheduler.domain.framework.registry import PluginKind, SharedState
 from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
-from koord_descheduler.domain.migration.limits import expected_replicas_refusals, limit_refusals
+from koord_descheduler.domain.migration.limits import (
+    MoveLimits,
+    expected_replicas_refusals,
+    limit_refusals,
+    per_node_limit,
+)
 from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
@@ -37,10 +43,12 @@ class JobRequest:
     Attributes:
         name: Name of the job. It follows from pod and time, so that a repeated request creates no second job.
         pod: The pod that is to migrate.
+        plan: Id of the plan that moves the pod together with others; "" if it moves alone.
     """
 
     name: str
     pod: PodView
+    plan: str = ""
 
 
 @dataclass(slots=True)
@@ -77,6 +85,7 @@ class MigrationController:
         self._jobs = shared.of(JobsInFlight)
         self._requests = shared.of(JobRequests)
         self._object_limiter = ObjectLimiter(args, shared.of(EvictionBuckets))
+        shared.of(MoveLimits).per_node = per_node_limit(args)
 
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons why a pod must not migrate now; empty if it may.
@@ -108,11 +117,25 @@ class MigrationController:
 
         In the dry run of the plugin, no job is asked for and the result is True.
         """
+        return self._ask(pod, cluster, "")
+
+    def evict_for(self, plan: MovePlan, pod: PodView, plugin: str, cluster: ClusterView) -> bool:
+        """Ask for a migration job that is part of a plan. Its Reservation always comes first. See `evict`."""
+        return self._ask(pod, cluster, plan.id)
+
+    def withdraw(self, plan: MovePlan) -> None:
+        """Forget the jobs that were asked for a plan in this round."""
+        for request in self._requests.requests:
+            if request.plan == plan.id:
+                self._jobs.drop(request.name)
+        self._requests.requests[:] = [each for each in self._requests.requests if each.plan != plan.id]
+
+    def _ask(self, pod: PodView, cluster: ClusterView, plan: str) -> bool:
         if self._args.dry_run:
             return True
         if self.refusals(pod, cluster) or self._object_limiter.is_limited(pod, cluster.now):
             return False
-        request = JobRequest(name=str(uuid.uuid5(_JOBS, f"{pod.uid}/{cluster.now}")), pod=pod)
+        request = JobRequest(name=str(uuid.uuid5(_JOBS, f"{pod.uid}/{cluster.now}")), pod=pod, plan=plan)
         self._requests.requests.append(request)
         self._jobs.add(job_of_pod(request.name, pod))
         return True

@@ -14,7 +14,8 @@ from pydantic import StrictBool, StrictFloat
 
 from koord_descheduler.domain.arguments.common import native_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
-from koord_descheduler.domain.framework.registry import PluginKind
+from koord_descheduler.domain.framework.registry import PluginKind, SharedState
+from koord_descheduler.domain.plugins.native.gpu_repack import GpuRepack, GpuRepackArgs, check_repack
 from koord_descheduler.domain.plugins.native.scope import Scope, ScopeArgs, check_resources, check_scope
 from koord_descheduler.domain.view.fit_index import FitIndex
 from koord_descheduler.domain.view.nodes import NodeView
@@ -32,6 +33,7 @@ class FragmentationAwareArgs(ScopeArgs):
         min_improvement_threshold: A move must lower the imbalance by more than this.
         node_fit: Whether a pod must fit another node.
         dry_run: Whether the plugin decides without evicting.
+        gpu_repack: Makes room for gangs that wait for whole GPUs; None: off.
     """
 
     resources: tuple[Text, ...] = ("cpu", "memory")
@@ -39,6 +41,7 @@ class FragmentationAwareArgs(ScopeArgs):
     min_improvement_threshold: StrictFloat = 0.02
     node_fit: StrictBool = True
     dry_run: StrictBool = False
+    gpu_repack: GpuRepackArgs | None = None
 
 
 def check(args: FragmentationAwareArgs) -> Iterator[InvalidInput]:
@@ -52,6 +55,8 @@ def check(args: FragmentationAwareArgs) -> Iterator[InvalidInput]:
     for name, value in thresholds.items():
         if not 0 <= value < float("inf"):
             yield InvalidInput("at least 0", value, name)
+    if args.gpu_repack is not None:
+        yield from check_repack(args.gpu_repack)
 
 
 def imbalance(requested: Mapping[str, int], node: NodeView, resources: Sequence[str]) -> float:
@@ -75,18 +80,27 @@ def imbalance(requested: Mapping[str, int], node: NodeView, resources: Sequence[
 
 
 class FragmentationAware:
-    """Evicts, from each node with uneven requests, the pod whose leaving evens them out most."""
+    """Evicts, from each node with uneven requests, the pod whose leaving evens them out most.
+
+    It also makes room for gangs that wait for whole GPUs, if its arguments say so.
+    """
 
     name = NAME
 
-    def __init__(self, args: FragmentationAwareArgs) -> None:
+    def __init__(self, args: FragmentationAwareArgs, shared: SharedState) -> None:
         self._args = args
         self._scope = Scope(args)
+        self._repack = GpuRepack(args.gpu_repack or GpuRepackArgs(), self._scope, shared)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict at most one pod per node: the one whose leaving lowers the imbalance of the node most."""
+        """Evict at most one pod per node: the one whose leaving lowers the imbalance of the node most.
+
+        Before that, ask for the moves of a plan if a gang waits for whole GPUs.
+        """
         if self._args.paused:
             return
+        if not self._args.dry_run:
+            self._repack.run(run)
         nodes = self._scope.nodes(run)
         index = FitIndex(nodes, run.cluster)
         for node in nodes:
@@ -123,5 +137,5 @@ KIND: Final = PluginKind(
     is_native=True,
     decode=lambda raw: native_args(raw, FragmentationAwareArgs),
     check=check,
-    make=lambda args, _: FragmentationAware(args),
+    make=FragmentationAware,
 )

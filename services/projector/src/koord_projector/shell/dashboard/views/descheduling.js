@@ -10,6 +10,7 @@ const ROUNDS = 60;
 const PAGE = 500;
 const RESOURCES = { cpu: "CPU", memory: "Memory" };
 const ENDED = ["Succeeded", "Failed", "Aborted"];
+const PLANS = { reserving: "Reserving places", moving: "Moving", done: "Done", rolled_back: "Rolled back", incomplete: "Incomplete" };
 const LIMITS = {
   max_migrating_globally: "migrations in the cluster", max_migrating_per_node: "migrations per node",
   max_migrating_per_namespace: "migrations per namespace", max_migrating_per_workload: "migrations per workload",
@@ -23,9 +24,9 @@ export async function deschedulingView(root, { at, signal, go }) {
   page.at = at;
   const answer = await get("/api/rounds", { at, limit: ROUNDS }, signal);
   const moments = { at: at ? String(answer.moment.position) : at };
-  const [nodes, migrations, drains] = await Promise.all([
-    get("/api/nodes", moments, signal), all("migration", moments, signal), all("drain", moments, signal)]);
-  Object.assign(page, { answer, nodes: new Map(nodes.nodes.map((node) => [node.name, node])), migrations, drains });
+  const [nodes, plans, migrations, drains] = await Promise.all([
+    get("/api/nodes", moments, signal), all("repack", moments, signal), all("migration", moments, signal), all("drain", moments, signal)]);
+  Object.assign(page, { answer, nodes: new Map(nodes.nodes.map((node) => [node.name, node])), plans, migrations, drains });
   page.paint();
   return answer.moment;
 }
@@ -81,7 +82,7 @@ function paint(page) {
     (answer.round?.classified?.length ?? 0) > 1 && segments("Pool", answer.round.classified.map((each, index) => [index, poolName(each)]), page.pool, (value) => { page.pool = value; paint(page); }),
     pool && segments("Resource", Object.entries(RESOURCES), page.resource, (value) => { page.resource = value; paint(page); }));
   if (pool) paintPool(page, pool);
-  fill(page.lists, limitsPanel(page), migrationsPanel(page), drainsPanel(page), roundsPanel(page));
+  fill(page.lists, limitsPanel(page), plansPanel(page), migrationsPanel(page), drainsPanel(page), roundsPanel(page));
 }
 
 const poolName = (pool) => (["", "__default_node_pool__"].includes(pool.pool ?? "") ? pool.plugin : `${pool.plugin} ${pool.pool}`);
@@ -131,6 +132,19 @@ function limitsPanel({ answer }) {
   if (limits.length === 0) return null;
   return h("section", { class: "panel" }, h("h2", {}, "Limits that are reached"),
     table("limits", ["Limit", "Reached by"], limits.map((each) => [LIMITS[each.name] ?? each.name, each.reached_by?.length ? each.reached_by.join(", ") : "the whole cluster"])));
+}
+
+/** Plans that make room for waiting gangs. Their pods move all together, or none of them. */
+function plansPanel({ plans, at }) {
+  if (plans.length === 0) return null;
+  const newest = plans.sort((one, other) => other.planned_at.localeCompare(one.planned_at));
+  return h("section", { class: "panel" }, h("div", { class: "bar" }, h("h2", {}, "Room for waiting gangs"), h("span", { class: "note" }, "the pods of a plan move all together, or none of them")),
+    table("plans", ["Gang", "Plan", "Moves", "Room on", "Planned"], newest.map((each) => [
+      [each.plan.gang, h("div", { class: "note" }, `${grouped(each.plan.members.length)} pods, ${grouped(each.plan.gpus ?? 0)} GPUs`)],
+      [h("span", { class: `phase ${{ done: "running", rolled_back: "terminating", incomplete: "terminating" }[each.result] ?? "pending"}` },
+        PLANS[each.result || (each.committed_at ? "moving" : "reserving")]), h("div", { class: "note" }, each.reason)],
+      each.plan.moves.map((move) => h("div", {}, podLink(move.pod, at), h("span", { class: "note" }, ` ${move.source} → ${move.target || "?"}`))),
+      each.plan.nodes.join(", "), moment(each.planned_at)])));
 }
 
 function migrationsPanel({ migrations, at, answer }) {

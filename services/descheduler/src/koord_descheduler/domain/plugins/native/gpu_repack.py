@@ -1,0 +1,118 @@
+"""Room for gangs that wait for whole GPUs, as a part of FragmentationAware. Off by default; Koordinator has no such.
+
+One plan is under way at a time. A gang for which no plan was found, or whose plan has ended, is tried again later.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.protocol.component_config.wire import WireModel
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import unix_seconds
+from pydantic import StrictBool, StrictInt
+
+from koord_descheduler.domain.framework.plugin import PluginRun
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.migration.limits import MoveLimits
+from koord_descheduler.domain.plugins.native.scope import Scope
+from koord_descheduler.domain.repack.planning import RoomPlanner
+from koord_descheduler.domain.repack.waiting import WaitingGang, waiting_gangs
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
+
+RETRY_SECONDS: Final = 300.0
+"""Time after a plan during which its gang gets no other one."""
+SEARCH_SECONDS: Final = 60.0
+"""Time after a search without result during which the same gang is not searched for again."""
+_GANGS_PER_ROUND: Final = 3
+_PLANS_PER_GANG: Final = 8
+
+
+class GpuRepackArgs(WireModel):
+    """Arguments of the repacking of GPUs.
+
+    Attributes:
+        enabled: Whether pods are moved for gangs.
+        max_moves: Largest number of pods that a plan moves.
+        wait_seconds: Time that a gang waits before a plan is made for it.
+    """
+
+    enabled: StrictBool = False
+    max_moves: StrictInt = 100
+    wait_seconds: StrictInt = 60
+
+
+def check_repack(args: GpuRepackArgs) -> Iterator[InvalidInput]:
+    """Yield every invalid value of the arguments."""
+    if args.max_moves < 1:
+        yield InvalidInput("at least 1", args.max_moves, "gpuRepack.maxMoves")
+    if args.wait_seconds < 0:
+        yield InvalidInput("at least 0", args.wait_seconds, "gpuRepack.waitSeconds")
+
+
+@dataclass(slots=True)
+class _Tried:
+    """Gangs that were tried: name -> Unix seconds before which they are not tried again."""
+
+    until: dict[str, float] = field(default_factory=dict[str, float])
+
+
+class GpuRepack:
+    """Makes plans for waiting gangs.
+
+    Args:
+        args: Its arguments.
+        scope: Nodes and pods that the plugin considers.
+        shared: State that all plugins share.
+    """
+
+    def __init__(self, args: GpuRepackArgs, scope: Scope, shared: SharedState) -> None:
+        self._args = args
+        self._scope = scope
+        self._limits = shared.of(MoveLimits)
+        self._tried = shared.of(_Tried)
+
+    def run(self, run: PluginRun) -> None:
+        """Ask for the moves of one plan, if a gang waits for which there is one. No-op while a plan is under way."""
+        cluster = run.cluster
+        if not self._args.enabled or any(not plan.ended_at for plan in cluster.gpus.plans.values()):
+            return
+        due = self._due(cluster)
+        if not due:
+            return
+        refused: set[str] = set()
+        movable: dict[str, bool] = {}
+
+        def may_leave(pod: PodView) -> bool:
+            if pod.uid not in movable:
+                movable[pod.uid] = self._scope.may_leave(pod, run)
+            return movable[pod.uid] and pod.uid not in refused
+
+        planner = RoomPlanner(self._scope.nodes(run), cluster, may_leave)
+        for gang in due[:_GANGS_PER_ROUND]:
+            self._tried.until[gang.name] = cluster.now + SEARCH_SECONDS
+            for _ in range(_PLANS_PER_GANG):
+                plan = planner.plan(gang, most_moves=self._args.max_moves, most_per_node=self._limits.per_node)
+                if plan is None or not plan.pods:
+                    break
+                pod = run.evict_together(plan)
+                if pod is None:
+                    self._tried.until[gang.name] = cluster.now + RETRY_SECONDS
+                    return
+                refused.add(pod.uid)
+
+    def _due(self, cluster: ClusterView) -> list[WaitingGang]:
+        """Return the gangs for which a plan may be made now."""
+        if not cluster.gpus.devices:
+            return []
+        ended: dict[str, float] = {}
+        for state in cluster.gpus.plans.values():
+            ended[state.plan.gang] = max(ended.get(state.plan.gang, 0.0), unix_seconds(state.ended_at))
+        return [
+            gang
+            for gang in waiting_gangs(cluster)
+            if cluster.now - gang.since >= self._args.wait_seconds
+            and cluster.now >= self._tried.until.get(gang.name, 0.0)
+            and cluster.now - ended.get(gang.name, 0.0) >= RETRY_SECONDS
+        ]

@@ -1,0 +1,150 @@
+"""Few moves make room for a waiting gang, within the limits, all or none."""
+
+from typing import Any
+
+from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
+from koord_descheduler.domain.migration.jobs import JobsInFlight
+from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.gpu_inventory import GpuInventory
+from koord_descheduler.domain.view.nodes import node_view_from_json
+from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.workloads import WorkloadView
+from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
+from koordcore.protocol import keys
+from koordcore.state.aggregates import NodeLedger
+from koordcore.values.allocation import AllocatedDevice, Allocation
+
+GIB = 1 << 30
+NOW = 1000.0
+FREE = {"maxMigratingPerNode": 0, "maxMigratingPerWorkload": "90%", "maxUnavailablePerWorkload": "90%"}
+
+
+def gpu_amounts(percent: int) -> dict[str, str]:
+    return {"koordinator.sh/gpu-core": str(percent), "koordinator.sh/gpu-memory-ratio": str(percent)}
+
+
+def a_pod(name: str, percent: int, node: str = "", gang: str = "") -> PodView:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    labels = {keys.POD_GROUP: gang} if gang else {}
+    resources = {"requests": {"cpu": "1", "memory": "1Gi", **gpu_amounts(percent)}}
+    return pod_view_from_json(
+        {
+            "metadata": {"name": name, "namespace": "d", "uid": name, "labels": labels, "ownerReferences": [owner]},
+            "spec": {
+                "nodeName": node,
+                "schedulerName": "koord-scheduler",
+                "containers": [{"name": "c", "resources": resources}],
+            },
+            "status": {"phase": "Running" if node else "Pending", "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+    )
+
+
+def a_cluster(placed: dict[str, list[tuple[str, int, int]]], waiting: list[PodView], members: int) -> ClusterView:
+    """A cluster of nodes with two GPUs: node -> pods with (name, percent of a GPU, minor of the GPU)."""
+    pods, ledgers, devices = list[PodView](), dict[str, NodeLedger](), dict[str, dict[str, Any]]()
+    for node, holders in placed.items():
+        entries = dict[str, PodOnNode]()
+        for name, percent, minor in holders:
+            pod = a_pod(name, percent, node)
+            pods.append(pod)
+            amounts = {"koordinator.sh/gpu-core": percent, "koordinator.sh/gpu-memory-ratio": percent}
+            held = Allocation(devices=(AllocatedDevice(type="gpu", minor=minor, amounts=amounts),))
+            entries[name] = pod_on_node(name, pod.object, held)
+        requested = {"cpu": 1000 * len(holders), "memory": GIB * len(holders)}
+        ledgers[node] = NodeLedger(seq=1, pods=entries, requested=requested)
+        cards = [{"type": "gpu", "minor": minor, "health": True, "resources": gpu_amounts(100)} for minor in (0, 1)]
+        devices[node] = {"metadata": {"name": node}, "spec": {"devices": cards}}
+    nodes = tuple(
+        node_view_from_json(
+            {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"}}}
+        )
+        for name in placed
+    )
+    group = {"metadata": {"namespace": "d", "name": "train"}, "spec": {"minMember": members}}
+    return ClusterView(
+        now=NOW,
+        nodes=nodes,
+        pods=(*pods, *waiting),
+        workloads={"r": WorkloadView(20, ("r",))},
+        gpus=GpuInventory(devices=devices, ledgers=ledgers, groups={("d", "train"): group}),
+    )
+
+
+def a_round(
+    cluster: ClusterView, limits: EvictionLimits | None = None, **arguments: Any
+) -> tuple[RoundOutcome, SharedState, EvictionLimiter]:
+    """Run one round of FragmentationAware with the repacking of GPUs."""
+    shared, limiter = SharedState(), EvictionLimiter(limits or EvictionLimits())
+    controller = BUILT_IN["MigrationController"]
+    evictor: Any = controller.make(controller.decode({**FREE, **arguments}), shared)
+    kind = BUILT_IN["FragmentationAware"]
+    repack = {"enabled": True, "waitSeconds": 0}
+    balance: Any = kind.make(kind.decode({"imbalanceThreshold": 100.0, "gpuRepack": repack}), shared)
+    profile = Profile(name="p", balance=[balance], filters=[evictor], evict=evictor)
+    outcome = run_round([profile], cluster, limiter)
+    assert not outcome.faults, outcome.faults
+    return outcome, shared, limiter
+
+
+SPREAD = {"a": [("pa", 50, 0)], "b": [("pb", 50, 0)], "c": [("pc", 50, 0)]}
+GANG = [a_pod("t0", 200, gang="train"), a_pod("t1", 200, gang="train")]
+
+
+def test_two_pods_move_to_the_third_node_and_the_jobs_are_one_plan() -> None:
+    outcome, shared, limiter = a_round(a_cluster(SPREAD, GANG, 2))
+    plans = {attempt.plan.id: attempt.plan for attempt in outcome.attempts if attempt.plan is not None}
+    (plan,) = plans.values()
+    assert plan.gang == "d/train"
+    assert plan.gpus == 4
+    assert {pod.name for pod in plan.members} == {"t0", "t1"}
+    assert {pod.node for pod in plan.pods} == plan.nodes
+    assert len(plan.nodes) == len(plan.pods) == limiter.total == 2
+    assert plan.fragment_after < plan.fragment_before
+    requests = shared.of(JobRequests).take()
+    assert {request.plan for request in requests} == {plan.id}
+
+
+def test_gang_that_lacks_members_gets_no_plan() -> None:
+    outcome, _, _ = a_round(a_cluster(SPREAD, GANG[:1], 2))
+    assert outcome.attempts == []
+
+
+def test_gang_with_room_moves_nobody() -> None:
+    outcome, _, _ = a_round(a_cluster({**SPREAD, "d": [], "e": []}, GANG, 2))
+    assert outcome.attempts == []
+
+
+def test_pods_that_fit_nowhere_else_stay() -> None:
+    full = {node: [(f"{node}{minor}", 100, minor) for minor in (0, 1)] for node in ("a", "b", "c")}
+    outcome, _, _ = a_round(a_cluster(full, GANG, 2))
+    assert outcome.attempts == []
+
+
+def test_plan_that_exceeds_the_limit_of_the_round_moves_nobody_and_counts_nothing() -> None:
+    outcome, shared, limiter = a_round(a_cluster(SPREAD, GANG, 2), EvictionLimits(total=1))
+    assert outcome.attempts == []
+    assert shared.of(JobRequests).take() == []
+    assert limiter.total == 0
+    assert shared.of(JobsInFlight).others("") == 0
+
+
+def test_limit_per_node_chooses_a_node_with_fewer_pods() -> None:
+    placed = {
+        "a": [("a0", 40, 0), ("a1", 40, 0)],
+        "b": [("b0", 80, 0)],
+        "c": [("c0", 10, 0), ("c1", 100, 1)],
+    }
+    one = [a_pod("t0", 200, gang="train")]
+    outcome, _, _ = a_round(a_cluster(placed, one, 1), maxMigratingPerNode=1)
+    assert [attempt.pod.name for attempt in outcome.attempts] == ["b0"]
+
+
+def test_pod_that_the_filters_refuse_is_not_moved() -> None:
+    cluster = a_cluster(SPREAD, [a_pod("t0", 200, gang="train")], 1)
+    outcome, _, _ = a_round(cluster, labelSelector={"matchLabels": {"none": "such"}})
+    assert outcome.attempts == []

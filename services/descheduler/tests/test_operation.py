@@ -1,0 +1,79 @@
+"""The audit has each change of the configuration and each dry run: who, when, with which configuration."""
+
+import msgspec
+from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koordcore.events.descheduling.operation import DeschedulerConfigured
+from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from support.descheduler.jobs import configuration
+from support.descheduler.world import World
+from support.until import until
+
+FIRST = configuration(plugins=False)
+SECOND = configuration(plugins=False, evictQPS=3)
+
+
+async def configured(world: World) -> list[DeschedulerConfigured]:
+    return [each for each in await world.facts("descheduler") if isinstance(each, DeschedulerConfigured)]
+
+
+async def audit(world: World) -> list[Modification]:
+    reader = AuditReader()
+    return [record for stored in await world.stored(*KINDS) for record in reader.read(stored)]
+
+
+async def test_a_changed_configuration_is_recorded_once_with_its_changes_and_an_equal_one_is_not() -> None:
+    world = World()
+    await world.begin()
+
+    async def started(text: bytes, records: int) -> None:
+        async def is_recorded() -> bool:
+            return len(await configured(world)) == records
+
+        async with world.service(text) as (_, rounds):
+            await until(lambda: rounds.begun > 0)
+            await until(is_recorded)
+
+    await started(FIRST, 1)
+    await started(FIRST, 1)
+    await started(SECOND, 2)
+    first, second = await configured(world)
+    assert first.changes == {}
+    assert first.asked_by
+    (path,) = second.changes
+    assert path.endswith("evictQPS")
+    assert second.changes[path].after == "3"
+    assert second.configuration_hash == configuration_hash(load(SECOND, BUILT_IN)) != first.configuration_hash
+    records = [record for record in await audit(world) if record.action == "config_change"]
+    assert [record.configuration for record in records] == [first.configuration_hash, second.configuration_hash]
+    assert [record.asked_by for record in records] == [first.asked_by, second.asked_by]
+    assert path in records[1].reasons[0]
+
+
+async def test_later_records_name_the_configuration_of_their_moment() -> None:
+    world = World()
+    await world.begin()
+    await world.replicas(20)
+    await world.pod("p", "a")
+
+    async def is_asked() -> bool:
+        return bool(await world.requests())
+
+    text = configuration("EvictDirectly")
+    async with world.service(text):
+        await until(is_asked)
+    hash_ = configuration_hash(load(text, BUILT_IN))
+    asked = [record for record in await audit(world) if record.action == "evict_request"]
+    assert {record.configuration for record in asked} == {hash_}
+
+
+def test_only_fields_that_differ_are_named_with_their_paths() -> None:
+    before = {"a": 1, "profiles": [{"name": "p", "x": {"cpu": 45.0}}], "gone": True}
+    after = {"a": 1, "profiles": [{"name": "p", "x": {"cpu": 50.0}}], "new": "text"}
+    found = {path: msgspec.to_builtins(each) for path, each in changed_fields(before, after).items()}
+    assert found == {
+        "gone": {"before": "true"},
+        "new": {"after": '"text"'},
+        "profiles[0].x.cpu": {"before": "45.0", "after": "50.0"},
+    }
