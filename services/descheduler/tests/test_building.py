@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.sharing import SharedParts
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted, PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.protocol.objects import node_from_json, pod_from_json
+from koordcore.protocol.objects import Pod, node_from_json, pod_from_json
 from support.histories import stored
 
 NUMBERS = st.integers(0, 3)
@@ -109,3 +110,36 @@ def test_views_made_in_pieces_are_those_of_a_new_start(steps: Sequence[tuple[str
     started = ViewBuilder()
     started.load(folded.builder.state)
     assert content(folded.builder.view(0.0), folded.builder) == content(started.view(0.0), started)
+
+
+TEXTS = st.sampled_from(["", "a", "b"])
+LABELS = st.dictionaries(TEXTS, TEXTS, max_size=2)
+
+
+@st.composite
+def pod_document(draw: st.DrawFn) -> dict[str, Any]:
+    taints = [{"key": key, "effect": draw(TEXTS)} for key in draw(st.lists(TEXTS, max_size=2))]
+    return {
+        "metadata": {"name": draw(TEXTS), "namespace": draw(TEXTS), "labels": draw(LABELS)},
+        "spec": {"nodeName": draw(TEXTS), "tolerations": taints, "nodeSelector": draw(LABELS)},
+        "status": {"phase": draw(TEXTS)},
+    }
+
+
+@given(st.lists(pod_document(), max_size=6))
+def test_pods_that_share_parts_stay_what_they_are(documents: list[dict[str, Any]]) -> None:
+    parts = SharedParts()
+    pods = [pod_from_json(document) for document in documents]
+    for each in pods:
+        parts.share(each)
+    assert pods == [pod_from_json(document) for document in documents]
+    assert pod_from_json({}) == Pod(), "a pod without values has none of another one"
+
+
+def test_pods_of_one_workload_share_what_is_equal() -> None:
+    parts = SharedParts()
+    first, second = (pod_from_json({"metadata": {"name": name, "labels": {"app": "web"}}}) for name in ("a", "b"))
+    for each in (first, second):
+        parts.share(each)
+    assert first.metadata.labels is second.metadata.labels
+    assert first.spec.tolerations is second.spec.tolerations

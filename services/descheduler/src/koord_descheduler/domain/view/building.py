@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
 from koordcore.events.objects.custom import plural_of
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.protocol.kube_struct import KubeStruct
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
@@ -40,6 +41,7 @@ from koord_descheduler.domain.view.nodes import NodeView, node_view
 from koord_descheduler.domain.view.pod_order import PodOrder
 from koord_descheduler.domain.view.pods import PodView, pod_view
 from koord_descheduler.domain.view.replicas import WITH_REPLICAS, WorkloadIndex, workload_index
+from koord_descheduler.domain.view.sharing import SharedParts
 from koord_descheduler.domain.view.workloads import WorkloadView
 
 KINDS: Final = (
@@ -90,6 +92,9 @@ class ViewBuilder:
         self._order = PodOrder()
         self._metrics: dict[str, NodeMetric] = {}
         self._workloads = WorkloadIndex()
+        self._parts = SharedParts()
+        self._is_restored = False
+        """Whether pods of a snapshot have not been viewed yet. They share no parts."""
         self._decoded: dict[str, tuple[object, KubeStruct | None]] = {}
         """Id of a custom resource -> its last object as JSON, and the decoded object; None: it is not valid."""
 
@@ -109,6 +114,7 @@ class ViewBuilder:
         self._order = PodOrder()
         self._decoded.clear()
         self._workloads = workload_index(state)
+        self._is_restored = True
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one event of the log.
@@ -122,6 +128,8 @@ class ViewBuilder:
         ref = stored.ref
         before = self._running(ref.id) if ref.kind == "nodestate" else frozenset[str]()
         event = self.state.apply(stored)
+        if isinstance(event, PodSpecAdded | PodSpecChanged):
+            self._parts.share(event.object)
         if ref.kind in ("podspec", "pod"):
             self._changed_pods.add(ref.id)
         elif ref.kind in ("nodespec", "nodepolicy"):
@@ -244,7 +252,11 @@ class ViewBuilder:
         """
         specs, placed = self.state.of_kind(PodSpecState), self.state.of_kind(PodState)
         for uid in _taken(self._changed_pods, most):
-            self._renew_pod(uid, specs.get(uid), placed.get(uid))
+            spec = specs.get(uid)
+            if self._is_restored and spec is not None:
+                self._parts.share(spec.object)
+            self._renew_pod(uid, spec, placed.get(uid))
+        self._is_restored = self._is_restored and bool(self._changed_pods)
         nodes = self.state.of_kind(NodeSpecState)
         for token in _taken(self._changed_nodes, most):
             state = nodes.get(token)
@@ -283,7 +295,7 @@ class ViewBuilder:
         """
         node = placed.node if placed is not None and placed.node else spec.object.spec.node_name
         try:
-            view = pod_view(decided_pod(spec, placed), node)
+            view = pod_view(decided_pod(spec, placed), node, self._parts.amounts)
         except InvalidInput as error:
             self.unreadable[f"podspec.{uid}"] = str(error)
             return None

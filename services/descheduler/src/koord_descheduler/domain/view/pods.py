@@ -142,12 +142,15 @@ class PodView:
         return self.eviction_cost == NEVER_EVICT
 
 
-def pod_view(pod: Pod, node: str | None = None) -> PodView:
+def pod_view(
+    pod: Pod, node: str | None = None, shared: Callable[[Amounts], Amounts] = lambda amounts: amounts
+) -> PodView:
     """Return a pod with its facts.
 
     Args:
         pod: The pod as the log or the API server has it.
         node: Node on which the scheduler placed it; None takes `spec.nodeName`.
+        shared: Returns equal amounts that other pods have, so that pods share them.
 
     Raises:
         InvalidInput: A quantity of the pod is invalid.
@@ -167,7 +170,7 @@ def pod_view(pod: Pod, node: str | None = None) -> PodView:
         node=spec.node_name if node is None else node,
         created=unix_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
         controller=next((owner for owner in meta.owner_references if owner.controller), None),
-        requests=pod_requests(pod),
+        requests=shared(pod_requests(pod)),
         band=priority_class(pod),
         qos=qos(pod),
         kube_qos=kube_qos(pod),

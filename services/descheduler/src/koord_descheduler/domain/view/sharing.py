@@ -4,11 +4,12 @@ A decoded pod has its own copy of every part, and an own empty list or dictionar
 cluster of 150,000 pods, these copies take more memory than everything else.
 """
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
+from koordcore.values.resources import Amounts
 
 MOST_PARTS: Final = 50_000
 """Number of different parts above which all of them are forgotten, so that parts of pods long gone are freed."""
@@ -16,6 +17,8 @@ LONGEST: Final = 4096
 """Bytes above which a part is not compared. Such a part is rarely equal to another one."""
 _OWN: Final = frozenset({"name", "uid"})
 """Fields whose text differs from pod to pod."""
+_NO_ITEMS: Final[list[Any]] = []
+_NO_KEYS: Final[dict[str, Any]] = {}
 
 
 class SharedParts:
@@ -23,7 +26,7 @@ class SharedParts:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._parts: dict[tuple[type, str, bytes], Any] = {}
+        self._parts: dict[tuple[str, bytes], Any] = {}
 
     def share(self, pod: Pod) -> None:
         """Replace the parts of a pod by equal ones of earlier pods. The pod stays equal to what it was.
@@ -31,24 +34,26 @@ class SharedParts:
         Nobody may change lists or dictionaries of a folded object, so it does not matter that pods share them.
         """
         for struct in (pod.metadata, pod.spec, pod.status):
-            self._share_fields(struct)
+            for name in struct.__struct_fields__:
+                value = getattr(struct, name)
+                shared = self._shared(name, value)
+                if shared is not value:
+                    msgspec.structs.force_setattr(struct, name, shared)
         if len(self._parts) > MOST_PARTS or len(self._texts) > MOST_PARTS:
             self._texts.clear()
             self._parts.clear()
 
-    def _share_fields(self, struct: msgspec.Struct) -> None:
-        kind = type(struct)
-        for name in struct.__struct_fields__:
-            value = getattr(struct, name)
-            if type(value) is str:
-                shared = value if name in _OWN else self._texts.setdefault(value, value)
-            elif isinstance(value, list | dict):
-                shared = self._shared(kind, name, value)
-            else:
-                continue
-            if shared is not value:
-                msgspec.structs.force_setattr(struct, name, shared)
+    def amounts(self, amounts: Amounts) -> Amounts:
+        """Return equal amounts that were seen before, else these."""
+        return self._shared("", amounts)
 
-    def _shared(self, kind: type, name: str, value: Any) -> Any:
+    def _shared(self, name: str, value: Any) -> Any:
+        kind = cast("object", type(value))
+        if kind is str:
+            return value if name in _OWN else self._texts.setdefault(value, value)
+        if kind is not list and kind is not dict:
+            return value
+        if not value:
+            return _NO_ITEMS if kind is list else _NO_KEYS
         key = codec.encode(value)
-        return self._parts.setdefault((kind, name, key), value) if len(key) <= LONGEST else value
+        return self._parts.setdefault((name, key), value) if len(key) <= LONGEST else value
