@@ -16,6 +16,7 @@ from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Victim
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
+from koordcore.values.allocation import Allocation, ClaimBinding
 from koordctl.explain.decision_lines import diagnosis_lines, headline
 from koordctl.explain.pod_story import PodStory, Used, explained_pod
 from koordctl.explain.story_text import pod_lines
@@ -93,6 +94,26 @@ def test_what_hooks_changed_is_shown_with_stage_plugin_old_and_new_value() -> No
     assert any("hooked" in line and "container c at PreCreateContainer (Proxy)" in line for line in lines)
     assert "CPUSetAllocator: cfs_quota_us 100000 -> -1" in lines
     assert "gpu env inject: env NVIDIA_VISIBLE_DEVICES (unset) -> 2" in lines
+
+
+def test_volumes_of_unbound_claims_are_named() -> None:
+    chosen = (
+        ClaimBinding(namespace="d", claim="data", volume="disk"),
+        ClaimBinding(namespace="d", claim="log"),
+    )
+    event = PodPlaced(
+        namespace="d",
+        name="web",
+        node="node-1",
+        requests={"cpu": 2000},
+        attempt=1,
+        queued_at="2026-01-01T00:00:00Z",
+        allocation=Allocation(volume_claims=chosen),
+        explanation=EXPLANATION,
+    )
+    lines = shown(explained_pod("u", [submitted(), stored(9, "pod.u", event)], []))
+    assert "claim data gets volume disk" in lines
+    assert "a volume is made for claim log on node-1" in lines
 
 
 def test_wait_is_told_by_the_times_that_are_shown_whatever_the_hosts_clock_says() -> None:

@@ -26,6 +26,7 @@ from koordcore.stories.pod import Moment, pod_story
 
 from koordctl.explain.hardware_lines import chosen_lines
 from koordctl.explain.reservation_lines import use_line
+from koordctl.explain.volume_lines import volume_lines
 from koordctl.render.units import seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
@@ -49,7 +50,8 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         node: Node of a nomination.
         victims: Victims of a nomination.
         annotations: Annotations of the allocation, as they are written with the binding.
-        chosen: Amounts from a Reservation; CPUs, zones and devices of the allocation, with their places in the node.
+        chosen: Amounts from a Reservation; volumes for unbound claims; CPUs, zones and devices of the allocation, with
+            their places in the node.
         hooked: Values that hooks of the agent changed, with the plug-in and the old value.
         steps: Steps of admission that changed the pod.
         rules: Rules of admission that denied the request.
@@ -208,6 +210,7 @@ def _entry(
                 annotations=written,
                 chosen=[
                     *filter(None, (use_line(event.allocation, event.requests),)),
+                    *volume_lines(event.allocation, event.node),
                     *(chosen_lines(event.allocation, of_node) if of_node is not None else ()),
                 ],
             )
