@@ -29,6 +29,7 @@ from koord_manager.shell.controllers.periodic import (
     reconcile_quota_profiles,
     reconcile_recommendations,
 )
+from koord_manager.shell.controllers.volumes import bind_claims
 from koord_manager.shell.controllers.workloads import reconcile_workloads
 from koord_manager.shell.desired_writes import write_desired_states
 from koord_manager.shell.failures import report_failures
@@ -63,6 +64,7 @@ CONTROLLERS: Final = (
     Controller("evictions", "", reconcile_evictions),
     Controller("explanation-expiry", "", expire_explanations),
     Controller("reservation-collection", "", collect_reservations),
+    Controller("volume-claims", "claims and volumes", bind_claims),
 )
 """In the order of the cycle: the configuration, then pods, nodes, and what is computed from them."""
 

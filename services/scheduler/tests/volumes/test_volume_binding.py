@@ -128,6 +128,15 @@ def test_volume_that_is_not_available_is_not_chosen_until_it_is(phase: str) -> N
     assert scheduler.state.pods["p"].node == "a"
 
 
+def test_diagnosis_names_the_claim() -> None:
+    scheduler = scheduler_of(a="x")
+    claim(scheduler, size="5Gi")
+    assert node_of(scheduler, user_of("data")) == ""
+    diagnosis = refusal(scheduler).diagnosis
+    assert diagnosis is not None
+    assert diagnosis.failures[0].details == ["claim data of storage class local requests 5.0Gi"]
+
+
 def test_label_of_a_node_that_appears_helps() -> None:
     scheduler = scheduler_of(a="x")
     volume(scheduler, "disk", zone="y")

@@ -21,6 +21,7 @@ DISRUPTION_BUDGET: Final = "disruption-budget"
 EXPLANATION_EXPIRY: Final = "explanation-expiry"
 RESERVATION_COLLECTION: Final = "reservation-collection"
 NODE_OBJECTS: Final = "node-objects"
+VOLUME_CLAIM: Final = "volume-claim"
 DESIRED_STATE: Final = "desired-state"
 
 NODE_POLICIES: Final = (NODE_SLO, NODE_METRIC, RATIOS, DEVICES)
@@ -29,5 +30,6 @@ CONTROLLERS_OF_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "elasticquotaprofiles": (QUOTA_PROFILE,),
     "recommendations": (RECOMMENDER, REPLACEMENT),
     "scheduleexplanations": (EXPLANATION_EXPIRY,),
+    "persistentvolumeclaims": (VOLUME_CLAIM,),
 }
 """Plural of a custom resource -> the controllers that reconcile its objects."""

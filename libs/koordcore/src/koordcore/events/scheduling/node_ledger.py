@@ -146,6 +146,13 @@ class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True
     pods: list[str]
 
 
+def users_of_unbound_claims(event: NodeResourcesTaken | NodeResourcesReturned) -> list[str]:
+    """Return the uids of the pods that an event adds and that have claims which are not bound yet."""
+    if not isinstance(event, NodeResourcesTaken):
+        return []
+    return [pod.uid for pod in event.pods if pod.allocation.volume_claims]
+
+
 def pods_after(
     pods: Mapping[str, PodOnNode], event: NodeResourcesTaken | NodeResourcesReturned
 ) -> dict[str, PodOnNode]:

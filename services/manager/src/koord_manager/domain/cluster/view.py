@@ -1,8 +1,7 @@
 """Fold the log, and keep the indexes that the manager's decisions read.
 
 Each index is updated from the event that changes it, at a cost that does not grow with the cluster. The same events
-add the keys of the objects they concern to the work queue. Nodes are identified by their *token*: the name of the
-node as a part of a NATS subject, with `_` for `.`.
+add the keys of the objects they concern to the work queue. The *token* of a node is its name with `_` for `.`.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from koordcore.events.objects.mirror import (
     WorkloadDeleted,
     WorkloadObserved,
 )
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, users_of_unbound_claims
 from koordcore.events.scheduling.reservation import ReservationCollected
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.hardware.devices import Device, device_from
@@ -67,6 +66,7 @@ from koord_manager.domain.controller_names import (
     NODE_POLICIES,
     OVERCOMMIT,
     RESERVATION_COLLECTION,
+    VOLUME_CLAIM,
     WORKLOAD,
 )
 from koord_manager.domain.node_resources.amounts import PodFacts, pod_facts
@@ -145,6 +145,8 @@ class ManagerView:
         queue.add_all(AGENT_EVICTION, state.of_kind(NodeAgentState))
         queue.add_all(EXPLANATION_EXPIRY, state.of_kind(ScheduleExplanationState))
         queue.add_all(RESERVATION_COLLECTION, state.of_kind(ReservationState))
+        pods = state.of_kind(PodState)
+        queue.add_all(VOLUME_CLAIM, (uid for uid, pod in pods.items() if pod.allocation.volume_claims))
 
     def recommend_with(self, recommend: Recommend) -> None:
         """Set the function that sets recommended requests of new pods during admission (`Facts.recommend`)."""
@@ -171,6 +173,7 @@ class ManagerView:
                 self._drop_pod(ref.id, event)
             case NodeResourcesTaken() | NodeResourcesReturned():
                 self._queue_inputs(ref.id)
+                self.queue.add_all(VOLUME_CLAIM, users_of_unbound_claims(event))
             case NodeSpecAdded() | NodeSpecChanged() | NodeSpecDeleted():
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
@@ -362,10 +365,7 @@ class ManagerView:
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
-        """Return the NUMA zones and the processor of a node, or None if neither its agent nor an object reports them.
-
-        The report of our agent takes precedence over the NodeResourceTopology object.
-        """
+        """Return NUMA zones and processor of a node as its agent, or else an object, reports them; None for neither."""
         if token not in self._topologies:
             agent = self.state.of_kind(NodeAgentState).get(token)
             stored = self.custom(TOPOLOGIES, "", name_from_token(token))

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, cast
 
 import numpy as np
+from koordcore.protocol.amount_text import gibibytes
 from koordcore.protocol.objects import NodeSelector, Pod
 from koordcore.protocol.reservations.document import is_reserve_pod
 from koordcore.protocol.storage.claims import has_claims
@@ -201,7 +202,8 @@ class VolumeFilter:
             for claim, node in self._needs.selected:
                 yield f"a volume for claim {claim.key[1]} is made for node {node}"
             for claim in self._needs.free:
-                yield f"claim {claim.key[1]} of {_class_text(claim)} requests {claim.wanted.size_bytes} bytes"
+                size = gibibytes(claim.wanted.size_bytes)
+                yield f"claim {claim.key[1]} of {_class_text(claim)} requests {size}"
 
     def _fixed_codes(self) -> IntArray:
         """Return the codes of all nodes, shape (N,), for the claims whose volume or node is fixed."""
