@@ -9,12 +9,13 @@ from koordcore.bus.client.connection import BusConnection, ConnectionSettings, c
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.log_size import report_log_size
+from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.bus.read.stream_reader import patient_api
 from koordcore.bus.setup.bootstrap import Change, StreamDiffers, bootstrap
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
-from koordcore.events.objects.mirror import PriorityClassDeleted
+from koordcore.events.objects.mirror import NamespaceObserved, PriorityClassDeleted
+from koordcore.protocol.objects import Namespace, ObjectMeta
 from support.bus.bus_worlds import SMALL, sealed
 from support.until import until
 
@@ -67,13 +68,20 @@ class LogSizes(BusMetrics):
 async def test_the_size_of_the_log_and_its_limit_are_reported(fresh_nats_server: NatsServer):
     settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
     await bootstrap_bus(settings, sizes=SMALL)
-    found = LogSizes()
+    found, room = LogSizes(), LogRoom()
+    assert room.trouble() is None
     async with open_bus(settings) as bus:
         assert bus.connection is not None
-        reporting = asyncio.create_task(report_log_size(bus.connection, NAMES, found, pause=0.01))
+        reporting = asyncio.create_task(watch_log_size(bus.connection, NAMES, found, room, pause=0.01))
         await until(lambda: found.seen)
         await bus.events.append([sealed("priorityclass", "gone", PriorityClassDeleted(name="gone"))])
         await until(lambda: found.seen[-1][0] > found.seen[0][0])
+        assert room.trouble() is None
+        filler = NamespaceObserved(object=Namespace(metadata=ObjectMeta(name="x", annotations={"a": "x" * 200_000})))
+        for number in range(SMALL.ev * 92 // 100 // 200_000):
+            await bus.events.append([sealed("namespace", f"n{number}", filler, cause=str(number))])
+        await until(lambda: room.trouble() is not None)
+        assert "new work waits from 90% on" in str(room.trouble())
         reporting.cancel()
     assert {limit for _, limit in found.seen} == {SMALL.ev}
 

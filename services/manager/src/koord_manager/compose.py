@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.bus.folds.foldable import Folded
-from koordcore.bus.read.log_size import report_log_size
+from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.ports.leadership import Leadership
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import bus_settings, leadership_of
@@ -105,7 +105,8 @@ def assemble(
             await gateway.news(events)
 
     runner = view_runner(view, bus, news, shell.metrics.bus)
-    intake = Intake()
+    room = LogRoom()
+    intake = Intake(room=room)
 
     def halted() -> str | None:
         return str(runner.halted) if runner.halted else None
@@ -212,7 +213,7 @@ def assemble(
                 name="object-changes", run=partial(changes.run, bus.connection, bus.names, shell.http.audit.record)
             )
         )
-        size = partial(report_log_size, bus.connection, bus.names, shell.metrics.bus)
+        size = partial(watch_log_size, bus.connection, bus.names, shell.metrics.bus, room)
         shell.service.add(Component(name="log-size", run=size))
     if api is None:
         # documents are taken by the leader only; webhooks answer whoever leads

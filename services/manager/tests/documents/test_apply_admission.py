@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from koord_manager.shell.intake import Intake, Result, Work
+from koordcore.bus.read.log_size import LogRoom
 from support.manager.webhook_world import WebhookWorld, webhook_world
 from support.until import until
 
@@ -158,6 +159,23 @@ async def test_custom_resources_are_found_by_every_name_that_kubectl_knows(tmp_p
         assert (await stored(world, "clustercolocationprofiles", "be"))["spec"]["qosClass"] == "BE"
         assert (await world.plain.get("/v1/objects/elasticquotas?namespace=other")).json()["items"] == []
         assert (await world.plain.get("/v1/objects/widgets")).status_code == 400
+
+
+async def test_an_intake_refuses_pods_while_the_log_is_short_of_room() -> None:
+    room = LogRoom(used=90, limit=100)
+    intake = Intake(room=room)
+    (refused,) = await intake.submit([pod("p")], "r")
+    assert (refused.action, refused.kind, refused.name) == ("failed", "Pod", "p")
+    assert "the log has used 90% of its 100 bytes" in refused.errors[0].rule
+    asked = asyncio.create_task(intake.submit([quota("q")], "r"))
+    (work,) = await intake.take(10)
+    work.done.set_result(Result("created"))
+    assert [result.action for result in await asked] == ["created"]
+    room.used = 89
+    asked = asyncio.create_task(intake.submit([pod("p")], "r"))
+    (work,) = await intake.take(10)
+    work.done.set_result(Result("created"))
+    assert [result.action for result in await asked] == ["created"]
 
 
 async def test_a_closed_intake_gives_what_is_queued_and_refuses_the_rest() -> None:

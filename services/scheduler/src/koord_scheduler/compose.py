@@ -8,6 +8,7 @@ from functools import partial
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.runner import FoldRunner
+from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
@@ -80,6 +81,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         ),
     )
     wakeup = asyncio.Event()
+    room = LogRoom()
 
     async def news(_fold: StateFold, _events: Sequence[Folded]) -> None:
         wakeup.set()
@@ -147,6 +149,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         clock=shell.clock,
         logger=shell.log,
         wakeup=wakeup,
+        room=room,
     )
 
     shell.health.add_readiness("fold", runner.trouble)
@@ -167,6 +170,8 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="monitor", run=monitor.run))
     if bus.connection is not None:
+        size = partial(watch_log_size, bus.connection, bus.names, shell.metrics.bus, room)
+        shell.service.add(Component(name="log-size", run=size))
         questions = Questions(
             state,
             fold,

@@ -7,10 +7,11 @@ Read next: `shell.burst`, then `domain.cycle.deciding`.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from koordcore.bus.folds.patience import patiently
+from koordcore.bus.read.log_size import LogRoom
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership, Term
@@ -20,7 +21,7 @@ from koord_scheduler.domain.controllers.schedule_explanations import hear
 from koord_scheduler.domain.controllers.statuses import next_status_due
 from koord_scheduler.domain.cycle.deciding import gated, give_up_overdue
 from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.shell.burst import Decider
+from koord_scheduler.shell.burst import NO_BURST, Decider
 from koord_scheduler.shell.publishing import Publisher
 from koord_scheduler.shell.readiness import Fold, may_decide, woken_or_due
 
@@ -42,6 +43,7 @@ class Cycle:
         clock: The run's clock.
         logger: The process's log.
         wakeup: Set by anything that may allow a further decision.
+        room: How full the log is.
     """
 
     state: SchedulerState
@@ -53,6 +55,7 @@ class Cycle:
     clock: Clock
     logger: Logger
     wakeup: asyncio.Event
+    room: LogRoom = field(default_factory=LogRoom)
 
     async def run(self) -> None:
         """Wait until this instance leads.
@@ -86,8 +89,9 @@ class Cycle:
             # 3. Release the nodes of pods that are gone, and of pods whose time at Permit is over.
             state.assumed.release_due()
             explanations = give_up_overdue(state, now)
-            # 4. Decide a burst of pods. Every placement is assumed at once.
-            burst = self.decider.burst()
+            # 4. Decide a burst of pods, if the log has room for new work. Every placement is assumed at once.
+            has_room = self.room.trouble() is None
+            burst = self.decider.burst() if has_room else NO_BURST
             explanations += [*burst.explanations, *gated(state)]
             hear(state, explanations)
             # 5. Write the statuses of quotas, gangs and the network, once a second.
@@ -97,8 +101,9 @@ class Cycle:
             for explanation in explanations:
                 await publisher.say(explanation)
             # 7. Wait for an event, an answer of the log, or the end of a back-off.
-            if state.queue.has_active() or burst.is_cut_off:
+            if has_room and (state.queue.has_active() or burst.is_cut_off):
                 await asyncio.sleep(0)
             else:
-                dues = (due for due in (state.next_due(), next_status_due(state)) if due is not None)
+                look_again = None if has_room else self.clock.unix() + LOOK_AGAIN_SECONDS
+                dues = (due for due in (state.next_due(), next_status_due(state), look_again) if due is not None)
                 await woken_or_due(self.wakeup, self.clock, min(dues, default=None))

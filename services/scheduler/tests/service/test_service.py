@@ -284,6 +284,20 @@ async def test_full_log_stops_decisions_and_leaves_no_assumption() -> None:
         assert where(shared) == {}
 
 
+async def test_nearly_full_log_stops_placements_but_not_releases() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, node("n"), pod("early", {"cpu": "1"}))
+    async with scheduler(bus) as running:
+        await until(lambda: where(shared) == {"early": "n"})
+        running.cycle.room.used, running.cycle.room.limit = 90, 100
+        await submit(bus.events, pod("late", {"cpu": "1"}))
+        await say(bus.events, "podspec", "early", PodSpecDeleted(namespace="default", name="early"))
+        await until(lambda: where(shared) == {})
+        running.cycle.room.limit = 1000
+        await until(lambda: where(shared) == {"late": "n"})
+
+
 async def test_gang_of_hundreds_is_placed_whole_though_its_turn_takes_many_bursts() -> None:
     shared = MemoryLog()
     bus = memory_bus(log=shared)

@@ -6,9 +6,10 @@ result of the first.
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
+from koordcore.bus.read.log_size import LogRoom
 from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
 from koordcore.requests.objects import ChangeNode, PatchObject
 
@@ -16,6 +17,8 @@ from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.domain.documents.admitting import WITHIN_RULE
 from koord_manager.domain.documents.delete import Target
 
+NEW_WORK: Final = frozenset({"Pod", "Deployment", "Job"})
+"""Kinds of documents that are refused while the log is short of room."""
 WorkSubject: TypeAlias = Manifest | Target | ChangeNode | PatchObject
 """Subject of a decision: a document, the object to delete, or a change of an object."""
 
@@ -78,9 +81,14 @@ class Intake:
     """Bounded queue of documents between the HTTP API and their processing.
 
     When closed, it refuses further documents.
+
+    Args:
+        limit: Largest number of waiting documents.
+        room: How full the log is. While it is short of room, pods and workloads are refused.
     """
 
-    def __init__(self, limit: int = 20_000) -> None:
+    def __init__(self, limit: int = 20_000, room: LogRoom | None = None) -> None:
+        self._room = room or LogRoom()
         self._queue: asyncio.Queue[Work | None] = asyncio.Queue(limit)
         self._waiting_for_room = 0
         self._closed = False
@@ -112,6 +120,11 @@ class Intake:
                     continue
             if self._closed:
                 pending.append(Result("failed", errors=[FieldError("", "the service is stopping", "")]))
+                continue
+            if isinstance(work, Manifest) and work.kind in NEW_WORK and (full := self._room.trouble()) is not None:
+                meta = work.object.metadata
+                errors = [FieldError("", full, "")]
+                pending.append(Result("failed", work.kind, meta.namespace, meta.name, errors=errors))
                 continue
             done: asyncio.Future[Result] = loop.create_future()
             self._waiting_for_room += 1

@@ -1,6 +1,6 @@
 """Decides pods in bursts of at most 20 ms, and measures and logs each decision."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple
@@ -34,8 +34,12 @@ class Burst(NamedTuple):
         is_cut_off: Whether the time limit ended the burst, so that more pods may be decided at once.
     """
 
-    explanations: list[PodExplanation]
+    explanations: Sequence[PodExplanation]
     is_cut_off: bool
+
+
+NO_BURST: Final = Burst((), is_cut_off=False)
+"""The outcome if no pod may be decided."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
