@@ -16,7 +16,7 @@ from koord_scheduler.domain.framework.cycle_points import Offers
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Next, Rejection, Wait
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
 from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
@@ -45,6 +45,7 @@ class TourOfNodes:
         points.AMOUNTS_FILTER,
         points.SCORE,
         points.ROW_SCORE,
+        points.ROW_STATES,
         points.FOLLOW_NODES,
         points.FOLLOW_PODS,
         points.SETTLE,
@@ -89,6 +90,11 @@ class TourOfNodes:
         """See `RowScorePlugin.row_score`."""
         self.calls["row_score"] += 1
         return None
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
+        """See `RowStatesPlugin.row_states`: all classes share all results."""
+        self.calls["row_states"] += 1
+        return RowStates()
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """See `ScorePlugin.normalize`."""

@@ -14,7 +14,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Pod
-from support.scheduler.devices import RATIO, asking, board, device, random_board, random_pod
+from support.scheduler.devices import CORE, RATIO, asking, board, device, random_board, random_pod
 from support.scheduler.scheduling import frameworks, node
 
 EVERY_NODE = Optimisations(dynamic_index=False, equivalence_classes=False)
@@ -47,13 +47,18 @@ def some_pod(random: Random, uid: str) -> Pod:
         return random_pod(random, uid)
     affinity = PREFERRED if random.random() < 0.3 else {}
     share = {"cpu": str(random.randrange(1, 3)), RATIO: str(random.choice([25, 40, 70]))}
+    if random.random() < 0.3:
+        share[CORE] = str(random.choice([10, 40, 90]))
     return asking(uid, share, affinity=affinity)
 
 
+@pytest.mark.parametrize(("least_family", "least_without_view"), [(1, 100), (3, 20), (1000, 0)])
 @pytest.mark.parametrize("seed", range(8))
-def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(seed: int) -> None:
+def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(
+    seed: int, least_family: int, least_without_view: int
+) -> None:
     random = Random(seed)
-    made = frameworks()
+    made = frameworks(optimisations=Optimisations(least_family=least_family))
     cluster, kept = made.cluster, made.first.engine
     every = Engine(cluster.nodes, kept.profile, EVERY_NODE)
     names = [f"node-{number}" for number in range(40)]
@@ -61,13 +66,14 @@ def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(seed: in
         put_device(cluster, random, name)
         put_node(cluster, random, name)
     running: dict[str, tuple[int, PodInfo]] = {}
-    placed = 0
+    placed = without_view = 0
     for number in range(250):
         uid = f"uid-{number}"
         pod = some_pod(random, uid)
         subject = cluster.pod_classes.read(pod).subject
         decision = kept.decide(subject, uid, BasedOn(number, 0))
         assert decision == every.decide(subject, uid, BasedOn(number, 0)), number
+        without_view += not kept.views.keeps(subject.pod_class)
         if isinstance(decision, Placed):
             given = made.first.reserve(PodRecord(uid=uid, pod=pod, subject=subject), decision.node)
             if not isinstance(given, Rejection):
@@ -83,3 +89,4 @@ def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(seed: in
         if random.random() < 0.05:
             put_node(cluster, random, random.choice(names))
     assert placed > 100
+    assert without_view >= least_without_view, "classes of a family need no view"

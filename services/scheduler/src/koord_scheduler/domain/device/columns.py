@@ -2,11 +2,11 @@
 
 The arrays repeat what `DeviceUse` holds exactly. They are brought up to date card by card, when a pod comes or leaves.
 
-Source: scheduler-fine-grained spec, 2.1, 2.5, 2.11.
+Source: scheduler-fine-grained spec, 2.1, 2.5.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from koordcore.protocol.hardware.device_requests import FPGA_TYPE, GPU_TYPE, RDMA_TYPE, WHOLE
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, Rows
 from koord_scheduler.domain.device.inventory import Card
-from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.device.usage import DeviceUse
 
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -40,6 +39,11 @@ ABSENT: Final = -1
 UNLIMITED: Final = 1 << 62
 """Left of a resource that a card does not have: it is not compared."""
 _FIRST_CARDS: Final = 8
+Room: TypeAlias = tuple[bool, tuple[tuple[int, ...], ...], tuple[int, ...], tuple[int, ...]]
+"""Whether the node has devices with capacity; free amounts of its best devices; `OnNode.total`; `OnNode.free`.
+
+The best devices are those of which no other device of the node has at least as much free of everything.
+"""
 
 
 class OnNode:
@@ -54,7 +58,7 @@ class OnNode:
         free: Sum of the free amounts of each resource.
     """
 
-    __slots__ = ("_most", "cards", "free", "left", "memory", "places", "total")
+    __slots__ = ("_most", "_room", "cards", "free", "left", "memory", "places", "total")
 
     def __init__(self, names: int, cards: Sequence[Card]) -> None:
         self.cards = sum(1 for card in cards if card.total)
@@ -64,6 +68,7 @@ class OnNode:
         self.free: list[int] = [0] * names
         self.places: dict[int, int] = {card.minor: place for place, card in enumerate(cards)}
         self._most: list[int] = []
+        self._room: Room | None = None
 
     def put(self, place: int, left: tuple[int, ...]) -> None:
         """Replace the free amounts of one device.
@@ -74,6 +79,7 @@ class OnNode:
         """
         self.left[place] = left
         self._most = []
+        self._room = None
 
     def most(self, index: int) -> int:
         """Return the free amount of a resource on the device of the node that has the most of it.
@@ -84,6 +90,16 @@ class OnNode:
         if not self._most:
             self._most = [max(amounts) for amounts in zip(*self.left, strict=True)] or [ABSENT] * (len(self.total) + 1)
         return self._most[index]
+
+    def room(self) -> "Room":
+        """Return what decides whether one device of the node has enough free, and how the node is scored."""
+        room = self._room
+        if room is None:
+            self.most(0)
+            most = tuple(self._most)
+            best = (most,) if most in self.left else _undominated(self.left)
+            room = self._room = (self.cards > 0, best, tuple(self.total), tuple(self.free))
+        return room
 
 
 class TypeColumns:
@@ -221,7 +237,7 @@ class TypeColumns:
             per_device: Resource -> amount that each device must have free.
             count: Minimum number of such devices.
         """
-        needs, on_node = self._needs_of_one(per_device), self.on_node
+        needs, on_node = self.needs_of_one(per_device), self.on_node
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)
         bytes_ = memory or 0
         is_filled = self.type == GPU_TYPE and memory is not None and ratio is None
@@ -258,11 +274,11 @@ class TypeColumns:
         Args:
             per_device: Resource -> amount that each device must have free.
         """
-        needs = self._needs_of_one(per_device)
+        needs = self.needs_of_one(per_device)
         is_filled = GPU_MEMORY in per_device and GPU_MEMORY_RATIO not in per_device
         return None if is_filled or len(needs) != 1 else needs[0]
 
-    def _needs_of_one(self, per_device: Mapping[str, int]) -> list[tuple[int, int]]:
+    def needs_of_one(self, per_device: Mapping[str, int]) -> list[tuple[int, int]]:
         """Return index and size of each amount, as `OnNode.left` has it."""
         needs = self._needs(per_device)
         if self.type != GPU_TYPE or GPU_MEMORY in per_device:
@@ -280,66 +296,16 @@ def _percent(memory: int, capacity: IntArray) -> IntArray:
     return np.minimum(share * WHOLE, float(UNLIMITED >> 1)).astype(np.int64)
 
 
-def node_scores(
-    types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring, rows: Rows
-) -> IntArray:
-    """Return a score for each node, int64 (K,) within 0..100, from the sums of capacity and use over its devices.
-
-    A node whose devices have none of the weighted resources gets 0.
-
-    Args:
-        types: Columns of the requested types.
-        request: What the pod requests in all, by resource name.
-        scoring: The strategy.
-        rows: Positions of the nodes, shape (K,).
-    """
-    columns = list(types)
-    sum_: IntArray = np.zeros(len(rows), np.int64)
-    weights: IntArray = np.zeros(len(rows), np.int64)
-    for name, weight in scoring.weights:
-        for column in columns:
-            if name not in column.names:
-                continue
-            index = column.names.index(name)
-            capacity = column.total[index][rows]
-            requested = capacity - column.free[index][rows] + request.get(name, 0)
-            counts = capacity > 0
-            divisor = np.where(counts, capacity, 1)
-            taken = np.minimum(requested, capacity)
-            part = (capacity - taken if scoring.is_least else taken) * MAX_SCORE // divisor
-            sum_ += np.where(counts, weight * part, 0)
-            weights += np.where(counts, weight, 0)
-    return np.where(weights > 0, sum_ // np.maximum(weights, 1), 0)
-
-
-def score_function(
-    types: Sequence[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring
-) -> Callable[[int], int]:
-    """Return a function from a node's position to the score that `node_scores` gives it."""
-    items = [
-        (weight, column.on_node, column.names.index(name), request.get(name, 0))
-        for name, weight in scoring.weights
-        for column in types
-        if name in column.names
-    ]
-    is_least = scoring.is_least
-
-    def score(row: int) -> int:
-        sum_, weights = 0, 0
-        for weight, on_node, index, amount in items:
-            node = on_node[row]
-            capacity = node.total[index]
-            if capacity > 0:
-                left = node.free[index] - amount
-                if is_least:
-                    part = left * MAX_SCORE // capacity if left > 0 else 0
-                else:
-                    part = (capacity - left) * MAX_SCORE // capacity if left > 0 else MAX_SCORE
-                sum_ += weight * part
-                weights += weight
-        return sum_ // weights if weights else 0
-
-    return score
+def _undominated(left: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Return the distinct elements of which no other one is at least as great in every place, descending."""
+    best: list[tuple[int, ...]] = []
+    for each in sorted(set(left), reverse=True):
+        for other in best:
+            if all(a >= b for a, b in zip(other, each, strict=True)):
+                break
+        else:
+            best.append(each)
+    return tuple(best)
 
 
 def _counted(amount: int) -> int:

@@ -41,6 +41,18 @@ def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
     return "; ".join(each for each in short if each)
 
 
+def shortages(nodes: Iterable[tuple[str, NodeDevices | None]], pod: PodDevices, reason: str) -> list[str]:
+    """Return `shortage` for each node that it can explain, with the name of the node.
+
+    Args:
+        nodes: (name, devices) of each node; None: it has no Device object.
+        pod: What the pod requests of devices.
+        reason: Why the nodes were refused.
+    """
+    found = [(name, shortage(node, pod, reason)) for name, node in nodes if node is not None]
+    return [f"{name}: {text}" for name, text in found if text]
+
+
 def _short(node: NodeDevices, type_: str, request: TypeRequest) -> str:
     cards = node.inventory.cards.get(type_, ())
     healthy = [card for card in cards if card.is_healthy]

@@ -1,19 +1,20 @@
-"""Scores of nodes by the free amounts of their devices.
+"""Scores of nodes by the free amounts of their devices: for many nodes at once, and for single ones.
 
 Source: scheduler-fine-grained spec, 2.11.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
-from koord_scheduler.domain.device.columns import TypeColumns, node_scores, score_function
+from koord_scheduler.domain.config.args.fine_grained import DeviceScoringStrategy
+from koord_scheduler.domain.device.columns import Room, TypeColumns
 from koord_scheduler.domain.device.node_states import NodeStates
 from koord_scheduler.domain.device.pod_devices import PodDevices
-from koord_scheduler.domain.device.scores import device_score
+from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring, device_score
 
 
 def device_scores(states: NodeStates, pod: PodDevices, rows: Rows) -> IntArray:
@@ -49,6 +50,12 @@ def score_of_reservation(states: NodeStates, pod: PodDevices, row: int, uid: str
     return device_score(_total(pod), _summed(pod, held), _summed(pod, left), states.scoring)
 
 
+def scoring_of(strategy: DeviceScoringStrategy) -> DeviceScoring:
+    """Return the scoring strategy for devices that the arguments of DeviceShare configure."""
+    weights = tuple((each.name, each.weight) for each in strategy.resources if each.weight > 0)
+    return DeviceScoring(weights, strategy.type == "LeastAllocated")
+
+
 def _summed(pod: PodDevices, devices: Iterable[AllocatedDevice]) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     for device in devices:
@@ -63,3 +70,91 @@ def _requested(states: NodeStates, pod: PodDevices) -> list[TypeColumns]:
 
 def _total(pod: PodDevices) -> dict[str, int]:
     return {name: amount for request in pod.requests.values() for name, amount in request.total.items()}
+
+
+def node_scores(
+    types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring, rows: Rows
+) -> IntArray:
+    """Return a score for each node, int64 (K,) within 0..100, from the sums of capacity and use over its devices.
+
+    A node whose devices have none of the weighted resources gets 0.
+
+    Args:
+        types: Columns of the requested types.
+        request: What the pod requests in all, by resource name.
+        scoring: The strategy.
+        rows: Positions of the nodes, shape (K,).
+    """
+    columns = list(types)
+    sum_: IntArray = np.zeros(len(rows), np.int64)
+    weights: IntArray = np.zeros(len(rows), np.int64)
+    for name, weight in scoring.weights:
+        for column in columns:
+            if name not in column.names:
+                continue
+            index = column.names.index(name)
+            capacity = column.total[index][rows]
+            requested = capacity - column.free[index][rows] + request.get(name, 0)
+            counts = capacity > 0
+            divisor = np.where(counts, capacity, 1)
+            taken = np.minimum(requested, capacity)
+            part = (capacity - taken if scoring.is_least else taken) * MAX_SCORE // divisor
+            sum_ += np.where(counts, weight * part, 0)
+            weights += np.where(counts, weight, 0)
+    return np.where(weights > 0, sum_ // np.maximum(weights, 1), 0)
+
+
+def score_function(
+    types: Sequence[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring
+) -> Callable[[int], int]:
+    """Return a function from a node's position to the score that `node_scores` gives it."""
+    items = [
+        (weight, column.on_node, column.names.index(name), request.get(name, 0))
+        for name, weight in scoring.weights
+        for column in types
+        if name in column.names
+    ]
+    is_least = scoring.is_least
+
+    def score(row: int) -> int:
+        sum_, weights = 0, 0
+        for weight, on_node, index, amount in items:
+            node = on_node[row]
+            capacity = node.total[index]
+            if capacity > 0:
+                sum_ += weight * _part(capacity, node.free[index] - amount, is_least)
+                weights += weight
+        return sum_ // weights if weights else 0
+
+    return score
+
+
+def room_score_function(
+    column: TypeColumns, request: Mapping[str, int], scoring: DeviceScoring
+) -> Callable[[Room], int]:
+    """Return a function from the `Room` of a node to the score that `node_scores` gives it for this type alone."""
+    items = [
+        (weight, column.names.index(name), request.get(name, 0))
+        for name, weight in scoring.weights
+        if name in column.names
+    ]
+    is_least = scoring.is_least
+
+    def score(room: Room) -> int:
+        total, free = room[2], room[3]
+        sum_, weights = 0, 0
+        for weight, index, amount in items:
+            capacity = total[index]
+            if capacity > 0:
+                sum_ += weight * _part(capacity, free[index] - amount, is_least)
+                weights += weight
+        return sum_ // weights if weights else 0
+
+    return score
+
+
+def _part(capacity: int, left: int, is_least: bool) -> int:
+    """Return the score of one resource, 0..100, if this amount of the capacity is left after the pod came."""
+    if is_least:
+        return left * MAX_SCORE // capacity if left > 0 else 0
+    return (capacity - left) * MAX_SCORE // capacity if left > 0 else MAX_SCORE

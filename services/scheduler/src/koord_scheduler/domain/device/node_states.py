@@ -34,7 +34,7 @@ _MOST_KEPT: Final = 65_536
 _NOT_LENT: Final = (-1, NOT_RESERVED)
 _TYPES: Final = tuple(NAMES)
 NO_DEVICE_OBJECT: Final = Refusal("node(s) missing Device object", is_resolvable=False)
-_NO_GPUS: Final = Refusal(INSUFFICIENT_GPUS, is_resolvable=True)
+NO_GPUS: Final = Refusal(INSUFFICIENT_GPUS, is_resolvable=True)
 ISOLATION_MISSING: Final = "isolation provider not found on the node"
 
 
@@ -46,6 +46,7 @@ class NodeStates:
         columns: Device type -> free amounts on all nodes.
         has_devices: bool (N,): the node has a Device object.
         has_tree: bool (N,): its GPUs have a topology tree.
+        unsupported: (vendor, model) of GPUs that must not be shared.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class NodeStates:
         self._inventories = inventories
         self.scoring = scoring
         self.codes_of = RefusalCodes()
-        self._unsupported = unsupported
+        self.unsupported = unsupported
         self._templates = templates or GpuTemplates()
         self._uses: dict[int, DeviceUse] = {}
         self._devices: dict[int, NodeDevices] = {}
@@ -208,7 +209,7 @@ class NodeStates:
             self._layout_of[row] = self._layouts.setdefault(layout, len(self._layouts))
             self.has_tree[row] = bool(inventory.zones)
             self._honors[row] = partition_table(inventory, labels)[1] or inventory.is_well_planned
-            self._refuses_shares[row] = model in self._unsupported
+            self._refuses_shares[row] = model in self.unsupported
         for type_, column in self.columns.items():
             column.put(row, known.cards.get(type_, ()), use)
 
@@ -247,7 +248,7 @@ class NodeStates:
             refuse(~open_, NO_DEVICE_OBJECT)
         gpu = pod.gpu
         if gpu is not None and gpu.is_shared:
-            if self._unsupported:
+            if self.unsupported:
                 for place in row_list(np.flatnonzero(open_ & self._refuses_shares[rows])):
                     codes[place] = self.codes_of.code(self._unsupported_on(int(rows[place])))
                     open_[place] = False
@@ -265,7 +266,7 @@ class NodeStates:
             for type_, request in pod.requests.items():
                 short = counted & (self.columns[type_].fitting(request.per_device, rows) < request.count)
                 is_tree = self.has_tree[rows] if self._uses_tree(pod, type_) else np.zeros(len(rows), np.bool_)
-                refuse(short & is_tree & open_, _NO_GPUS)
+                refuse(short & is_tree & open_, NO_GPUS)
                 refuse(short & ~is_tree & open_, insufficient(type_))
         for place in row_list(np.flatnonzero(exact)):
             codes[place] = self._exact(pod, None, int(rows[place]))
@@ -274,7 +275,7 @@ class NodeStates:
     def code_function(self, pod: PodDevices) -> Callable[[int], int]:
         """Return a function that takes a node's position and returns its filter code, like `codes` without arrays."""
         gpu = pod.gpu
-        if pod.error or (gpu is not None and gpu.is_shared and (self._unsupported or pod.isolation_provider)):
+        if pod.error or (gpu is not None and gpu.is_shared and (self.unsupported or pod.isolation_provider)):
             return lambda row: self.code_on(pod, row)
         is_whole, is_simple = gpu is not None and not gpu.is_shared, pod.is_simple
         types = [(self.columns[type_].on_node, insufficient(type_, is_resolvable=False)) for type_ in pod.requests]
@@ -301,7 +302,7 @@ class NodeStates:
                 return self._exact(pod, None, row)
             for has_room, refusal, is_tree in rooms:
                 if not has_room(row):
-                    return self.codes_of.code(_NO_GPUS if is_tree and self.has_tree[row] else refusal)
+                    return self.codes_of.code(NO_GPUS if is_tree and self.has_tree[row] else refusal)
             return FITS
 
         return code

@@ -146,6 +146,10 @@ class CandidateViews:
         rows = self._candidates.of(pod)
         return None if rows is None else CandidateView(self, pod, rows, self._earlier_of(pod))
 
+    def has_few(self, pod: PodClass) -> bool:
+        """Return whether `of` would return a view."""
+        return self.affinity is not None and not pod.node_name and self._candidates.of(pod) is not None
+
     def later_of(self, pod: PodClass) -> _Later:
         """Return the plugins that are called for each candidate node of a class of pods.
 

@@ -1,6 +1,7 @@
 """Finds the best feasible node for one pod, or explains why there is none.
 
     views/            cached results of plugins about each node alone, per class of pods
+    families/         the same for many classes that differ only in amounts
     candidate_view    the same for pods with few candidate nodes, evaluated each time
     sampled           some of the nodes, for profiles that sample
     cross_node        filters and scores that depend on pods elsewhere, called each time, about feasible nodes only
@@ -23,12 +24,13 @@ from koord_scheduler.domain.evaluate.by_domain import best_by_domain
 from koord_scheduler.domain.evaluate.candidate_view import CandidateView, CandidateViews
 from koord_scheduler.domain.evaluate.cross_node import Choice, CrossNodeFilters
 from koord_scheduler.domain.evaluate.decision import Decision, Placed, Unschedulable, fit_error
+from koord_scheduler.domain.evaluate.families.families import Families
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.evaluate.ranking import best_of
 from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, Restriction, ScoredAs
 from koord_scheduler.domain.evaluate.sampled import SampledView, Sampling, search
 from koord_scheduler.domain.evaluate.views.answers import Answers
-from koord_scheduler.domain.evaluate.views.refusals import Refusals
+from koord_scheduler.domain.evaluate.views.refusals import Refusals, merged
 from koord_scheduler.domain.evaluate.views.view import View, Views
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
 from koord_scheduler.domain.framework.outcomes import Rejection
@@ -82,6 +84,8 @@ class Engine:
         self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
         self.views = Views(self.answers, keep=keeps.equivalence_classes)
         self._candidate_views = CandidateViews(nodes, profile, self.answers.asked) if keeps.dynamic_index else None
+        least_family = keeps.least_family if keeps.equivalence_classes else 0
+        self._families = Families(self.answers, self._candidate_views, least_family)
         self._cross_node: OrderedDict[Subject, CrossNodeFilters] = OrderedDict()
 
     def decide(
@@ -97,10 +101,12 @@ class Engine:
 
         Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 13.
         """
-        cross_node = self.cross_node_filters(subject)
+        cross_node, seed = self.cross_node_filters(subject), text_hash(uid)
         sampled = self._sample(subject, cross_node, restriction, uid, based_on)
-        view = self._look(subject.pod_class) if sampled is None else sampled
-        choice = self._choice(view, cross_node, restriction, text_hash(uid))
+        if sampled is None:
+            choice = self._choice_among_all(subject.pod_class, cross_node, restriction, seed)
+        else:
+            choice = self._choice(sampled, cross_node, restriction, seed)
         return self._decision(choice, based_on, len(self.nodes) if sampled is None else sampled.examined)
 
     def _decision(self, choice: Choice, based_on: BasedOn, examined: int) -> Decision:
@@ -159,7 +165,17 @@ class Engine:
             ]
         look = self._sampled(subject.pod_class)
         best, top = self._choose(look, self.cross_node_filters(subject), rows, restriction, text_hash(uid))
-        return self._decision(Choice(len(rows), best, top, _merged(exclusions)), based_on, len(self.nodes))
+        return self._decision(Choice(len(rows), best, top, merged(exclusions)), based_on, len(self.nodes))
+
+    def _choice_among_all(
+        self, pod: PodClass, cross_node: CrossNodeFilters, restriction: Restriction, seed: int
+    ) -> Choice:
+        """Choose by what the class shares with similar ones if only its nodes matter, otherwise by its view."""
+        is_plain = restriction.looks_everywhere and not (restriction.barred or cross_node or self.nodes.unhealthy)
+        member = self._families.of(pod) if is_plain else None
+        if member is not None:
+            return member.choice(self.top_scores, seed)
+        return self._choice(self._look(pod), cross_node, restriction, seed)
 
     def _choice(
         self,
@@ -226,8 +242,7 @@ class Engine:
 
     def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
         """Return the positions of all nodes on which a pod of the subject is feasible now, ascending."""
-        view = self._look(subject.pod_class)
-        return self._sift(view, self.cross_node_filters(subject), restriction).rows
+        return self._sift(self._look(subject.pod_class), self.cross_node_filters(subject), restriction).rows
 
     def has_room(self, subject: Subject) -> bool:
         """Return False if an attempt of a pod of the subject would certainly find no feasible node now, else True."""
@@ -275,8 +290,7 @@ class Engine:
     def refusals(self, subject: Subject) -> list[Refusals]:
         """Return the refused nodes by plugin and reason. A node counts only for the first plugin that refuses it."""
         view = self._look(subject.pod_class)
-        found = view.refusals()
-        rows = view.feasible_rows()
+        found, rows = view.refusals(), view.feasible_rows()
         for name, rule in self.cross_node_filters(subject).filters:
             codes = rule.filter(rows) if len(rows) else None
             if codes is not None:
@@ -379,18 +393,6 @@ class Engine:
                 part[name] = amount
         names, scored = self.nodes.names, row_list(totals[indexes])
         return best, [NodeScore(names[row], total, part) for row, total, part in zip(best, scored, parts, strict=True)]
-
-
-def _merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
-    """Merge exclusions by plugin, in the order of their first occurrence."""
-    excluded: dict[str, int] = {}
-    reasons: dict[str, dict[str, int]] = {}
-    for each in exclusions:
-        excluded[each.plugin] = excluded.get(each.plugin, 0) + each.excluded
-        known = reasons.setdefault(each.plugin, {})
-        for reason, count in each.reasons.items():
-            known[reason] = known.get(reason, 0) + count
-    return [PluginExclusion(plugin=plugin, excluded=excluded[plugin], reasons=reasons[plugin]) for plugin in excluded]
 
 
 def _present(codes: IntArray) -> list[int]:

@@ -1,4 +1,4 @@
-"""Switches of the optimisations. The first two never change an outcome (tested).
+"""Switches of the optimisations. All but the last one never change an outcome (tested).
 
 Source:
     scheduler-core spec, 12.2
@@ -15,11 +15,14 @@ class Optimisations:
     Attributes:
         dynamic_index: Find few candidate nodes with indexes and evaluate only these.
         equivalence_classes: Cache results for pods of one equivalence class. If off, every cycle evaluates all nodes.
+        least_family: Number of similar pod equivalence classes from which they share an evaluation of each node.
+            Without `equivalence_classes`, no classes share one.
         random_relaxation: Stop a search when further nodes have no better score. This changes outcomes, see `sampled`.
     """
 
     dynamic_index: bool = True
     equivalence_classes: bool = True
+    least_family: int = 8
     random_relaxation: bool = False
 
 

@@ -180,6 +180,12 @@ ROW_SCORE: Final = ExtensionPoint(
     asked="as `RowFilter`",
     answers="a function from a row to its raw score",
 )
+ROW_STATES: Final = ExtensionPoint(
+    name="RowStates",
+    protocol=node_points.RowStatesPlugin,
+    asked="once for each pod equivalence class; only for filters and scores that read load",
+    answers="`RowStates`: what the class shares with similar classes, and what follows from a state; `None`",
+)
 CROSS_NODE_SCORE: Final = ExtensionPoint(
     name="CrossNodeScore",
     protocol=cross_node_points.CrossNodeScorePlugin,

@@ -7,7 +7,7 @@ Source: scheduler-core spec, 1 (steps 6 and 8).
 
 from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from koordcore.protocol.objects import Pod
 
@@ -17,6 +17,32 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 RowFunction: TypeAlias = Callable[[int], int]
 """A function from a row to a code or a score, made for one pod equivalence class."""
+
+
+class RowStates(NamedTuple):
+    """How the results of a plugin about one node depend on a pod equivalence class.
+
+    A part is the same for many classes: `code` and `score`. The rest follows from the class and a state of the node, a
+    value that is the same for many nodes: `code_of` and `score_of`. The filter code of a node is `code(row) |
+    code_of(state(row))`. Its raw score is `score_of(state(row))`, or `score(row)` if `score_of` is None. A function
+    that is None stands for 0.
+
+    Attributes:
+        terms: Everything of the class on which `code`, `score` and `state` depend. Classes with equal terms have equal
+            functions.
+        code: Takes a row, returns a filter code.
+        score: Takes a row, returns a raw score.
+        state: Takes a row, returns the state of the node.
+        code_of: Takes a state, returns a filter code.
+        score_of: Takes a state, returns a raw score.
+    """
+
+    terms: Hashable = None
+    code: RowFunction | None = None
+    score: RowFunction | None = None
+    state: Callable[[int], Hashable] | None = None
+    code_of: Callable[[Hashable], int] | None = None
+    score_of: Callable[[Hashable], int] | None = None
 
 
 class Reads(Enum):
@@ -173,6 +199,20 @@ class RowScorePlugin(ScorePlugin, Protocol):
         """Return a function that takes a node's position and returns the raw score that `score` would give now.
 
         None: every raw score for pods of this class is 0, now and later.
+        """
+        ...
+
+
+class RowStatesPlugin(Plugin, Protocol):
+    """A filter or score that can tell which part of its results is the same for many classes of pods.
+
+    Classes whose plugins all have equal `RowStates.terms` share one evaluation of each changed node.
+    """
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
+        """Return how the results for pods of this class follow from a node.
+
+        They equal those of `row_filter` and `row_score`. None: the class shares nothing.
         """
         ...
 

@@ -3,7 +3,7 @@
 -1: there is no node at this position; 0: feasible; otherwise (index of the refusing plugin + 1) << 48 | its code
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -99,3 +99,15 @@ def explained(
         for index, plugin in enumerate(filters)
         if excluded[index]
     ]
+
+
+def merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
+    """Return exclusions merged by plugin, in the order of their first occurrence."""
+    excluded: dict[str, int] = {}
+    reasons: dict[str, dict[str, int]] = {}
+    for each in exclusions:
+        excluded[each.plugin] = excluded.get(each.plugin, 0) + each.excluded
+        known = reasons.setdefault(each.plugin, {})
+        for reason, count in each.reasons.items():
+            known[reason] = known.get(reason, 0) + count
+    return [PluginExclusion(plugin=plugin, excluded=excluded[plugin], reasons=reasons[plugin]) for plugin in excluded]

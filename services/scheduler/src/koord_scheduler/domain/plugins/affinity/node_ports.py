@@ -13,8 +13,8 @@ from koordcore.protocol.objects import Pod
 from koordcore.values.allocation import is_reservation
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.framework.extension_points import FILTER, FOLLOW_PODS, READ_POD, ROW_FILTER
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.extension_points import FILTER, FOLLOW_PODS, READ_POD, ROW_FILTER, ROW_STATES
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.host_ports import HostPort, host_ports
 from koord_scheduler.domain.pods.info import PodInfo
@@ -28,7 +28,7 @@ class NodePorts:
     """The plugin NodePorts: refuses nodes on which a pod already uses a host port of the pod."""
 
     name = "NodePorts"
-    extension_points = (FILTER, ROW_FILTER, READ_POD, FOLLOW_PODS)
+    extension_points = (FILTER, ROW_FILTER, ROW_STATES, READ_POD, FOLLOW_PODS)
     reads = Reads.LOAD
 
     def __init__(self, reservations: ReservationBooks) -> None:
@@ -79,6 +79,10 @@ class NodePorts:
             return None
         code, own = self._code(pod), self._reservations.rows_of(pod)
         return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
+        """See `RowStatesPlugin.row_states`. Classes with host ports share nothing."""
+        return None if self._ports(pod) else RowStates()
 
     def _code(self, pod: PodClass) -> RowFunction:
         ports = self._ports(pod)

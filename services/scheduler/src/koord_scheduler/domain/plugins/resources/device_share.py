@@ -5,7 +5,6 @@ Source: scheduler-fine-grained spec, 2.
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -23,15 +22,21 @@ from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, Nod
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
 from koord_scheduler.domain.device import learned_pods
 from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_secondary
-from koord_scheduler.domain.device.explaining import shortage
+from koord_scheduler.domain.device.explaining import shortage, shortages
 from koord_scheduler.domain.device.fragmentation import fragmentation_scores
 from koord_scheduler.domain.device.learned_pods import learned_from
-from koord_scheduler.domain.device.node_scores import device_row_score, device_scores, score_of_reservation
+from koord_scheduler.domain.device.node_scores import (
+    device_row_score,
+    device_scores,
+    score_of_reservation,
+    scoring_of,
+)
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
+from koord_scheduler.domain.device.scores import MAX_SCORE
+from koord_scheduler.domain.device.shared_states import shared_states
 from koord_scheduler.domain.device.templates import NO_TEMPLATE, GpuTemplates
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
@@ -49,11 +54,12 @@ from koord_scheduler.domain.framework.extension_points import (
     RESERVE,
     ROW_FILTER,
     ROW_SCORE,
+    ROW_STATES,
     SCORE,
     TOPOLOGY_HINTS,
 )
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.plugins.resources.device_pages import device_pages
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -76,6 +82,7 @@ class DeviceShare:
         ROW_FILTER,
         SCORE,
         ROW_SCORE,
+        ROW_STATES,
         RESERVE,
         FOLLOW_NODES,
         READ_POD,
@@ -94,11 +101,7 @@ class DeviceShare:
         self._adapts = cluster.gates.device_plugin_adaption
         self._is_aligned = not args.disable_device_numa_topology_alignment
         self._honors_pcie_level = args.enable_pcie_level_exclusive
-        strategy = args.scoring_strategy
-        scoring = DeviceScoring(
-            tuple((each.name, each.weight) for each in strategy.resources if each.weight > 0),
-            strategy.type == "LeastAllocated",
-        )
+        scoring = scoring_of(args.scoring_strategy)
         unsupported = frozenset((each.vendor, each.model) for each in args.gpu_share_unsupported_models)
         listed = args.gpu_shared_resource_templates_config
         self._templates = GpuTemplates(listed.matched_resources)
@@ -132,13 +135,8 @@ class DeviceShare:
             amounts = pod_requests(pod)
         except InvalidInput:
             amounts = {}
-        found = PodDevices(
-            amounts,
-            pod.metadata.annotations,
-            pod.metadata.labels,
-            honors_pcie_level=self._honors_pcie_level,
-            templates=self._templates,
-        )
+        meta, honors = pod.metadata, self._honors_pcie_level
+        found = PodDevices(amounts, meta.annotations, meta.labels, honors_pcie_level=honors, templates=self._templates)
         return found if found.requests or found.error else None
 
     def _asked(self, pod: PodClass) -> PodDevices | None:
@@ -249,14 +247,9 @@ class DeviceShare:
 
     def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
         """See `DetailedNodeFilter.details`: what each node lacks, in numbers."""
-        asked = self._asked(pod)
-        found: list[str] = []
-        for row in row_list(rows[:MOST_DETAILS]):
-            node = self.states.devices_of(row)
-            text = "" if asked is None or node is None or asked.error else shortage(node, asked, reason)
-            if text:
-                found.append(f"{self._nodes.names[row]}: {text}")
-        return found
+        asked, names = self._asked(pod), self._nodes.names
+        found = [(names[row], self.states.devices_of(row)) for row in row_list(rows[:MOST_DETAILS])]
+        return [] if asked is None or asked.error else shortages(found, asked, reason)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `ScorePlugin.score`."""
@@ -269,6 +262,13 @@ class DeviceShare:
         """See `RowScorePlugin.row_score`. Scores by fragmentation need arrays."""
         asked = self._asked(pod)
         return None if asked is None else device_row_score(self.states, asked)
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
+        """See `RowStatesPlugin.row_states`. Pods that request parts of GPUs of different sizes share the rest."""
+        asked = self._asked(pod)
+        if self._fragmentation is not None or self._reservations.rows_of(pod) is not NO_ROWS:
+            return None
+        return RowStates() if asked is None else shared_states(self.states, asked)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """See `ScorePlugin.normalize`: the best node has 100."""
@@ -286,15 +286,15 @@ class DeviceShare:
                 return Rejection(plugin=self.name, message=f"node {node}: {NO_DEVICE_OBJECT.reason}", resolvable=True)
             return NOTHING
         zones = self._affinities.of(pod.uid) if self._is_aligned else None
-        terms = Terms(
-            zones=None if zones is None or not devices.inventory.numa_nodes else frozenset(ids_of(zones)),
-            scoring=self.states.scoring,
-            card_scores=self._card_scores(pod, asked, row),
-            is_reserving=True,
-        )
         assert row is not None and pod.subject is not None, "the node has devices"  # noqa: PT018
         with self._reservations.nominated_lent(pod.subject.pod_class, row):
-            terms = replace(terms, reserved=self.states.reserved_on(row))
+            terms = Terms(
+                zones=None if zones is None or not devices.inventory.numa_nodes else frozenset(ids_of(zones)),
+                scoring=self.states.scoring,
+                reserved=self.states.reserved_on(row),
+                card_scores=self._card_scores(pod, asked, row),
+                is_reserving=True,
+            )
             found = self.states.allocate(asked, row, terms)
         if isinstance(found, Refusal):
             if trusts_secondary(devices.inventory, asked):
@@ -391,8 +391,6 @@ class DeviceShare:
         """See `ControllerPlugin.control`."""
         event = self._learned.learn(now) if self._learned is not None else None
         return [] if event is None else [Status(learned_pods.REF, event)]
-
-    # --- pages -------------------------------------------------------------------------------------------------------
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""

@@ -16,8 +16,15 @@ import numpy as np
 from koordcore.protocol.objects import Node, Pod
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.framework.extension_points import FOLLOW_NODES, READ_POD, ROW_SCORE, SCORE, SETTLE
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.extension_points import (
+    FOLLOW_NODES,
+    READ_POD,
+    ROW_SCORE,
+    ROW_STATES,
+    SCORE,
+    SETTLE,
+)
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.nodes.images import images_of, normalized
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
@@ -30,7 +37,7 @@ class ImageLocality:
     """The plugin ImageLocality: scores nodes higher that already have large images of the pod."""
 
     name = "ImageLocality"
-    extension_points = (SCORE, ROW_SCORE, READ_POD, FOLLOW_NODES, SETTLE)
+    extension_points = (SCORE, ROW_SCORE, ROW_STATES, READ_POD, FOLLOW_NODES, SETTLE)
     reads = Reads.LOAD
     normalizes = False
 
@@ -95,6 +102,13 @@ class ImageLocality:
             return self._score_on(pod, row) if scores is None or row >= len(scores) else scores.item(row)
 
         return score if self._images(pod) else None
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
+        """See `RowStatesPlugin.row_states`. Classes with equal images share all scores."""
+        images = self._images(pod)
+        if images:
+            self._of(pod)  # from now on, `settle` records the nodes whose score changes
+        return RowStates(images, score=self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """Return the raw scores unchanged: they are within 0..100 already."""

@@ -25,10 +25,11 @@ from koord_scheduler.domain.framework.extension_points import (
     READ_POD,
     ROW_FILTER,
     ROW_SCORE,
+    ROW_STATES,
     SCORE,
 )
 from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
 from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.debugging import describe_node
@@ -51,6 +52,7 @@ class LoadAwareScheduling:
         ROW_FILTER,
         SCORE,
         ROW_SCORE,
+        ROW_STATES,
         READ_POD,
         FOLLOW_NODES,
         FOLLOW_PODS,
@@ -155,6 +157,10 @@ class LoadAwareScheduling:
         load = self._load_of(pod)
         score = self.load.row_score(load)
         return None if score is None else self._shared.of(nodes, load, lambda: score)
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
+        """See `RowStatesPlugin.row_states`. Classes with equal estimated usage share all results."""
+        return RowStates(self._load_of(pod), self.row_filter(pod, nodes), self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """Return the raw scores unchanged: they are within 0..100 already."""

@@ -11,8 +11,8 @@ import numpy as np
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.columns.resource_names import is_scalar
 from koord_scheduler.domain.config.args.kubernetes import NodeResourcesBalancedAllocationArgs
-from koord_scheduler.domain.framework.extension_points import ROW_SCORE, SCORE
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.extension_points import ROW_SCORE, ROW_STATES, SCORE
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.plugins.resources import resource_scores
 from koord_scheduler.domain.plugins.resources.single_rows import SharedScores, balanced
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -25,7 +25,7 @@ class NodeResourcesBalancedAllocation:
     """
 
     name = "NodeResourcesBalancedAllocation"
-    extension_points = (SCORE, ROW_SCORE)
+    extension_points = (SCORE, ROW_SCORE, ROW_STATES)
     reads = Reads.LOAD
     normalizes = False
 
@@ -51,6 +51,10 @@ class NodeResourcesBalancedAllocation:
         """See `RowScorePlugin.row_score`."""
         items = self._items_of(pod, nodes)
         return self._shared.of(nodes, items, lambda: balanced(nodes, items)) if items else None
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
+        """See `RowStatesPlugin.row_states`. Classes with equal amounts of the scored resources share all scores."""
+        return RowStates(self._items_of(pod, nodes), score=self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """Return the raw scores unchanged: they are within 0..100 already."""

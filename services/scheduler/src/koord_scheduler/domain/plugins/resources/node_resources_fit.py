@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from koordcore.protocol.hardware.device_requests import DEVICE_NAMES
 from koordcore.protocol.resource_names import CPU, GPU_SHARED, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import (
@@ -24,10 +25,23 @@ from koord_scheduler.domain.columns.node_columns import (
 )
 from koord_scheduler.domain.columns.resource_names import can_be_ignored, is_scalar
 from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs, UtilizationPoint
-from koord_scheduler.domain.framework.extension_points import AMOUNTS_FILTER, FILTER, ROW_FILTER, ROW_SCORE, SCORE
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.extension_points import (
+    AMOUNTS_FILTER,
+    FILTER,
+    ROW_FILTER,
+    ROW_SCORE,
+    ROW_STATES,
+    SCORE,
+)
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.plugins.resources import resource_scores
-from koord_scheduler.domain.plugins.resources.single_rows import SharedScores, allocated, lacking
+from koord_scheduler.domain.plugins.resources.single_rows import (
+    SharedScores,
+    allocated,
+    free_amounts,
+    lacking,
+    lacking_of,
+)
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _NON_ZERO: Final = (CPU, MEMORY)
@@ -74,7 +88,7 @@ class NodeResourcesFit:
     """
 
     name = "NodeResourcesFit"
-    extension_points = (FILTER, ROW_FILTER, SCORE, ROW_SCORE, AMOUNTS_FILTER)
+    extension_points = (FILTER, ROW_FILTER, SCORE, ROW_SCORE, ROW_STATES, AMOUNTS_FILTER)
     reads = Reads.LOAD
     normalizes = False
 
@@ -155,11 +169,30 @@ class NodeResourcesFit:
 
             return by_shape
 
-        terms = [
-            (each.column, -1 if each.non_zero is None else each.non_zero, each.amount, each.weight) for each in items
-        ]
+        terms = _terms(items)
         is_least = strategy == "LeastAllocated"
-        return self._shared.of(nodes, tuple(terms), lambda: allocated(nodes, terms, is_least=is_least))
+        return self._shared.of(nodes, terms, lambda: allocated(nodes, terms, is_least=is_least))
+
+    def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
+        """See `RowStatesPlugin.row_states`. Classes that differ only in amounts of devices share the rest.
+
+        The state of a node is what it has free of the requested device resources. Classes for which Reservations hold
+        amounts share nothing.
+        """
+        if self._restored.restored(pod) is not None:
+            return None
+        checks = self._compared(pod, nodes)
+        of_devices = [each for each in checks if nodes.resources[each[1]] in DEVICE_NAMES]
+        others = tuple(each for each in checks if each not in of_devices)
+        columns = tuple(column for _, column, _ in of_devices)
+        bits = tuple(bit for bit, _, _ in of_devices)
+        return RowStates(
+            terms=(others, columns, bits, _terms(self._items_of(pod, nodes))),
+            code=lacking(nodes, others),
+            score=self.row_score(pod, nodes),
+            state=free_amounts(nodes, columns) if columns else None,
+            code_of=lacking_of([(bit, amount) for bit, _, amount in of_devices]) if columns else None,
+        )
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """Return the raw scores unchanged: they are within 0..100 already."""
@@ -214,6 +247,13 @@ class NodeResourcesFit:
             amount = max(0, demand.requests.get(resource, 0))
             if amount or not is_scalar(resource):
                 yield _Item(nodes.column(resource), None, amount, weight)
+
+
+def _terms(items: Sequence[_Item]) -> tuple[tuple[int, int, int, int], ...]:
+    """Return the items in the form of the function `allocated`."""
+    return tuple(
+        (each.column, -1 if each.non_zero is None else each.non_zero, each.amount, each.weight) for each in items
+    )
 
 
 def _add(free: IntArray, restored: Mapping[int, Mapping[int, int]], columns: Sequence[int], rows: Rows) -> None:

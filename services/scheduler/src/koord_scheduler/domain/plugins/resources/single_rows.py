@@ -6,7 +6,7 @@ arrays (tested).
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.framework.node_points import RowFunction
@@ -99,6 +99,33 @@ def lacking(
         return found
 
     return code if restored is None else code_with_restored
+
+
+def free_amounts(nodes: NodeColumns, columns: Sequence[int]) -> Callable[[int], Hashable]:
+    """Return a function from a node's position to the free amounts of these resource columns, as a tuple."""
+
+    def amounts(row: int) -> Hashable:
+        free = nodes.free_at
+        return tuple([free[column, row] for column in columns])
+
+    return amounts
+
+
+def lacking_of(needs: Sequence[tuple[int, int]]) -> Callable[[Hashable], int]:
+    """Return a function from free amounts to a filter code with a bit for each resource that is short.
+
+    Args:
+        needs: (bit, amount) of each resource, in the order of `free_amounts`.
+    """
+
+    def code(state: Hashable) -> int:
+        found = 0
+        for (bit, amount), free in zip(needs, cast("tuple[int, ...]", state), strict=True):
+            if amount > free:
+                found |= bit
+        return found
+
+    return code
 
 
 def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowFunction:

@@ -1,0 +1,242 @@
+"""One class of a family: evaluates cells instead of nodes, and finds the best nodes among all cells."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+
+from koord_scheduler.domain.columns.node_columns import IntArray, row_list
+from koord_scheduler.domain.evaluate.cross_node import Choice
+from koord_scheduler.domain.evaluate.families.cells import NO_HEAD, Cell, Cells
+from koord_scheduler.domain.evaluate.ranking import Ranking, best_of_groups
+from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, explained
+from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+_NOTHING: Final = np.zeros(0, np.int64)
+
+
+class Own(NamedTuple):
+    """What a class of a family does not share with the others.
+
+    Attributes:
+        pod: The class.
+        filters: (base of the statuses, index of the state in a cell, function from a state to a code) of each filter.
+        scores: (index in the profile's scores, index of the state in a cell, function from a state to a raw score) of
+            each score.
+    """
+
+    pod: PodClass
+    filters: list[tuple[int, int, Callable[[Hashable], int]]]
+    scores: list[tuple[int, int, Callable[[Hashable], int]]]
+
+
+class _Ranged:
+    """The raw scores of all cells from one plugin, normalized over the cells that are present.
+
+    A cell is present if it has nodes and the class does not refuse them.
+
+    Args:
+        plugin: The plugin.
+        weight: Its weight.
+
+    Attributes:
+        raws: Raw score of each cell, int64 (M,).
+        parts: Weighted normalized score of each cell, int64 (M,); valid for cells that are present.
+        low, high: Least and greatest raw score of the cells that are present.
+        low_at, high_at: Cells that have these raw scores.
+    """
+
+    def __init__(self, plugin: ScorePlugin, weight: int) -> None:
+        self.plugin = plugin
+        self.weight = weight
+        self.raws: IntArray = _NOTHING
+        self.parts: IntArray = _NOTHING
+        self.low = self.high = 0
+        self.low_at = self.high_at = 0
+
+    def grow(self, size: int) -> None:
+        self.raws, self.parts = _grown(self.raws, size), _grown(self.parts, size)
+
+    def measure(self, cells: IntArray) -> None:
+        """Find the range over these cells, of which there is at least one."""
+        among = self.raws[cells]
+        self.low_at, self.high_at = cells.item(int(among.argmin())), cells.item(int(among.argmax()))
+        self.low, self.high = self.raws.item(self.low_at), self.raws.item(self.high_at)
+
+    def normalize(self, first: int, end: int) -> IntArray:
+        """Compute `parts` of the cells from `first` to before `end`, and return them."""
+        part: IntArray = self.weight * self.plugin.normalize(self.raws[first:end], self.low, self.high)
+        self.parts[first:end] = part
+        return part
+
+
+class Member:
+    """One class of a family, with its results for all cells.
+
+    Args:
+        cells: The nodes of the family.
+        own: What the class does not share.
+        filters: The filters of the profile.
+        scores: The scores of the profile, with weights.
+        asked: Indexes of the scores that apply to the class, ascending; results do not name the others.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        own: Own,
+        filters: Sequence[FilterPlugin],
+        scores: Sequence[tuple[ScorePlugin, int]],
+        asked: Sequence[int],
+    ) -> None:
+        self._cells = cells
+        self._pod = own.pod
+        self._own_filters = own.filters
+        self._own_scores = own.scores
+        self._filters = filters
+        self._zero = {scores[index][0].name: 0 for index in asked}
+        places = [*[index for index, _ in cells.shared.raws], *[index for index, _, _ in own.scores]]
+        self._ranged = [_Ranged(*scores[index]) for index in places]
+        self._plain = [
+            *[(scores[index][0].name, index, None, weight) for index, weight in cells.shared.shape_scores],
+            *[(scores[index][0].name, index, function, weight) for index, function, weight in cells.shared.scores],
+        ]
+        self._made = -1
+        self._appeared = 0
+        self._is_measured = False
+        self._statuses: list[int] = []
+        self._passes: IntArray = _NOTHING  # 1 for each cell that the class does not refuse, otherwise 0
+        self._added: IntArray = _NOTHING  # sum of the parts of each cell; NO_HEAD if the class refuses it
+
+    @property
+    def can_choose(self) -> bool:
+        """Return whether `choice` may be called now. It must not during a trial."""
+        return self._cells.is_recorded()
+
+    def choice(self, count: int, seed: int) -> Choice:
+        """Return the `count` best nodes for pods of the class.
+
+        Args:
+            count: Number of nodes.
+            seed: Hash of the pod, which decides among equal totals; see `ranking`.
+        """
+        cells = self._cells
+        cells.refresh()
+        known = len(cells.cells)
+        first = self._evaluate()
+        sizes = cells.sizes[:known]
+        feasible = int(np.dot(sizes, self._passes[:known]))
+        exclusions = [] if feasible == cells.count else self._exclusions(sizes)
+        if not feasible:
+            self._is_measured = False
+            return Choice(0, [], [], exclusions)
+        self._normalize(first, known)
+        totals = cells.heads[:known] + self._added[:known]
+        least = int(np.partition(totals, known - count)[known - count]) if known > count else 0
+        chosen = row_list(np.flatnonzero(totals >= max(least, 0)))
+        rankings: dict[int, Ranking] = {place: cells.rankings[cell] for place, cell in enumerate(chosen)}
+        added = [self._added.item(cell) for cell in chosen]
+        best = best_of_groups(rankings, added, cells.nodes.row_at, seed, count)
+        return Choice(feasible, best, [self._scored(row) for row in best], exclusions)
+
+    def _evaluate(self) -> int:
+        """Evaluate the cells that are new to the class, and return the index of the first one."""
+        cells = self._cells
+        if self._made != cells.made:
+            self._made = cells.made
+            self._is_measured = False
+            self._statuses = []
+        first, size = len(self._statuses), len(cells.sizes)
+        if len(self._passes) < size:
+            self._passes, self._added = _grown(self._passes, size), _grown(self._added, size)
+            for ranged in self._ranged:
+                ranged.grow(size)
+        for index in range(first, len(cells.cells)):
+            cell = cells.cells[index]
+            status = self._status(cell)
+            self._statuses.append(status)
+            self._passes[index] = 1 if status == FEASIBLE else 0
+            if status == FEASIBLE:
+                for ranged, raw in zip(self._ranged, self._raws(cell), strict=True):
+                    ranged.raws[index] = raw
+        return first
+
+    def _status(self, cell: Cell) -> int:
+        """Return the filter status of the nodes of a cell: that of the first filter which refuses them."""
+        status, _, states = cell
+        if not states:
+            return status
+        for base, place, code_of in self._own_filters:
+            if status != FEASIBLE and base >> CODE_BITS > status >> CODE_BITS:
+                continue
+            code = code_of(states[place])
+            if code:
+                is_same = base >> CODE_BITS == status >> CODE_BITS
+                status = status | code if is_same else base | code
+        return status
+
+    def _raws(self, cell: Cell) -> list[int]:
+        """Return the raw scores of the nodes of a cell that no filter refuses, in the order of `_ranged`."""
+        _, raws, states = cell
+        return [*raws, *[score_of(states[place]) for _, place, score_of in self._own_scores]]
+
+    def _normalize(self, first: int, known: int) -> None:
+        """Normalize the raw scores over the cells that are present, if their range has changed or cells are new.
+
+        Args:
+            first: Index of the first cell that is new to the class.
+            known: Number of cells.
+        """
+        cells = self._cells
+        if not self._is_range_known():
+            present = np.flatnonzero(self._passes[:known] * cells.sizes[:known])
+            for ranged in self._ranged:
+                ranged.measure(present)
+            self._is_measured = True
+            first = 0
+        self._appeared = cells.appeared.position
+        if first == known:
+            return
+        added: IntArray = (1 - self._passes[first:known]) * NO_HEAD
+        for ranged in self._ranged:
+            added += ranged.normalize(first, known)
+        self._added[first:known] = added
+
+    def _is_range_known(self) -> bool:
+        """Return whether the ranges of raw scores are those of the cells that are present now."""
+        appeared = self._cells.appeared.since(self._appeared) if self._is_measured else None
+        if appeared is None:
+            return False
+        sizes = self._cells.sizes
+        for ranged in self._ranged:
+            if not sizes.item(ranged.low_at) or not sizes.item(ranged.high_at):
+                return False
+        for cell in appeared:
+            if self._statuses[cell] == FEASIBLE and sizes.item(cell):
+                for ranged in self._ranged:
+                    if not ranged.low <= ranged.raws.item(cell) <= ranged.high:
+                        return False
+        return True
+
+    def _scored(self, row: int) -> NodeScore:
+        cells = self._cells
+        cell = cells.cell_of(row)
+        part = self._zero.copy()
+        for name, index, function, weight in self._plain:
+            part[name] = weight * (cells.raw(index, row) if function is None else function(row))
+        for ranged in self._ranged:
+            part[ranged.plugin.name] = ranged.parts.item(cell)
+        return NodeScore(cells.nodes.names[row], cells.fixed(row) + self._added.item(cell), part)
+
+    def _exclusions(self, sizes: IntArray) -> list[PluginExclusion]:
+        counts: dict[int, int] = {}
+        for status, size in zip(self._statuses, row_list(sizes), strict=True):
+            if size and status != FEASIBLE:
+                counts[status] = counts.get(status, 0) + size
+        return explained(counts, self._filters, self._pod, self._cells.nodes)
+
+
+def _grown(array: IntArray, size: int) -> IntArray:
+    return np.concatenate([array, np.zeros(size - len(array), np.int64)])
