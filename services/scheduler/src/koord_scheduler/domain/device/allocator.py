@@ -22,6 +22,7 @@ from koordcore.protocol.annotations.devices import (
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE, TypeRequest
 from koordcore.values.allocation import AllocatedDevice
 
+from koord_scheduler.domain.device.designated import designated_devices
 from koord_scheduler.domain.device.gpu_tree import GpuSearch, search_tree
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
 from koord_scheduler.domain.device.partitions import choose_partition
@@ -103,6 +104,8 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
         if isinstance(found, Refusal):
             return found
         counts[type_] = found
+    if pod.designated:
+        return designated_devices(node.inventory, node.use, pod, terms.zones, terms.reserved)
     given: dict[str, list[Picked]] = {}
     joint = pod.joint if pod.joint is not None and len(types) > 1 else None
     pcies: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import parse_allocation
 from koordcore.protocol.annotations.devices import (
     APPLY_FOR_ALL,
     PCIE_LEVEL,
@@ -26,11 +27,14 @@ from koordcore.protocol.hardware.device_requests import (
     TypeRequest,
     device_requests,
 )
+from koordcore.values.allocation import AllocatedDevice
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.device.templates import GpuTemplates
+from koord_scheduler.domain.pods.scheduling_hint import is_designated
 
 _KEYS: Final = (keys.DEVICE_ALLOCATE_HINT, keys.DEVICE_JOINT_ALLOCATE, keys.GPU_PARTITION_SPEC)
+PLUGIN: Final = "DeviceShare"
 NO_HINT: Final = DeviceHint()
 
 
@@ -48,10 +52,12 @@ class PodDevices:
         error: Why the pod cannot be scheduled at all; empty if it can.
         honors_pcie_level: Whether the exclusive policy PCIeLevel of a hint has an effect.
         needs_template: Whether the GPU request must equal a shared-resource template of the node's cards.
+        designated: The only devices that the pod may get, as its annotation names them; empty: any.
     """
 
     __slots__ = (
         "_hash",
+        "designated",
         "error",
         "hints",
         "honors_pcie_level",
@@ -75,7 +81,8 @@ class PodDevices:
     ) -> None:
         requested = tuple(sorted((name, amount) for name, amount in amounts.items() if name in DEVICE_NAMES))
         provider = (labels or {}).get(keys.GPU_ISOLATION_PROVIDER, "")
-        self.key = (requested, tuple(annotations.get(key) for key in _KEYS), provider, honors_pcie_level)
+        designated = annotations.get(keys.DEVICE_ALLOCATED, "") if is_designated(annotations, PLUGIN) else ""
+        self.key = (requested, tuple(annotations.get(key) for key in _KEYS), provider, honors_pcie_level, designated)
         self._hash = hash(self.key)
         self.needs_device = any(name not in WHOLE_CARDS for name, amount in requested if amount > 0)
         self.requests: Mapping[str, TypeRequest] = {}
@@ -85,6 +92,7 @@ class PodDevices:
         self.isolation_provider = provider
         self.needs_template = False
         self.honors_pcie_level = honors_pcie_level
+        self.designated: tuple[AllocatedDevice, ...] = ()
         self.error = ""
         try:
             requests = device_requests(amounts)
@@ -93,6 +101,8 @@ class PodDevices:
             self.hints = parse_device_hints(annotations)
             self.joint = self._joint(parse_joint_allocation(annotations))
             self.partition = parse_gpu_partition_spec(annotations)
+            if designated:
+                self.designated = parse_allocation({keys.DEVICE_ALLOCATED: designated}).devices
         except InvalidInput as error:
             self.error = str(error)
 
@@ -127,13 +137,15 @@ class PodDevices:
     def is_simple(self) -> bool:
         """Return whether counting free devices decides if a node suits the pod.
 
-        False if the pod has a hint, a GPU partition request, a joint rule with a required scope, or needs a template.
+        False if the pod has a hint, a GPU partition request, a joint rule with a required scope, or needs a template,
+        or if its devices are designated.
         """
         hints = [self.hint(type_) for type_ in self.requests]
         return (
             (self.joint is None or self.joint.required_scope == "")
             and self.partition is None
             and not self.needs_template
+            and not self.designated
             and not any(hint is not NO_HINT for hint in hints)
         )
 

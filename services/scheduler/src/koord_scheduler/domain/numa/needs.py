@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.annotations.allocation import parse_allocation
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import priority_class
@@ -17,9 +18,13 @@ from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.numa.binding import PodBinding, ResourceSpec, pod_binding
+from koord_scheduler.domain.numa.cpu_layout import parsed_mask
+from koord_scheduler.domain.numa.zones import Allocated
+from koord_scheduler.domain.pods.scheduling_hint import is_designated
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 T = TypeVar("T")
+PLUGIN: Final = "NodeNUMAResource"
 _REQUIRED: Final = "Required"
 _BINDING: Final = (QosClass.LSE, QosClass.LSR)
 _POLICIES: Final = {policy.value: policy for policy in TopologyPolicy}
@@ -41,23 +46,27 @@ class Wish:
         policy: NUMA topology policy of the pod.
         is_exclusive: Whether the pod, if it spans zones, gets no zone with bound pods, and if not, no zone with pods
             that span zones.
+        designated: Text of its annotation resource-status, if the pod may get nothing else; "": any CPUs and zones.
         refusal: Why it can be placed on no node; "" if it can.
     """
 
     binding: PodBinding
     policy: TopologyPolicy = TopologyPolicy.NONE
     is_exclusive: bool = False
+    designated: str = ""
     refusal: str = ""
 
 
 def asks(pod: Pod) -> bool:
     """Return whether the pod requests bound CPUs or NUMA alignment by itself, whatever its node demands.
 
-    It does if its QoS label is LSE or LSR, or if it has the annotation resource-spec or numa-topology-spec.
+    It does if its QoS label is LSE or LSR, or if it has the annotation resource-spec or numa-topology-spec, or if its
+    CPUs and zones are designated.
     """
     meta = pod.metadata
     return (
-        meta.labels.get(keys.QOS_CLASS) in _BINDING
+        _is_designated(pod)
+        or meta.labels.get(keys.QOS_CLASS) in _BINDING
         or keys.RESOURCE_SPEC in meta.annotations
         or keys.NUMA_TOPOLOGY_SPEC in meta.annotations
     )
@@ -79,6 +88,8 @@ def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
     try:
         spec = _decoded(pod.metadata.annotations, keys.RESOURCE_SPEC, ResourceSpec)
         topology = _decoded(pod.metadata.annotations, keys.NUMA_TOPOLOGY_SPEC, _NumaTopologySpec)
+        designated = pod.metadata.annotations[keys.RESOURCE_STATUS] if _is_designated(pod) else ""
+        parse_allocation({keys.RESOURCE_STATUS: designated})
     except InvalidInput as error:
         return Wish(binding=PodBinding(milli=milli), refusal=str(error))
     qos = pod.metadata.labels.get(keys.QOS_CLASS, "")
@@ -87,7 +98,19 @@ def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
         return Wish(binding=PodBinding(milli=milli), refusal=binding)
     policy = _POLICIES.get(topology.policy, TopologyPolicy.NONE)
     exclusive = topology.exclusive or (_REQUIRED if policy is not TopologyPolicy.NONE else "")
-    return Wish(binding=binding, policy=policy, is_exclusive=exclusive == _REQUIRED)
+    return Wish(binding=binding, policy=policy, is_exclusive=exclusive == _REQUIRED, designated=designated)
+
+
+def designated_of(wish: Wish) -> Allocated | None:
+    """Return the only CPUs and zone amounts that the pod may get; None: any."""
+    if not wish.designated:
+        return None
+    allocation = parse_allocation({keys.RESOURCE_STATUS: wish.designated})
+    return Allocated(parsed_mask(allocation.cpuset), {each.zone: dict(each.amounts) for each in allocation.zones})
+
+
+def _is_designated(pod: Pod) -> bool:
+    return bool(pod.metadata.annotations.get(keys.RESOURCE_STATUS)) and is_designated(pod.metadata.annotations, PLUGIN)
 
 
 def _decoded(annotations: Mapping[str, str], key: str, kind: type[T]) -> T:

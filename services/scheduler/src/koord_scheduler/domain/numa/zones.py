@@ -282,12 +282,15 @@ def _bound_cpus(node: NodeZones, layout: CpuLayout, binding: Binding, split: Map
         cpus |= take_cpus(layout, of_zone, _request(node, binding, count), node.use, node.preferred) or 0
     if cpus.bit_count() != binding.count:
         return NOT_ENOUGH_CPUS
-    if binding.is_required:
-        cores = layout.cores_touched(cpus)
-        per_core = layout.cpus_per_core if binding.policy is BindPolicy.FULL_PCPUS else 1
-        if cores * per_core != binding.count:
-            return _not_as_required(binding)
-    return cpus
+    return not_as_required(layout, binding, cpus) or cpus
+
+
+def not_as_required(layout: CpuLayout, binding: Binding, cpus: CpuMask) -> str:
+    """Return a sentence if these CPUs violate the bind policy that is required, otherwise ""."""
+    if not binding.is_required:
+        return ""
+    per_core = layout.cpus_per_core if binding.policy is BindPolicy.FULL_PCPUS else 1
+    return "" if layout.cores_touched(cpus) * per_core == binding.count else _not_as_required(binding)
 
 
 def _cpu_shares(split: Mapping[int, Amounts]) -> dict[int, int]:

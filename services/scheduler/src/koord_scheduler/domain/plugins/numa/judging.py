@@ -63,6 +63,9 @@ class Judge:
 
     def codes(self, need: Need, rows: Rows) -> IntArray:
         """Return a filter code for each node at `rows`, int64 (K,): 0 passes."""
+        if need.designated is not None:
+            code = self.row_codes(need)
+            return np.array([code(row) for row in row_list(rows)], np.int64)
         columns, binding = self._books.columns, need.binding
         milli, count = binding.milli, binding.milli // 1000
         per_core, imposed, policy = columns.per_core[rows], columns.bind_policy[rows], columns.policy[rows]
@@ -201,6 +204,8 @@ class Judge:
             bound_cpus=columns.bound.item(row),
         ):
             return Kind.AMPLIFIED
+        if need.designated is not None:
+            return self._exact(need, row)
         is_loose = policy in (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
         if binding is not None and is_loose:
             usable = columns.usable(binding.policy, is_required=binding.is_required)

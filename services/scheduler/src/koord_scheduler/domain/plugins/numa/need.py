@@ -14,12 +14,13 @@ from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
 from koord_scheduler.domain.numa.binding import Binding, PodBinding, binding_on
 from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.numa.columns import WHOLE
+from koord_scheduler.domain.numa.designated import problem_of_designated
 from koord_scheduler.domain.numa.hardware import NodeHardware
 from koord_scheduler.domain.numa.hinting import zone_hints, zone_score
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
-from koord_scheduler.domain.topology_hints.hints import Hints, Zones
+from koord_scheduler.domain.topology_hints.hints import Hints, Zones, zones_of
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, admitted
 
 POLICY_MISMATCH: Final = "node(s) NUMA Topology policy not match"
@@ -40,6 +41,7 @@ class Need:
             gets no zone where pods with bound CPUs span zones.
         is_asked: Whether the pods themselves request bound CPUs or a topology policy. If not, nodes are not scored.
         amounts: Resource -> requested amount, above 0.
+        designated: The only CPUs and zone amounts that they may get; None: any.
         providers: Plugins that have NUMA hints for them.
     """
 
@@ -49,6 +51,7 @@ class Need:
     is_exclusive: bool
     is_asked: bool
     amounts: Mapping[str, int]
+    designated: Allocated | None
     providers: tuple[TopologyHintsPlugin, ...]
 
 
@@ -108,6 +111,8 @@ def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned 
     if isinstance(terms, str):
         return terms
     node = book.zones(most_allocated=strategy.most_allocated)
+    if need.designated is not None:
+        return _designated(need, row, terms, node, need.designated)
     affinity: Zones | None = None
     single: tuple[int, int] | None = None
     is_limited = book.share is not None and bool(book.share.limits)
@@ -130,12 +135,30 @@ def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned 
         if not decision.is_admitted:
             return ", ".join(decision.reasons)
         affinity = decision.zones
-        for provider in need.providers:
-            refusal = provider.refused_within(need.pod, row, affinity)
-            if refusal is not None:
-                return refusal
+        refusal = _refused_within(need, row, affinity)
+        if refusal is not None:
+            return refusal
     allocated = allocate(node, need.amounts, terms.binding, affinity)
     return ", ".join(allocated.reasons) if isinstance(allocated, Shortage) else Planned(terms, affinity, allocated)
+
+
+def _designated(need: Need, row: int, terms: Terms, node: NodeZones, designated: Allocated) -> Planned | str:
+    """Return the designated CPUs and zones, or why the node cannot give them."""
+    problem = problem_of_designated(node, need.amounts, terms.binding, designated)
+    if problem:
+        return problem
+    if terms.policy is TopologyPolicy.NONE:
+        return Planned(terms, None, designated)
+    if not designated.zones:
+        return f"no zones are designated, and the NUMA topology policy {terms.policy} applies"
+    affinity = zones_of(designated.zones)
+    return _refused_within(need, row, affinity) or Planned(terms, affinity, designated)
+
+
+def _refused_within(need: Need, row: int, affinity: Zones | None) -> str | None:
+    """Return why a plugin cannot give the pod its resources in these zones; None if all can."""
+    refusals = (provider.refused_within(need.pod, row, affinity) for provider in need.providers)
+    return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None) -> list[int]:

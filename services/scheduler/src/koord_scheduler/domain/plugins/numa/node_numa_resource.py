@@ -42,7 +42,7 @@ from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
 from koord_scheduler.domain.numa.accumulator import ExclusivePolicy
 from koord_scheduler.domain.numa.binding import PodBinding
 from koord_scheduler.domain.numa.cpu_layout import mask_text
-from koord_scheduler.domain.numa.needs import Wish, asks, wish_of
+from koord_scheduler.domain.numa.needs import PLUGIN, Wish, asks, designated_of, wish_of
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.plugins.numa.codes import LAST_UNRESOLVABLE, kind_of, reasons_of
 from koord_scheduler.domain.plugins.numa.details import details_of
@@ -66,7 +66,7 @@ class NodeNUMAResource:
     It concerns pods that request this. As soon as a node imposes a policy on all of its pods, it concerns all pods.
     """
 
-    name = "NodeNUMAResource"
+    name = PLUGIN
     extension_points = (
         CONCERNS,
         READ_POD,
@@ -125,13 +125,15 @@ class NodeNUMAResource:
             milli = pod.requests.get(CPU, 0)
             binding = PodBinding(milli=milli) if wish is None else wish.binding
             policy = TopologyPolicy.NONE if wish is None else wish.policy
+            designated = None if wish is None else designated_of(wish)
             need = self._needs[pod] = Need(
                 pod=pod,
                 binding=binding,
                 policy=policy,
                 is_exclusive=wish is not None and wish.is_exclusive,
-                is_asked=binding.policy is not None or policy is not TopologyPolicy.NONE,
+                is_asked=binding.policy is not None or policy is not TopologyPolicy.NONE or designated is not None,
                 amounts={name: amount for name, amount in pod.requests.items() if amount > 0},
+                designated=designated,
                 providers=tuple(each for each in self._providers if each.gives_hints(pod)),
             )
         return need

@@ -33,7 +33,7 @@ from koord_scheduler.domain.device.node_scores import (
 )
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
-from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.pod_devices import PLUGIN, PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.scores import MAX_SCORE
 from koord_scheduler.domain.device.shared_states import shared_states
@@ -73,7 +73,7 @@ from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hints, Zones, 
 class DeviceShare:
     """The plugin DeviceShare: allocates GPUs, RDMA devices and FPGAs to pods, whole or in part."""
 
-    name = "DeviceShare"
+    name = PLUGIN
     extension_points: tuple[ExtensionPoint[Any], ...] = (
         CONCERNS,
         PRE_FILTER,

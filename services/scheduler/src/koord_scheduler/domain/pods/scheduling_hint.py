@@ -1,0 +1,58 @@
+"""The annotation scheduling-hint of a pod: nodes to use, and plugins that shall give what other annotations name.
+
+Source:
+    scheduler-core spec, 11.2, 11.3; scheduler-fine-grained spec, 1.3 (designated allocation)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.kube_struct import KubeStruct
+from koordcore.values.invalid import InvalidInput
+
+
+class _Written(KubeStruct):
+    """The JSON of the annotation."""
+
+    node_names: list[str] = []
+    preferred_node_names: list[str] = []
+    extensions: dict[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """The content of a pod's scheduling-hint annotation.
+
+    Attributes:
+        required: The only candidate nodes; empty for all nodes.
+        preferred: Nodes that are tried first, in this order.
+        designating: Names of the plugins that shall give the pod what its annotations of an allocation name.
+        problem: Why the annotation is invalid; "" if it is valid.
+    """
+
+    required: frozenset[str] = frozenset()
+    preferred: tuple[str, ...] = ()
+    designating: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+def scheduling_hint(annotations: Mapping[str, str]) -> Hint | None:
+    """Return the hint in the annotations of a pod, or None if they have none.
+
+    The internal key takes precedence over its deprecated alias.
+    """
+    text = annotations.get(keys.SCHEDULING_HINT) or annotations.get(keys.SCHEDULING_HINT_ALIAS)
+    if not text:
+        return None
+    try:
+        written = lenient_json.decode(text, _Written)
+    except InvalidInput as error:
+        return Hint(problem=str(error))
+    return Hint(frozenset(written.node_names), tuple(written.preferred_node_names), frozenset(written.extensions))
+
+
+def is_designated(annotations: Mapping[str, str], plugin: str) -> bool:
+    """Return whether a pod with these annotations shall get from this plugin what its other annotations name."""
+    hint = scheduling_hint(annotations)
+    return hint is not None and plugin in hint.designating
