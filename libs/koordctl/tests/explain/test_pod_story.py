@@ -112,8 +112,8 @@ def test_volumes_of_unbound_claims_are_named() -> None:
         explanation=EXPLANATION,
     )
     lines = shown(explained_pod("u", [submitted(), stored(9, "pod.u", event)], []))
-    assert "claim data gets volume disk" in lines
-    assert "a volume is made for claim log on node-1" in lines
+    assert "given volume disk for claim data" in lines
+    assert "given a new volume on node-1 for claim log" in lines
 
 
 def test_wait_is_told_by_the_times_that_are_shown_whatever_the_hosts_clock_says() -> None:

@@ -6,7 +6,7 @@ from koordcore.values.allocation import Allocation
 
 
 def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
-    """Yield what was chosen for each unbound claim of a placed pod.
+    """Yield what a placed pod is given for each unbound claim, as a noun.
 
     Args:
         allocation: What the pod got.
@@ -14,6 +14,6 @@ def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
     """
     for each in allocation.volume_claims:
         if each.volume:
-            yield f"claim {each.claim} gets volume {each.volume}"
+            yield f"volume {each.volume} for claim {each.claim}"
         else:
-            yield f"a volume is made for claim {each.claim} on {node}"
+            yield f"a new volume on {node} for claim {each.claim}"
