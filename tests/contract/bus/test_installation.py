@@ -30,20 +30,12 @@ async def site(tmp_path: Path) -> AsyncGenerator[Site]:
     found.create("--node", "worker-1", "--node", "worker-2", "--postgres", "db:5432")
     found.start()
     await until(lambda: http_ok(f"http://{LOOPBACK}:{found.monitor}/healthz?js-enabled-only=true"))
-    env = {
-        "KOORD_CLUSTER": NAMES.cluster,
-        "KOORD_NATS": f"tls://localhost:{found.port}",
-        "KOORD_NATS_SEED": str(found.seed("bootstrap")),
-        "KOORD_NATS_CA": str(found.folder / "bootstrap" / "ca.crt"),
-    }
-    assert "created" in koord("bus", "bootstrap", env=env)
-    assert "created" not in koord("bus", "bootstrap", env=env)
+    assert "created" in koord("bus", "bootstrap", env=found.bootstrap_environment())
+    assert "created" not in koord("bus", "bootstrap", env=found.bootstrap_environment())
     try:
         yield found
     finally:
-        assert found.server is not None
-        found.server.kill()
-        found.server.wait()
+        found.kill()
 
 
 async def test_each_user_has_its_own_key_and_nobody_else_can_read_it(site: Site) -> None:

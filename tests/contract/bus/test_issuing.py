@@ -3,13 +3,11 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from koordcore.bus.client.connection import BusConnection, ConnectRefused, Denied, NotConnected, connect
+from koordcore.bus.client.connection import Denied, NotConnected
 from koordcore.bus.factory import bus_on
 from koordcore.bus.read.stream_reader import ApiError
 from koordcore.bus.setup.issuing import NodeToken, Refused
@@ -21,7 +19,7 @@ from koordcore.embedded.process import http_ok
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
-from support.bus.installed_server import NAMES, Site, koord
+from support.bus.installed_server import NAMES, IssuingSite, koord
 from support.until import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
@@ -60,65 +58,28 @@ def test_a_revoked_token_is_refused_and_a_newer_one_is_not(tmp_path: Path) -> No
     assert tokens.check(tokens.issue("n1", later), later).node == "n1"
 
 
-class Place(Site):
-    """A real server with the configuration of `koord keys create --issuer`, and its streams."""
-
-    @property
-    def tokens(self) -> NodeTokens:
-        """What makes and checks tokens of nodes."""
-        return NodeTokens(self.folder / "issuer", NAMES.cluster)
-
-    @asynccontextmanager
-    async def as_agent(self, node: str, token: str) -> AsyncGenerator[BusConnection]:
-        """A connection of the agent of a node with a token, which lies in the file `<node>.token`."""
-        file = self.folder / f"{node}.token"
-        file.write_text(token)
-        plain = self.settings(f"agent-{node}", seed=file)
-        connection = await connect(replace(plain, nkey_seed_file=None, token_file=file))
-        try:
-            yield connection
-        finally:
-            await connection.drain_and_close()
-
-    async def refuses(self, node: str, token: str) -> bool:
-        """Whether the server refuses an agent with this token."""
-        try:
-            async with self.as_agent(node, token):
-                return False
-        except (ConnectRefused, NotConnected):
-            return True
-
-
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncGenerator[Place]:
+async def place(tmp_path: Path) -> AsyncGenerator[IssuingSite]:
     """A server, and `koord keys issue` as a process."""
-    found = Place(tmp_path / "keys")
+    found = IssuingSite(tmp_path / "keys")
     found.create("--issuer")
     found.start()
     await until(lambda: http_ok(f"http://{LOOPBACK}:{found.monitor}/healthz?js-enabled-only=true"))
-    url = f"tls://localhost:{found.port}"
-    env = {
-        "KOORD_CLUSTER": NAMES.cluster,
-        "KOORD_NATS": url,
-        "KOORD_NATS_SEED": str(found.seed("bootstrap")),
-        "KOORD_NATS_CA": str(found.folder / "bootstrap" / "ca.crt"),
-    }
-    assert "created" in koord("bus", "bootstrap", env=env)
-    words = [sys.executable, "-m", "koordctl", "keys", "issue", str(found.folder), "--nats", url]
+    assert "created" in koord("bus", "bootstrap", env=found.bootstrap_environment())
+    words = [sys.executable, "-m", "koordctl", "keys", "issue", str(found.folder / "issuer"), "--nats", found.url]
+    words += ["--cluster", NAMES.cluster]
     issuer = await asyncio.create_subprocess_exec(*words)
     try:
         yield found
     finally:
         issuer.terminate()
         await issuer.wait()
-        assert found.server is not None
-        found.server.kill()
-        found.server.wait()
+        found.kill()
 
 
-async def test_an_agent_with_a_token_writes_for_its_node_only(place: Place) -> None:
+async def test_an_agent_with_a_token_writes_for_its_node_only(place: IssuingSite) -> None:
     token = koord("keys", "token", str(place.folder), "n1").strip()
-    await until(lambda: admitted(place, "n1", token))
+    await until(lambda: place.admits("n1", token))
     async with place.as_agent("n1", token) as connection:
         bus = bus_on(connection, NAMES)
         mine = sealed("nodestate", "n1", PodsStarted(pods=["a"]), 0, "one")
@@ -129,13 +90,9 @@ async def test_an_agent_with_a_token_writes_for_its_node_only(place: Place) -> N
             await bus.desired.get("n2")
 
 
-async def admitted(place: Place, node: str, token: str) -> bool:
-    return not await place.refuses(node, token)
-
-
-async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_keys(place: Place) -> None:
+async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_keys(place: IssuingSite) -> None:
     token = place.tokens.issue("n1", now())
-    await until(lambda: admitted(place, "n1", token))
+    await until(lambda: place.admits("n1", token))
     foreign = NodeTokens(place.folder / "foreign", NAMES.cluster).issue("n1", now())
     expired = place.tokens.issue("n1", now() - timedelta(days=2))
     for refused in (foreign, expired, "x", f"{token}x"):
@@ -146,8 +103,8 @@ async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_k
         assert connection.is_connected
 
 
-async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_one(place: Place) -> None:
-    await until(lambda: admitted(place, "n1", place.tokens.issue("n1", now())))  # the issuer runs
+async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_one(place: IssuingSite) -> None:
+    await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))  # the issuer runs
     short = place.tokens.issue("n1", now(), timedelta(seconds=15))
     async with place.as_agent("n1", short) as connection:
         newer = place.tokens.issue("n1", now())
@@ -157,12 +114,12 @@ async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_on
         assert isinstance(await bus_on(connection, NAMES).events.append([event]), Appended)
 
 
-async def test_nobody_but_the_issuer_hears_the_questions_and_it_reads_no_fact(place: Place) -> None:
+async def test_nobody_but_the_issuer_hears_the_questions_and_it_reads_no_fact(place: IssuingSite) -> None:
     async with place.connected("issuer") as connection:
         with pytest.raises((Denied, NotConnected, Misconfigured, ApiError)):
             await bus_on(connection, NAMES).events.head()
     async with place.connected("manager") as connection:
         heard: list[bytes] = []
         await connection.client.subscribe_sink(CALLOUT_SUBJECT, lambda _a, _b, _c, payload: heard.append(payload))
-        await until(lambda: admitted(place, "n1", place.tokens.issue("n1", now())))
+        await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))
         assert heard == []

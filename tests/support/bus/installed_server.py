@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from koordcore.bus.client.connection import (
@@ -17,6 +18,7 @@ from koordcore.bus.client.connection import (
 )
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.names import BusNames
+from koordcore.bus.setup.node_tokens import NodeTokens
 from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.ports import LOOPBACK, free_ports
 
@@ -85,3 +87,56 @@ class Site:
                 return False
         except (ConnectRefused, NotConnected):
             return True
+
+    def kill(self) -> None:
+        """End the server."""
+        assert self.server is not None
+        self.server.kill()
+        self.server.wait()
+
+    @property
+    def url(self) -> str:
+        """Address of the server."""
+        return f"tls://localhost:{self.port}"
+
+    def bootstrap_environment(self) -> dict[str, str]:
+        """Return the environment of `koord bus bootstrap`."""
+        return {
+            "KOORD_CLUSTER": NAMES.cluster,
+            "KOORD_NATS": self.url,
+            "KOORD_NATS_SEED": str(self.seed("bootstrap")),
+            "KOORD_NATS_CA": str(self.folder / "bootstrap" / "ca.crt"),
+        }
+
+
+class IssuingSite(Site):
+    """A server with the configuration of `koord keys create --issuer`."""
+
+    @property
+    def tokens(self) -> NodeTokens:
+        """What makes and checks tokens of nodes."""
+        return NodeTokens(self.folder / "issuer", NAMES.cluster)
+
+    @asynccontextmanager
+    async def as_agent(self, node: str, token: str) -> AsyncGenerator[BusConnection]:
+        """A connection of the agent of a node with a token, which lies in the file `<node>.token`."""
+        file = self.folder / f"{node}.token"
+        file.write_text(token)
+        plain = self.settings(f"agent-{node}", seed=file)
+        connection = await connect(replace(plain, nkey_seed_file=None, token_file=file))
+        try:
+            yield connection
+        finally:
+            await connection.drain_and_close()
+
+    async def refuses(self, node: str, token: str) -> bool:
+        """Whether the server refuses an agent with this token."""
+        try:
+            async with self.as_agent(node, token):
+                return False
+        except (ConnectRefused, NotConnected):
+            return True
+
+    async def admits(self, node: str, token: str) -> bool:
+        """Whether the server admits an agent with this token."""
+        return not await self.refuses(node, token)

@@ -108,6 +108,14 @@ async def test_too_many_requests_of_a_subject_are_refused_and_others_are_not(tmp
         assert (await run.get(path="/metrics")).status_code == 200
 
 
+async def test_logins_of_one_address_are_limited(tmp_path: Path) -> None:
+    file = AccessFolder(tmp_path).write(limits={"requests_per_second": 0.001, "burst": 20})
+    async with guarded(http_access_file=file) as run:
+        tried = [await run.client.post("/auth/token", data={"token": "koord_guess"}) for _ in range(3)]
+        assert [answer.status_code for answer in tried] == [403, 403, 429]
+        assert (await run.get(path="/auth/login")).status_code == 200
+
+
 async def test_a_page_of_another_site_cannot_use_a_session(tmp_path: Path) -> None:
     access = AccessFolder(tmp_path)
     token = access.add("alice", Role.OPERATE)

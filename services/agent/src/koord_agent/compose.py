@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.factory import Bus
+from koordcore.bus.setup.manifest import agent_name
 from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.service.bus import hold_bus
 from koordcore.service.lifecycle import Component
@@ -75,7 +76,8 @@ async def compose(shell: Shell[AgentSettings]) -> None:
         )
 
     # The agents enforce what they were told last; so the connection may take as long as it likes.
-    hold = partial(hold_bus, shell.settings, connect, link.refuse, metrics=shell.metrics.bus, logger=shell.log)
+    settings = _as_user_of_node(shell.settings)
+    hold = partial(hold_bus, settings, connect, link.refuse, metrics=shell.metrics.bus, logger=shell.log)
     shell.service.add(Component(name="bus", run=hold))
     assemble(shell, link)
 
@@ -215,6 +217,13 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
 
 def _is_connected(connection: BusConnection) -> bool:
     return connection.is_connected
+
+
+def _as_user_of_node(settings: AgentSettings) -> AgentSettings:
+    """Return the settings with the user of the node, which the issuer of credentials gives to an agent with a token."""
+    if settings.nats_token_file is None or settings.nats_user:
+        return settings
+    return settings.model_copy(update={"nats_user": agent_name(node_name(settings, os.environ))})
 
 
 def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:

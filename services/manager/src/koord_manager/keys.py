@@ -1,16 +1,23 @@
-"""Assemble `koord keys store`: connect to an API server and keep the keys of an installation as its Secrets."""
+"""Assemble `koord keys store` and `koord keys issue`: what they do with an API server.
+
+The first one keeps the keys of an installation as Secrets. The second one lets the API server check tokens of agents.
+"""
 
 import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from koordcore.bus.setup.installation import Installation
+from koordcore.bus.setup.issuing import Check
 from koordcore.service.clock import SystemClock
 
 from koord_manager.shell.gateway.api import Unreachable, connect_api
 from koord_manager.shell.gateway.key_secrets import KeySecrets, NotKept
+from koord_manager.shell.gateway.token_reviews import TokenReviews
 
-__all__ = ["NotKept", "Unreachable", "store_keys"]
+__all__ = ["NotKept", "Unreachable", "reviewed_tokens", "store_keys"]
 
 
 async def store_keys(
@@ -35,5 +42,24 @@ async def store_keys(
             scratch = replace(installation, directory=Path(folder))
             secrets = KeySecrets(api=api, installation=scratch, namespace=namespace, node_namespace=node_namespace)
             return await secrets.keep(SystemClock().now())
+    finally:
+        await api.close()
+
+
+@asynccontextmanager
+async def reviewed_tokens(service_account: str, *, kubeconfig: Path | None, context: str) -> AsyncGenerator[Check]:
+    """Provide the check of agents' tokens by an API server.
+
+    Args:
+        service_account: Service account of the agents, `namespace/name`.
+        kubeconfig: Kubeconfig of the API server, or None for the service account of the pod.
+        context: Context of the kubeconfig, or empty for the current one.
+
+    Raises:
+        Unreachable: The API server does not answer, or there are no credentials.
+    """
+    api = await connect_api(kubeconfig, context=context, qps=0, burst=1)
+    try:
+        yield TokenReviews(api, service_account).check
     finally:
         await api.close()

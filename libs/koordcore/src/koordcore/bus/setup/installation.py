@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.issuing import agent_name
-from koordcore.bus.setup.manifest import INSTALLED, ISSUER, ServiceManifest, agent, criproxy
+from koordcore.bus.setup.manifest import INSTALLED, ISSUER, ServiceManifest, agent, agent_name, criproxy
+from koordcore.bus.setup.node_tokens import NodeTokens
 from koordcore.bus.setup.principals import nats_user
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.bus.setup.tls_files import ensure_tls_files
@@ -112,6 +112,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> None:
     if wanted.issues:
         issuer = ensure_user_key(wanted.directory / ISSUER.name / ACCOUNT_SEED, is_account=True)
         callout = AuthCallout(issuer=issuer.public_key)
+        NodeTokens(wanted.directory / ISSUER.name, wanted.cluster)  # makes its key
     for folder in (servers, *(wanted.directory / manifest.name for manifest in wanted.manifests)):
         _copy(tls.ca, folder / CA)
     _copy(tls.server_certificate, servers / "tls.crt")

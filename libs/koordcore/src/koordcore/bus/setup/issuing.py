@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.manifest import agent
+from koordcore.bus.setup.manifest import agent, agent_name
 from koordcore.bus.setup.nats_jwt import answer_claims, claims_of, sign, user_claims
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT, permissions
 from koordcore.events.envelope import name_token
@@ -47,11 +47,6 @@ class Refused(Exception):
 
 Check = Callable[[str], Awaitable[NodeToken]]
 """Returns the node of a token; raises Refused."""
-
-
-def agent_name(node: str) -> str:
-    """Return the name of the NATS user of a node's agent. Its inbox has this name."""
-    return f"agent-{name_token(node)}"
 
 
 class CredentialIssuer:

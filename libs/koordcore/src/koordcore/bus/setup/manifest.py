@@ -6,6 +6,8 @@ Source:
 
 from dataclasses import dataclass
 
+from koordcore.events.envelope import name_token
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceManifest:
@@ -171,6 +173,11 @@ ISSUER = ServiceManifest(name="issuer", answers=True, issues=True)
 
 BACKUP = ServiceManifest(name="backup", streams="copy")
 """`koord backup`: reads whole streams, and writes nothing."""
+
+
+def agent_name(node: str) -> str:
+    """Return the name of the NATS user of a node's agent. Its inbox has this name."""
+    return f"agent-{name_token(node)}"
 
 
 def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:

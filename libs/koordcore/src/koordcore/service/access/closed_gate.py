@@ -56,7 +56,7 @@ class ClosedGate:
             self._refusals.labels("site").inc()
             return JSONResponse({"error": "a page of another site sent this request"}, 403)
         if need.role is None:
-            return None
+            return self._slowed(_peer(scope), need.cost) if need.cost else None
         try:
             if self._authentication is None:
                 raise Unauthenticated("access is closed and http_access_file is not set, so nobody is known")

@@ -29,9 +29,9 @@ class Need:
     Attributes:
         path: Path of the route, with parameters in braces as in Starlette.
         methods: HTTP methods for which the entry holds. HEAD counts as GET.
-        role: Role of the subject; None: the route answers everybody, without a limit on the rate.
+        role: Role of the subject; None: the route answers everybody.
         is_audited: Whether a request leaves an audit record: it changes something, or costs a lot.
-        cost: Tokens that a request takes from the bucket of its subject.
+        cost: Tokens that a request takes from the bucket of its subject, or of its address if it has none; 0: no limit.
     """
 
     path: str
@@ -41,8 +41,8 @@ class Need:
     cost: float = 1.0
 
 
-def _public(*paths: str, methods: tuple[str, ...] = READS) -> list[Need]:
-    return [Need(path=path, methods=methods, role=None) for path in paths]
+def _public(*paths: str, methods: tuple[str, ...] = READS, cost: float = 0.0) -> list[Need]:
+    return [Need(path=path, methods=methods, role=None, cost=cost) for path in paths]
 
 
 def _view(*paths: str) -> list[Need]:
@@ -61,8 +61,9 @@ NEEDS: Final[Sequence[Need]] = (
     *_public("/healthz", "/livez", "/readyz", "/metrics"),
     *_public("/all-metrics", "/internal-metrics", "/external-metrics", "/metrics/resources"),
     # Login: it is for those who have no session yet. The scripts and styles of the dashboard hold no data.
-    *_public("/auth/login", "/auth/start", "/auth/callback", "/auth/settings", "/assets/{name:path}"),
-    *_public("/auth/token", "/auth/logout", methods=("POST",)),
+    *_public("/auth/login", "/auth/settings", "/assets/{name:path}"),
+    *_public("/auth/start", "/auth/callback", cost=10.0),
+    *_public("/auth/token", "/auth/logout", methods=("POST",), cost=10.0),
     *_view("/auth/whoami", "/configz"),
     # Webhooks of the manager: the API server sends no credentials; TLS and the NetworkPolicy protect them.
     *_public("/mutate-{kind}", "/validate-{kind}", "/convert", methods=("POST",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -105,8 +106,7 @@ def revoke(
 
       koord keys revoke keys worker-2
     """
-    from koordcore.bus.setup.issuing import agent_name
-    from koordcore.bus.setup.manifest import ISSUER
+    from koordcore.bus.setup.manifest import ISSUER, agent_name
     from koordcore.bus.setup.node_tokens import NodeTokens
 
     known = _installation(folder)
@@ -147,54 +147,81 @@ def token(
 
 @app.command()
 def issue(
-    folder: Folder,
+    folder: Annotated[Path, typer.Argument(help="The folder `issuer` of the keys.", file_okay=False)],
     nats: Annotated[list[str], typer.Option(envvar="KOORD_NATS", help="URL of a server; repeatable.")],
+    cluster: Annotated[str, typer.Option(help="Id of the cluster.")] = DEFAULT_CLUSTER,
+    service_account: Annotated[
+        str,
+        typer.Option(
+            help="Check tokens of this service account, namespace/name, instead of those of koord keys token."
+        ),
+    ] = "",
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
 ) -> None:
     """Decide which agents with tokens may connect, until Ctrl-C. Run two of them: without one, no agent can connect.
 
-    It needs the folders `issuer` and `nats` only. Its user can neither read nor write the log.
+    Its user can neither read nor write the log. With --service-account, the API server checks each token (TokenReview),
+    and says on which node the pod with this token runs. The token needs the audience `koordstream-log`.
 
     Examples:
 
-      koord keys issue keys --nats tls://nats-0:4222
+      koord keys issue keys/issuer --cluster prod --nats tls://nats-0:4222
+
+      koord keys issue /etc/koord --nats tls://nats:4222 --service-account koordinator-nodes/koord-agent
     """
+    from koord_manager.keys import Unreachable
     from koordcore.bus.client.connection import ConnectRefused, NotConnected
 
+    if not (folder / "account.seed").exists():
+        fail(
+            f"{folder} has no account.seed: create it with `koord keys create FOLDER --issuer`, and name FOLDER/issuer"
+        )
     try:
-        asyncio.run(_issue(_issuing(folder), tuple(nats)))
+        asyncio.run(_issue(folder, cluster, tuple(nats), service_account, kubeconfig, context))
     except (ConnectRefused, NotConnected) as error:
         fail(f"--nats: {error}")
+    except Unreachable as error:
+        fail(str(error))
 
 
-async def _issue(known: Installation, urls: tuple[str, ...]) -> None:
+async def _issue(
+    folder: Path, cluster: str, urls: tuple[str, ...], service_account: str, kubeconfig: Path | None, context: str
+) -> None:
+    from koord_manager.keys import reviewed_tokens
     from koordcore.bus.client.connection import ConnectionSettings, connect
     from koordcore.bus.client.tls import TlsClientFiles
     from koordcore.bus.names import BusNames
     from koordcore.bus.setup.installation import ACCOUNT_SEED, SEED
-    from koordcore.bus.setup.issuing import CredentialIssuer, NodeToken
+    from koordcore.bus.setup.issuing import Check, CredentialIssuer, NodeToken
     from koordcore.bus.setup.manifest import ISSUER
     from koordcore.bus.setup.node_tokens import NodeTokens
     from koordcore.embedded.nats_config import ACCOUNT
     from koordcore.service.clock import SystemClock
 
-    folder = known.directory / ISSUER.name
-    tokens = NodeTokens(folder, known.cluster)
+    async with AsyncExitStack() as stack:
+        check: Check
+        if service_account:
+            check = await stack.enter_async_context(
+                reviewed_tokens(service_account, kubeconfig=kubeconfig, context=context)
+            )
+        else:
+            tokens = NodeTokens(folder, cluster)
 
-    async def check(given: str) -> NodeToken:
-        return tokens.check(given, datetime.now(UTC))
+            async def check_own(given: str) -> NodeToken:
+                return tokens.check(given, datetime.now(UTC))
 
-    tls = TlsClientFiles(ca=folder / "ca.crt") if urls[0].startswith("tls://") else None
-    settings = ConnectionSettings(
-        urls=urls, name="koord keys issue", user=ISSUER.name, nkey_seed_file=folder / SEED, tls=tls
-    )
-    connection = await connect(settings)
-    console.print(f"admitting agents of cluster {known.cluster}; Ctrl-C ends it")
-    try:
-        seed = (folder / ACCOUNT_SEED).read_bytes()
-        names = BusNames(known.cluster)
+            check = check_own
+
+        tls = TlsClientFiles(ca=folder / "ca.crt") if urls[0].startswith("tls://") else None
+        settings = ConnectionSettings(
+            urls=urls, name="koord keys issue", user=ISSUER.name, nkey_seed_file=folder / SEED, tls=tls
+        )
+        connection = await connect(settings)
+        stack.push_async_callback(connection.drain_and_close)
+        console.print(f"admitting agents of cluster {cluster}; Ctrl-C ends it")
+        seed, names = (folder / ACCOUNT_SEED).read_bytes(), BusNames(cluster)
         await CredentialIssuer(connection, names, seed, account=ACCOUNT, check=check, clock=SystemClock()).run()
-    finally:
-        await connection.drain_and_close()
 
 
 @app.command()
