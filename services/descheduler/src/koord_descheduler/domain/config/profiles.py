@@ -84,4 +84,5 @@ def _profile(configuration: ProfileConfiguration, registry: Registry, shared: Sh
         balance=plugins(Point.BALANCE, BalancePlugin),
         filters=plugins(Point.FILTER, FilterPlugin),
         evict=plugins(Point.EVICT, EvictPlugin)[0],
+        proves=bool(configuration.prove),
     )

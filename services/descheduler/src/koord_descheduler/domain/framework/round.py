@@ -38,6 +38,8 @@ class Profile:
         balance: Balance plugins in order.
         filters: Filter plugins; all must accept a pod.
         evict: The evict plugin.
+        proves: Whether it moves a pod only if that makes the cluster better. Its plugins then see the usage as of this
+            moment, as far as pods have moved since the last reports.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Profile:
     balance: Sequence[BalancePlugin] = ()
     filters: Sequence[FilterPlugin] = ()
     evict: EvictPlugin
+    proves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +134,10 @@ def run_round(
     evicted = set(cluster.migrating)
 
     def run(profile: Profile, plugins: Iterable[tuple[Plugin, Callable[[PluginRun], None]]]) -> None:
+        seen = cluster.caught_up if profile.proves else cluster
         path = EvictionPath(
             profile=profile.name,
-            cluster=cluster,
+            cluster=seen,
             filters=profile.filters,
             evict_plugin=profile.evict,
             limiter=limiter,
@@ -145,7 +149,7 @@ def run_round(
         for plugin, call in plugins:
             given = PluginRun(
                 plugin=plugin.name,
-                cluster=cluster,
+                cluster=seen,
                 nodes=own_nodes,
                 is_dry_run=is_dry_run,
                 evictor=path,

@@ -114,6 +114,7 @@ def _useless(
     cluster: ClusterView, attempts: Iterable[Attempt], targets: Mapping[str, str], proving: Collection[str]
 ) -> Iterable[PodView]:
     """Yield the pods whose moves do not make the cluster better, after the moves before them."""
+    cluster = cluster.caught_up
     nodes: dict[str, _Node] = {}
 
     def node(name: str) -> _Node | None:

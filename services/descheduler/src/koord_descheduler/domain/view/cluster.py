@@ -5,9 +5,10 @@ objects that did not change. Each index is made when it is first asked for.
 """
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.storage.objects import PersistentVolumeClaim
 from koordcore.values.resources import Amounts
@@ -69,6 +70,26 @@ class ClusterView:
     workloads: Mapping[str, WorkloadView] = field(default_factory=dict[str, WorkloadView])
     disruptions: Disruptions = field(default_factory=Disruptions)
     gpus: GpuInventory = field(default_factory=GpuInventory)
+
+    @cached_property
+    def caught_up(self) -> "ClusterView":
+        """Return the cluster with usage reports as if they were of this moment, as far as pods have moved since.
+
+        Reports are a minute apart, and rounds follow each other faster. A pod that has left a node, or whose eviction
+        is requested, does not count there any more. A pod that came counts with its usage on its former node, else with
+        what it requests.
+        """
+        known = {key: usage for metric in self.metrics.values() for key, usage in metric.pods.items()}
+        return replace(
+            self, metrics={name: self._caught_up(name, metric, known) for name, metric in self.metrics.items()}
+        )
+
+    def _caught_up(self, node: str, metric: NodeMetric, known: Mapping[str, Amounts]) -> NodeMetric:
+        staying = [pod for pod in self.unfinished_on(node) if pod.uid not in self.migrating]
+        if set(metric.pods) == {pod.key for pod in staying}:
+            return metric
+        pods = {pod.key: metric.pods.get(pod.key) or known.get(pod.key) or _requested(pod) for pod in staying}
+        return NodeMetric(updated=metric.updated, system=metric.system, pods=pods)
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:
@@ -170,6 +191,11 @@ class ClusterView:
 
 
 _NO_PODS: list[PodView] = []
+
+
+def _requested(pod: PodView) -> Amounts:
+    """Return the requests of a pod for the resources that usage reports have."""
+    return {name: pod.requests.get(name, 0) for name in (CPU, MEMORY)}
 
 
 def total_requests(pods: Iterable[PodView]) -> Amounts:
