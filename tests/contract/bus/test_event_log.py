@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from koordcore.bus.folds.foldable import FoldSource
 from koordcore.bus.folds.runner import FoldRunner
@@ -15,7 +16,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.control import EventSkipped
-from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
+from koordcore.events.envelope import HEADER_BASED_ON, AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
 from koordcore.ports.eventlog import (
     Appended,
     Conflict,
@@ -103,6 +104,11 @@ def new(
 def sealed(ref: AggregateRef, event: Event, expected: int, *, cause: str) -> NewEvent:
     origin = Origin(causation_id=cause, correlation_id="x", actor="test/1", occurred_at="2026-01-01T00:00:00.000000Z")
     return CATALOGUE.seal([Draft(ref, event, expected)], origin)[0]
+
+
+def folded(event: NewEvent, upto: int) -> NewEvent:
+    """The event as a writer decides it that has folded the log up to a position."""
+    return msgspec.structs.replace(event, headers={**event.headers, HEADER_BASED_ON: str(upto)})
 
 
 async def stored(log: EventLog, *events: NewEvent) -> Appended:
@@ -423,6 +429,37 @@ async def test_a_follower_sees_events_as_they_come(world: LogWorld):
     for i in range(20):
         await stored(writer, new(f"a{i}"), new(f"b{i}"))
     assert [event.seq for event in await following] == list(range(1, 41))
+
+
+async def test_an_aggregate_whose_facts_were_trimmed_takes_its_next_fact(world: LogWorld):
+    log = await world.handle()
+    await stored(log, *(new(f"n{i}") for i in range(6)))
+    await world.trim(4)
+    await stored(log, folded(new("n0", 1, cause="d"), 4))
+    await stored(log, folded(new("n1", 2, cause="d"), 6), folded(new("n4", 5, cause="e"), 6))
+    # Somebody else has appended since, so the aggregate has a newer fact than the writer knows.
+    outcome = await log.append([folded(new("n0", 1, cause="f"), 6)])
+    assert outcome == Conflict(((AggregateRef("nodestate", "n0"), 7),))
+    # A writer that is behind the trimmed facts does not know whether its own is the last one.
+    outcome = await log.append([folded(new("n2", 3, cause="g"), 3)])
+    assert outcome == Conflict(((AggregateRef("nodestate", "n2"), 0),))
+    # A fact that was never there.
+    outcome = await log.append([folded(new("n9", 8, cause="h"), 9)])
+    assert outcome == Conflict(((AggregateRef("nodestate", "n9"), 0),))
+    # In one append with a conflict, nothing is stored.
+    outcome = await log.append([folded(new("n3", 4, cause="i"), 6), folded(new("n1", 2, cause="i"), 6)])
+    assert isinstance(outcome, Conflict)
+    assert (await log.head()).last_seq == 9
+
+
+async def test_a_repeated_append_after_trimming_is_stored_once(world: LogWorld):
+    log = await world.handle()
+    await stored(log, *(new(f"n{i}") for i in range(4)))
+    await world.trim(3)
+    event = folded(new("n1", 2, cause="d"), 4)
+    first = await stored(log, event)
+    again = await stored(log, event)
+    assert (again.seqs, again.duplicate) == (first.seqs, True)
 
 
 async def test_history_that_was_trimmed_is_reported(world: LogWorld):

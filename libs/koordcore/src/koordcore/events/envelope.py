@@ -157,6 +157,11 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
         """Id of the event, from the header `Nats-Msg-Id`."""
         return self.headers[HEADER_ID]
 
+    @property
+    def based_on(self) -> int:
+        """Sequence of the last fact that the writer had folded; 0 if it folds nothing."""
+        return int(self.headers.get(HEADER_BASED_ON, "0"))
+
 
 class DeferredHeaders(Mapping[str, str]):
     """Headers of a stored event, name -> value, which are parsed at the first access."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
-from koordcore.bus.write.append import encode_event, is_same_event, require_distinct, require_small
+from koordcore.bus.write.append import encode_event, is_same_event, is_trimmed, require_distinct, require_small
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
 from koordcore.ports.desired import DesiredNode, Push
@@ -144,7 +144,7 @@ class MemoryEventLog:
         for event in events:
             last = log.last_of(event.ref)
             last_seq = last.seq if last is not None else 0
-            if last_seq != event.expected_last:
+            if last_seq != event.expected_last and (last_seq or not is_trimmed(event, log.first_seq)):
                 moved.append((event.ref, last_seq))
         known = [log.by_id(event.event_id) for event in events]
         if moved:

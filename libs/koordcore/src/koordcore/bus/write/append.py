@@ -183,6 +183,9 @@ class Appender:
                         raise Misconfigured(f"{encoded[0].subject}: {reason}")
                     case Action.REPEAT | Action.BACK_OFF:
                         pass
+                if isinstance(outcome, Conflict) and (again := await self._after_trimming(events, outcome)):
+                    events, encoded = again, [encode_event(self._names, event) for event in again]
+                    continue
             except NoAnswer as error:
                 reason = str(error)
             if outcome is not None:
@@ -273,6 +276,19 @@ class Appender:
             seqs.append(stored.seq)
         return Appended(last_seq=max(seqs), seqs=tuple(seqs), duplicate=True)
 
+    async def _after_trimming(self, events: Sequence[NewEvent], conflict: Conflict) -> list[NewEvent]:
+        """Return the events to append instead if the conflict only comes from trimming; else an empty list.
+
+        The server forgets the last position of an aggregate when the retention job trims all its facts.
+        """
+        moved = dict(conflict.moved)
+        if not moved or any(moved.values()) or not any(event.based_on for event in events):
+            return []
+        first = (await self._reader.head()).first_seq
+        again = [expecting_nothing(event) if event.ref in moved else event for event in events]
+        known = all(is_trimmed(event, first) for event in events if event.ref in moved)
+        return again if known else []
+
     async def _find(self, event: NewEvent, last: StoredEvent | None) -> StoredEvent | None:
         """Return our event among those after the expected position; None if it is not there."""
         if last is None or last.seq <= event.expected_last:
@@ -289,6 +305,23 @@ class Appender:
                 return found
             at = found.seq
         return None
+
+
+def is_trimmed(event: NewEvent, first_seq: int) -> bool:
+    """Whether the last fact of the event's aggregate is not in the log any more, and the writer had folded it.
+
+    A writer that had folded every trimmed fact knows the last one of the aggregate. Another writer may be behind it.
+
+    Args:
+        event: The event to append.
+        first_seq: Sequence of the oldest fact in the log.
+    """
+    return 0 < event.expected_last < first_seq <= event.based_on + 1
+
+
+def expecting_nothing(event: NewEvent) -> NewEvent:
+    """Return the event with the expectation that its aggregate has no fact in the log."""
+    return msgspec.structs.replace(event, expected_last=0)
 
 
 def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
