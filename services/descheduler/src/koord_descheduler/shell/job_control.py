@@ -194,6 +194,7 @@ class JobControl:
 
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
         """Look at the jobs that are due, carry out their effects, and record their steps."""
+        position = self.builder.state.position
         world = JobWorld(self.builder, controller.limiter, now)
         under_way = self.builder.evictions()
         availability = Availability(self.builder, controller.args)
@@ -229,7 +230,7 @@ class JobControl:
         for each in plans:
             mine, outcomes = outcomes[: len(each.changes)], outcomes[len(each.changes) :]
             steps.append(self._step(each, mine))
-        await self._append([step for step in steps if step], term)
+        await self._append([step for step in steps if step], term, position)
         for each in plans:
             if each.evicts and each.pod is not None:
                 self._count_eviction(each.before, each.pod, controller)
@@ -308,12 +309,17 @@ class JobControl:
         ref = migration_ref(job)
         return Draft(ref, event, self.builder.state.last_seq(ref))
 
-    async def _append(self, steps: Sequence[Sequence[Draft]], term: Term) -> None:
+    async def _append(self, steps: Sequence[Sequence[Draft]], term: Term, position: int | None = None) -> None:
         """Append facts, and wait until they are folded. The facts of a step are stored together or not at all.
 
         Many steps make one batch. If the log refuses it, each step is appended alone.
+
+        Args:
+            steps: The facts.
+            term: The term of the leader.
+            position: Position of the log on which they are based. None: the present one.
         """
-        position, last = self.builder.state.position, 0
+        position, last = self.builder.state.position if position is None else position, 0
         ended = [self._ended(draft) for step in steps for draft in step if isinstance(draft.event, MigrationEnded)]
         for batch in _batches(steps):
             cause = f"jobs/{position}/{batch[0][0].ref}"
