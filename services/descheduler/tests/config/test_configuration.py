@@ -134,5 +134,8 @@ def _is_refused(text: bytes) -> bool:
     else:
         return False
     assert problems
-    assert all(problem.rule and problem.path for problem in problems), (text, problems)
+    for problem in problems:
+        assert problem.path, (text, problem)
+        assert problem.rule, (text, problem)
+        assert f"must be {problem.rule}, got " in problem.sentence()
     return True

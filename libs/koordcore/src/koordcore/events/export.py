@@ -167,6 +167,13 @@ def _add_endpoints(channels: dict[str, Any], operations: dict[str, Any], message
             }
 
 
+_DELIVERY = (
+    "Requests with one idempotency key are stored once. A worker acknowledges a request after its effect, which may be "
+    "repeated. If it is not acknowledged in time, or its effect fails for now, it is delivered again. If it can never "
+    "be carried out, or was delivered too often, it becomes a dead letter."
+)
+
+
 def _add_work_queues(channels: dict[str, Any], operations: dict[str, Any], messages: dict[str, Any]) -> None:
     """Add a channel for each work queue, and the channel of parked work items."""
     for queue in WORK_QUEUES:
@@ -175,7 +182,12 @@ def _add_work_queues(channels: dict[str, Any], operations: dict[str, Any], messa
         operations[f"work.{queue.address}"] = {
             "action": "receive",
             "summary": queue.summary,
+            "description": _DELIVERY,
             "channel": {"$ref": f"#/channels/{queue.address}"},
+            "x-idempotency-key": "Nats-Msg-Id",
+            "x-ack-policy": "explicit",
+            "x-ack-wait-seconds": queue.ack_wait_seconds,
+            "x-max-deliver": queue.max_deliver,
         }
     messages["Parked"] = _message(Parked, "WorkHeaders")
     channels["dlq"] = _channel("koord.{cluster}.dlq.{consumer}", {"consumer": "durable name of the worker"}, [Parked])

@@ -98,12 +98,17 @@ class WorkQueue(Generic[Q]):
         verb: Name of the work, in lower case with `_`.
         request: Type of the body of a request.
         summary: One sentence for the AsyncAPI document.
+        ack_wait_seconds: Time after which a request is delivered again that was not acknowledged. A worker acknowledges
+            it after its effect.
+        max_deliver: Largest number of deliveries of a request. After the last one it becomes a dead letter.
     """
 
     service: str
     verb: str
     request: type[Q]
     summary: str
+    ack_wait_seconds: float = 60.0
+    max_deliver: int = 8
 
     @property
     def address(self) -> str:

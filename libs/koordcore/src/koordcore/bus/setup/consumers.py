@@ -73,7 +73,11 @@ def consumer_of(queue: WorkQueue[Any], names: BusNames) -> ConsumerSpec:
         names: Names of the cluster's streams and subjects.
     """
     return ConsumerSpec(
-        stream=names.cmd, durable=f"{queue.service}-{queue.verb}", filter_subject=f"{names.root}{queue.address}"
+        stream=names.cmd,
+        durable=f"{queue.service}-{queue.verb}",
+        filter_subject=f"{names.root}{queue.address}",
+        ack_wait_seconds=queue.ack_wait_seconds,
+        max_deliver=queue.max_deliver,
     )
 
 
