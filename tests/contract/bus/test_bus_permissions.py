@@ -25,7 +25,7 @@ from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
-from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, agent
+from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, ServiceManifest, agent
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.bus.setup.tls_files import ensure_tls_files
@@ -67,6 +67,8 @@ pytestmark = pytest.mark.nats
 
 NAMES = BusNames("perm")
 AN_HOUR = 3600.0  # a wait for a deadline would end with the timeout of pytest
+UNUSED_KINDS = {"quotaspec", "gangspec", "reservationspec"}
+"""Kinds of the specification that no event has: custom resources are of the kind `customspec`."""
 SINGLE = agent("n1", name="agent-n1")
 
 
@@ -359,6 +361,41 @@ async def test_a_fact_of_another_writer_is_refused_before_any_deadline(
         head = await auditor.events.head()
         found = [e.ref async for batch in auditor.events.history(0, head.last_seq) for e in batch]
         assert AggregateRef(kind, "someone-elses") not in found
+
+
+@pytest.mark.parametrize("manifest", [*EMBEDDED, SINGLE], ids=lambda manifest: manifest.name)
+async def test_a_user_appends_only_the_kinds_of_its_manifest(guarded: Guarded, manifest: ServiceManifest):
+    own = {*manifest.appends, *(["nodestate"] if manifest.agent_nodes else ())}
+    own |= {"criproxy"} if manifest.proxy_nodes else set()
+    kinds = {entry.kind for entry in CATALOGUE if entry.stream == "ev"}
+    assert own <= kinds | UNUSED_KINDS
+    async with guarded.connected(manifest.name) as connection:
+        for kind in sorted(kinds - own):
+            with pytest.raises(Denied):
+                await connection.request(f"{NAMES.prefix('ev')}{kind}.n1", b"{}", timeout=AN_HOUR)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        f"$JS.API.DIRECT.GET.{NAMES.ev}.koord.perm.ev.podspec.p",
+        f"$JS.API.DIRECT.GET.{NAMES.ev}",
+        f"$JS.API.STREAM.MSG.GET.{NAMES.ev}",
+        f"$JS.API.CONSUMER.CREATE.{NAMES.ev}.mine",
+        f"$JS.API.CONSUMER.CREATE.{NAMES.explanations}.mine",
+        f"$JS.API.CONSUMER.CREATE.{NAMES.audit}.mine",
+        f"$JS.API.DIRECT.GET.{NAMES.desired}.{NAMES.desired_subject('n2')}",
+        f"$JS.API.STREAM.MSG.GET.{NAMES.desired}",
+        NAMES.desired_subject("n1"),
+        "koord.perm.obs.node.n2",
+        "koord.perm.req.manager.change_objects",
+        "koord.perm.cmd.descheduler.drain",
+    ],
+)
+async def test_an_agent_asks_for_nothing_but_its_node(guarded: Guarded, subject: str):
+    async with guarded.connected("agent-n1") as connection:
+        with pytest.raises(Denied):
+            await connection.request(subject, b"{}", timeout=AN_HOUR)
 
 
 @pytest.mark.parametrize("user", [manifest.name for manifest in EMBEDDED if manifest is not BOOTSTRAP])
