@@ -114,6 +114,24 @@ async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_on
         assert isinstance(await bus_on(connection, NAMES).events.append([event]), Appended)
 
 
+async def test_a_rotated_key_of_a_service_needs_a_reload_only_and_the_old_one_is_refused(place: IssuingSite) -> None:
+    await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))
+    for number in range(2):
+        old = place.folder / f"old-{number}.seed"
+        old.write_bytes(place.seed("scheduler").read_bytes())
+        assert "Reload the servers" in koord("keys", "rotate", str(place.folder), "scheduler")
+        place.create()
+        place.reload()
+        await until(lambda old=old: place.is_refused("scheduler", old))
+        async with place.connected("scheduler"), place.connected("manager"):
+            pass
+    assert place.server is not None
+    assert place.server.poll() is None
+    koord("keys", "rotate", str(place.folder), "scheduler")
+    assert "Restart the servers" in koord("keys", "rotate", str(place.folder), "scheduler")
+    assert "Restart the servers" in koord("keys", "create", str(place.folder), "--cluster", "prod", "--node", "n2")
+
+
 async def test_nobody_but_the_issuer_hears_the_questions_and_it_reads_no_fact(place: IssuingSite) -> None:
     async with place.connected("issuer") as connection:
         with pytest.raises((Denied, NotConnected, Misconfigured, ApiError)):

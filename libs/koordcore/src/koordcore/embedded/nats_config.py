@@ -82,9 +82,11 @@ class AuthCallout:
 
     Attributes:
         issuer: Public key of the account key (`A...`) that signs the answers of the service.
+        exempt: Public keys of clients that are never passed to the service. The server refuses to reload another list.
     """
 
     issuer: str
+    exempt: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +156,7 @@ def render(config: NatsServerConfig) -> str:
             "auth_callout": {
                 "issuer": config.callout.issuer,
                 "account": config.account,
-                # Users with a key of their own are not passed to the service, which is one of them.
-                "auth_users": [user.public_key for user in config.users],
+                "auth_users": list(config.callout.exempt),
             }
         }
     if config.cluster is not None:

@@ -24,6 +24,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import INSTALLED, ISSUER, ServiceManifest, agent, agent_name, criproxy
 from koordcore.bus.setup.node_tokens import NodeTokens
 from koordcore.bus.setup.principals import nats_user
+from koordcore.bus.setup.spare_keys import exempt_keys, take_spare
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.keys import ensure_user_key
@@ -91,7 +92,7 @@ class Installation:
         return (AUTHORITY, SERVERS, ACCESS, *users, *((POSTGRES,) if self.postgres else ()))
 
 
-def write_installation(wanted: Installation, now: datetime.datetime) -> None:
+def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
     """Write the files of an installation. Existing keys, and certificates that are valid long enough, are kept.
 
     The servers read a changed configuration after a reload (`nats-server --signal reload`); no restart is needed. A
@@ -101,17 +102,24 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> None:
         wanted: The installation.
         now: The time in UTC.
 
+    Returns:
+        Whether the servers must be restarted, one after the other: they refuse to reload this change.
+
     Raises:
         nkeys.NkeysError: A key file does not contain a valid seed.
     """
     names = BusNames(wanted.cluster)
     authority, servers = wanted.directory / AUTHORITY, wanted.directory / SERVERS
     tls = ensure_tls_files(authority, now=now, hosts=tuple(dict.fromkeys((*wanted.hosts, *wanted.servers))))
+    if wanted.issues:
+        for manifest in wanted.manifests:
+            take_spare(authority, manifest.name, wanted.directory / manifest.name / SEED)
     users = tuple(nats_user(manifest, names, wanted.directory / manifest.name / SEED) for manifest in wanted.manifests)
-    callout = None
+    callout, needs_restart = None, False
     if wanted.issues:
         issuer = ensure_user_key(wanted.directory / ISSUER.name / ACCOUNT_SEED, is_account=True)
-        callout = AuthCallout(issuer=issuer.public_key)
+        exempt, needs_restart = exempt_keys(authority, users)
+        callout = AuthCallout(issuer=issuer.public_key, exempt=exempt)
         NodeTokens(wanted.directory / ISSUER.name, wanted.cluster)  # makes its key
     for folder in (servers, *(wanted.directory / manifest.name for manifest in wanted.manifests)):
         _copy(tls.ca, folder / CA)
@@ -134,6 +142,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> None:
         (servers / f"{config.name}.conf").write_text(render(config))
     if wanted.postgres:
         _ensure_password(wanted.directory, wanted.postgres)
+    return needs_restart
 
 
 def _ensure_password(directory: Path, address: str) -> None:

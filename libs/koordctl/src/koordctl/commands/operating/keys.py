@@ -23,6 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Keys, certificates and NATS config
 
 RECORD: Final = "installation.json"
 RELOAD: Final = "Reload the servers: nats-server --signal reload"
+RESTART: Final = "Restart the servers, one after the other: they cannot reload this change"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the keys.", file_okay=False)]
 
@@ -64,7 +65,7 @@ def create(
     known = _recorded(folder) or Installation(cluster=cluster, directory=folder)
     if known.cluster != cluster:
         fail(f"{folder} holds the keys of cluster {known.cluster}, not {cluster}")
-    _write(
+    next_step = _write(
         replace(
             known,
             hosts=tuple(host or known.hosts),
@@ -76,7 +77,7 @@ def create(
             log_bytes=log_size or known.log_bytes,
         )
     )
-    console.print(f"{folder}: keys of {sum(1 for _ in folder.glob('*/nats.seed'))} users. {RELOAD}.")
+    console.print(f"{folder}: keys of {sum(1 for _ in folder.glob('*/nats.seed'))} users. {next_step}.")
 
 
 @app.command()
@@ -90,8 +91,7 @@ def rotate(folder: Folder, user: Annotated[str, typer.Argument(help="User whose 
     known = _installation(folder)
     seed = _seed(folder, user)
     seed.unlink()
-    _write(known)
-    console.print(f"{user} has a new key in {seed}. {RELOAD}.")
+    console.print(f"{user} has a new key in {seed}. {_write(known)}.")
 
 
 @app.command()
@@ -116,12 +116,12 @@ def revoke(
         return
     if node not in known.nodes:
         fail(f"{node} is not a node of {folder}; it has: {', '.join(known.nodes) or 'none'}")
-    _write(replace(known, nodes=tuple(each for each in known.nodes if each != node)))
+    next_step = _write(replace(known, nodes=tuple(each for each in known.nodes if each != node)))
     seed = _seed(folder, agent_name(node))
     seed.unlink()
     (seed.parent / "ca.crt").unlink(missing_ok=True)
     seed.parent.rmdir()
-    console.print(f"the agent of {node} has no user any more. {RELOAD}.")
+    console.print(f"the agent of {node} has no user any more. {next_step}.")
 
 
 @app.command()
@@ -282,15 +282,17 @@ async def _store(
         await asyncio.sleep(every)
 
 
-def _write(wanted: Installation) -> None:
+def _write(wanted: Installation) -> str:
+    """Write the files of an installation, and return what the operator does next."""
     from koordcore.bus.setup.installation import write_installation
     from koordcore.service.access.first_files import ensure_access_files
 
     wanted.directory.mkdir(parents=True, exist_ok=True)
-    write_installation(wanted, datetime.now(UTC))
+    needs_restart = write_installation(wanted, datetime.now(UTC))
     ensure_access_files(wanted.directory)
     record = msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str))
     (wanted.directory / RECORD).write_bytes(record + b"\n")
+    return RESTART if needs_restart else RELOAD
 
 
 def _recorded(folder: Path) -> Installation | None:

@@ -1,0 +1,56 @@
+"""Keys in reserve for installations with an issuer, so that a rotation needs a reload only.
+
+The server passes every client to the issuer whose key is not in the list `auth_users`, and refuses to reload another
+list. So the list has the keys that users will get by later rotations, too. The list grows only. A key in the list that
+no user has is refused.
+
+    authority/spare-scheduler-0.seed     the key that the scheduler gets by the next rotation
+    authority/exempt.json                the list
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from koordcore.embedded.keys import ensure_user_key
+from koordcore.embedded.nats_config import NatsUser
+
+SPARES: Final = 3
+"""Rotations of a user that need a reload only. The one after them needs a restart of the servers."""
+LIST: Final = "exempt.json"
+
+
+def take_spare(authority: Path, user: str, seed_file: Path) -> None:
+    """If a user has no key and there is one in reserve, make it the key of the user."""
+    spares = _spares(authority, user)
+    if spares and not seed_file.exists():
+        seed_file.parent.mkdir(parents=True, exist_ok=True)
+        spares[0].replace(seed_file)
+
+
+def exempt_keys(authority: Path, users: Sequence[NatsUser]) -> tuple[tuple[str, ...], bool]:
+    """Return the list of keys, and whether it has grown, so that the servers must be restarted.
+
+    A user whose key is not in the list gets keys in reserve.
+
+    Args:
+        authority: Folder of the keys in reserve.
+        users: All users with their present keys.
+    """
+    file = authority / LIST
+    before: list[str] = json.loads(file.read_text()) if file.exists() else []
+    keys = list(before)
+    for user in users:
+        if user.public_key in keys:
+            continue
+        spares = [authority / f"spare-{user.name}-{number}.seed" for number in range(SPARES)]
+        keys += [user.public_key, *(ensure_user_key(spare).public_key for spare in spares)]
+    if keys != before:
+        file.write_text(json.dumps(keys, indent=2) + "\n")
+    return tuple(keys), keys != before
+
+
+def _spares(authority: Path, user: str) -> list[Path]:
+    names = [authority / f"spare-{user}-{number}.seed" for number in range(SPARES)]
+    return [name for name in names if name.exists()]
