@@ -38,6 +38,24 @@ async def test_the_objects_that_we_ship_are_accepted(plane: ControlPlane, instal
     assert {file: answer.err for file, answer in answers.items() if answer.code or answer.err} == {}
 
 
+async def test_kubectl_prints_the_warnings_of_our_webhooks(plane: ControlPlane, installed: Installation) -> None:
+    await installed.start_manager("manager")
+    await installed.until_ready("manager")
+    labels = {"koordinator.sh/qosClas": "LS"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "misspelt", "namespace": "default", "labels": labels},
+        "spec": {"containers": [{"name": "main", "image": "pause"}]},
+    }
+
+    answer = plane.ask("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
+
+    assert answer.code == 0
+    assert answer.err.startswith("Warning: ")
+    assert "koordinator.sh/qosClas" in answer.err
+
+
 def test_kubectl_explains_the_definitions(plane: ControlPlane) -> None:
     names = [definition["metadata"]["name"] for definition in DEFINITIONS]
 

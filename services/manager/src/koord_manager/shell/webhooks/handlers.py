@@ -27,6 +27,7 @@ from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
 from koord_manager.domain.admission.recording.json_patch import json_patch
 from koord_manager.domain.admission.request import AdmissionDecision, Operation, Request, Violation, violation_of
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.shell.documents.explanations import Occasion, Subject, tell
 from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
@@ -112,8 +113,9 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     status = "allowed" if decision.allowed else "rejected"
     plugin = decision.steps[0].partition("/")[0] if decision.steps else (decision.violations or [_NONE])[0].rule
     desk.metrics.decided(kind, request.resource, request.operation, plugin, status, seconds=desk.steady() - began)
+    warnings = (*decision.warnings, *_ignored_parts(kind, request))
     answer = write_review(
-        asked, allowed=decision.allowed, message=decision.message, patch=decided.patch, warnings=decision.warnings
+        asked, allowed=decision.allowed, message=decision.message, patch=decided.patch, warnings=warnings
     )
     if not request.dry_run and (decision.steps or not decision.allowed):
         now, traceparent = rfc3339(desk.clock.now()), span.context.traceparent
@@ -121,6 +123,13 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
         occasion = Occasion(now, traceparent, position, pending=judged_with)
         desk.explanation_queue.add(lambda: tell(desk, _subject(asked, kind), decision, decided.patch, occasion))
     return answer
+
+
+def _ignored_parts(kind: Kind, request: Request) -> tuple[str, ...]:
+    """Return a warning for each part of a new pod that is accepted and ignored; only the validating webhook warns."""
+    if kind != "validate" or request.resource != "pods" or request.subresource:
+        return ()
+    return document_warnings(request.object) if request.operation is Operation.CREATE else ()
 
 
 def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
