@@ -1,9 +1,10 @@
-"""Steps of moving over from Koordinator: our scheduler beside its manager, then our manager beside its agent."""
+"""Steps of moving over from Koordinator: our scheduler beside its manager, our manager beside its agent, our agent."""
 
 import json
 from datetime import UTC, datetime
 
 import pytest
+from koordctl.embedded.nodes import write_nodes
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document
@@ -83,3 +84,31 @@ async def test_reports_of_a_stock_agent_become_batch_resources(plane: ControlPla
     # 16 cores: 60 % of the node may be used, and the system uses 2 (spec: manager, batch by usage)
     assert allocatable()["kubernetes.io/batch-cpu"] == "7600"
     plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
+
+
+async def test_our_agent_replaces_the_stock_one_and_the_other_way_round(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    node = node_document("changing-node", cpu=16, memory="32Gi")
+    add_nodes(plane, node)
+    enable_colocation(plane)
+
+    def batch() -> str:
+        return str(plane.get("node", "changing-node")["status"]["allocatable"].get("kubernetes.io/batch-cpu", "0"))
+
+    await installed.start_manager("ours", webhooks=False)
+    nodes = write_nodes(installed.directory / "nodes.json", [node])
+    flags = ("--simulated-nodes-file", str(nodes), "--state-dir", str(installed.directory / "agent"))
+    await installed.start("agent", "koord_agent", flags)
+    await installed.until(lambda: batch() != "0", "our agent's reports become batch resources")
+    from_ours = batch()
+    # the way back: Koordinator's agent reports
+    await installed.kill()
+    await installed.start_manager("back", "--take-node-metrics", webhooks=False)
+    await installed.until(lambda: plane.ask("get", "nodemetric", "changing-node").code == 0, "the policy is written")
+    report(plane, "changing-node", cpu="2", memory="4Gi")
+    await installed.until(lambda: batch() == "7600", "its reports become batch resources")
+
+    assert from_ours != "7600"
+    plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
+    plane.kubectl("delete", "node", "changing-node")

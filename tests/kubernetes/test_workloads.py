@@ -1,7 +1,11 @@
 """The shipped workloads: their keys, their pods as the API server admits them, and their flags."""
 
 import base64
+import json
 import os
+import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -9,6 +13,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from koordcore.embedded.binaries import nats_server_binary
@@ -19,6 +24,7 @@ from support.guide import GUIDE, ROOT, Reader
 from support.kubernetes.control_plane import TOOLS, ControlPlane
 from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, install, rendered
 from support.kubernetes.kubelets import add_nodes, api_client, node_document
+from support.until import until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -71,8 +77,8 @@ def mount(secret: Json, folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def stored_server(files: Path, data: Path) -> AsyncGenerator[str]:
-    """Start a NATS server with the configuration in the Secret, and yield its address."""
+async def stored_server(files: Path, data: Path) -> AsyncGenerator[tuple[str, ChildProcess]]:
+    """Start a NATS server with the configuration in the Secret, and yield its address and process."""
     port, monitor = free_ports(2)
     config = files / "nats-0.conf"
     config.write_text(config.read_text().replace('"/etc/nats/', f'"{files}/').replace('"/data', f'"{data}'))
@@ -88,7 +94,7 @@ async def stored_server(files: Path, data: Path) -> AsyncGenerator[str]:
     server = ChildProcess(spec)
     await server.start()
     try:
-        yield f"tls://localhost:{port}"
+        yield f"tls://localhost:{port}", server
     finally:
         await server.kill()
 
@@ -127,6 +133,113 @@ def test_a_lost_certificate_is_made_again_by_the_same_authority(plane: ControlPl
     assert after["koord-manager"] == before["koord-manager"]
 
 
+def served_certificate(url: str, ca: Path) -> str:
+    """Return the certificate that a NATS server shows to a client, as PEM text."""
+    address = urlsplit(url)
+    assert address.hostname is not None
+    with socket.create_connection((address.hostname, address.port), timeout=10) as plain:
+        plain.recv(65536)  # INFO; then TLS begins
+        with ssl.create_default_context(cafile=ca).wrap_socket(plain, server_hostname="localhost") as secure:
+            found = secure.getpeercert(binary_form=True)
+    assert found is not None
+    return ssl.DER_cert_to_PEM_cert(found)
+
+
+async def test_a_renewed_certificate_is_served_without_a_restart(plane: ControlPlane, tmp_path: Path) -> None:
+    """The sidecar sends the signal when the mounted files change."""
+    store_keys(plane)
+    files = mount(secrets(plane, NAMESPACE)["koord-nats"], tmp_path / "nats")
+    async with stored_server(files, tmp_path / "data") as (url, server):
+        before, pid = served_certificate(url, files / "ca.crt"), server.pid
+        lost = '[{"op": "remove", "path": "/data/tls.crt"}]'
+        plane.kubectl("patch", "secret", "koord-authority", "-n", NAMESPACE, "--type=json", "-p", lost)
+        store_keys(plane)
+        renewed = secrets(plane, NAMESPACE)["koord-nats"]
+        for name in ("tls.crt", "tls.key"):
+            (files / name).write_bytes(base64.b64decode(renewed[name]))
+        server.send(signal.SIGHUP)
+        await until(lambda: served_certificate(url, files / "ca.crt") != before, "the new certificate is served")
+
+        assert (server.is_running, server.pid) == (True, pid)
+        assert served_certificate(url, files / "ca.crt").strip() == (files / "tls.crt").read_text().strip()
+
+
+def test_no_key_is_in_a_config_map(plane: ControlPlane) -> None:
+    store_keys(plane)
+
+    texts = {
+        item["metadata"]["name"]: json.dumps(item.get("data", {}))
+        for namespace in (NAMESPACE, NODE_NAMESPACE)
+        for item in plane.get("configmaps", "-n", namespace)["items"]
+    }
+
+    assert [name for name, text in texts.items() if "PRIVATE KEY" in text or "nats.seed" in text] == []
+
+
+async def test_a_lost_webhook_certificate_is_made_again_without_a_restart(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    await installed.start_manager("manager")
+    await installed.until_ready("manager")
+    pid = installed.processes["manager"].pid
+
+    def authority() -> str:
+        name = "koordinator-mutating-webhook-configuration"
+        entries = plane.get("mutatingwebhookconfiguration", name)["webhooks"]
+        return str(entries[0]["clientConfig"].get("caBundle", ""))
+
+    def is_admitted() -> bool:
+        pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [CONTAINER]}}
+        text = json.dumps({**pod, "metadata": {"name": "asked", "namespace": "default"}})
+        return plane.ask("create", "--dry-run=server", "-f", "-", stdin=text).code == 0
+
+    await installed.until(is_admitted, "the webhooks answer")
+    before = authority()
+    plane.kubectl("delete", "secret", "koordinator-webhook-certs", "-n", NAMESPACE)
+    await installed.until(lambda: authority() != before, "there is a new certificate")
+    await installed.until(is_admitted, "the webhooks answer with it")
+
+    assert installed.processes["manager"].pid == pid
+
+
+def test_pods_of_the_system_start_while_no_manager_runs(plane: ControlPlane) -> None:
+    """All other pods wait for a manager, because profiles and quotas must not be bypassed."""
+
+    def answer(namespace: str) -> str:
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "early", "namespace": namespace}}
+        text = json.dumps({**document, "spec": {"containers": [CONTAINER]}})
+        return plane.ask("create", "--dry-run=server", "-f", "-", stdin=text).err
+
+    assert answer("kube-system") == ""
+    assert "failed calling webhook" in answer("default")
+
+
+@pytest.mark.parametrize(
+    ("account", "verb", "resource", "allowed"),
+    [
+        ("koord-manager", "create", "pods/binding", True),
+        ("koord-manager", "list", "secrets", False),
+        ("koord-manager", "create", "pods", False),
+        ("koord-manager", "create", "pods/exec", False),
+        ("koord-manager", "update", "configmaps", False),
+        ("koord-keys", "list", "secrets", False),
+        ("koord-keys", "get", "pods", False),
+        ("koord-scheduler", "list", "pods", False),
+        ("koord-descheduler", "create", "pods/eviction", False),
+        ("koord-projector", "list", "pods", False),
+    ],
+)
+def test_the_authorizer_allows_what_is_needed(
+    plane: ControlPlane, account: str, verb: str, resource: str, allowed: bool
+) -> None:
+    user = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
+
+    kind, _, subresource = resource.partition("/")
+    answer = plane.ask("auth", "can-i", verb, kind, f"--subresource={subresource}", user, "-n", NAMESPACE)
+
+    assert answer.out.strip() == ("yes" if allowed else "no")
+
+
 async def test_a_manager_with_the_stored_key_serves_on_the_stored_servers(
     plane: ControlPlane, installed: Installation, tmp_path: Path
 ) -> None:
@@ -134,7 +247,7 @@ async def test_a_manager_with_the_stored_key_serves_on_the_stored_servers(
     store_keys(plane)
     found = secrets(plane, NAMESPACE)
     user = {name: mount(found[f"koord-{name}"], tmp_path / name) for name in ("nats", "bootstrap", "manager")}
-    async with stored_server(user["nats"], tmp_path / "data") as url:
+    async with stored_server(user["nats"], tmp_path / "data") as (url, _):
         keys = {"KOORD_NATS_SEED": str(user["bootstrap"] / "nats.seed"), "KOORD_NATS_CA": str(user["nats"] / "ca.crt")}
         made = koord("bus", "bootstrap", env={"KOORD_NATS": url, **keys})
         await installed.start_manager(

@@ -1,0 +1,113 @@
+"""kube-scheduler and ours on the same nodes: each places its own pods, and counts those of the other."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from koordcore.embedded.ports import LOOPBACK, free_ports
+from koordcore.embedded.process import NEVER_RESTART, ChildProcess, ProcessSpec
+from support.kubernetes.control_plane import TOOLS, ControlPlane
+from support.kubernetes.installation import Installation
+from support.kubernetes.kubelets import add_nodes, node_document
+
+PROGRAM = TOOLS / "kube-scheduler"
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not PROGRAM.exists(), reason="kube-scheduler not built: `make test-kubernetes` needs Go"),
+]
+
+Json = dict[str, Any]
+NODES = ("shared-0", "shared-1")
+THEIRS, OURS = "default-scheduler", "koord-scheduler"
+
+
+@asynccontextmanager
+async def kube_scheduler(plane: ControlPlane) -> AsyncGenerator[None]:
+    """Run kube-scheduler with the rights that Kubernetes has for it."""
+    account = ("kube-scheduler", "-n", "kube-system")
+    plane.kubectl("create", "serviceaccount", *account)
+    for role in ("system:kube-scheduler", "system:volume-scheduler"):
+        name = role.replace("system:", "test-")
+        subject = "--serviceaccount=kube-system:kube-scheduler"
+        plane.kubectl("create", "clusterrolebinding", name, f"--clusterrole={role}", subject)
+    kubeconfig = plane.kubeconfig("kube-scheduler", plane.token("kube-scheduler", "kube-system"))
+    (port,) = free_ports(1)
+    address = (f"--bind-address={LOOPBACK}", f"--secure-port={port}")
+    spec = ProcessSpec(
+        name="kube-scheduler",
+        argv=(str(PROGRAM), f"--kubeconfig={kubeconfig}", "--leader-elect=false", *address),
+        log_file=plane.directory / "kube-scheduler.log",
+        restart=NEVER_RESTART,
+    )
+    process = ChildProcess(spec)
+    await process.start()
+    try:
+        yield
+    finally:
+        await process.kill()
+        plane.kubectl("delete", "clusterrolebinding", "test-kube-scheduler", "test-volume-scheduler")
+        plane.kubectl("delete", "serviceaccount", *account)
+
+
+def pod(name: str, scheduler: str) -> Json:
+    """A pod of one core."""
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}
+    placement = {"nodeSelector": {"test/shared": "yes"}, "tolerations": [{"key": "test/shared", "operator": "Exists"}]}
+    spec = {"schedulerName": scheduler, **placement, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def shared_node(name: str) -> Json:
+    """A node with four cores, and half a core for the pods of DaemonSets. Other installed pods stay away."""
+    node = node_document(name, labels={"test/shared": "yes"})
+    node["spec"] = {"taints": [{"key": "test/shared", "effect": "NoSchedule"}]}
+    for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+        amounts["cpu"] = "4500m"
+    return node
+
+
+def reporters(plane: ControlPlane) -> dict[str, str]:
+    """Return pod -> scheduler that reported its binding."""
+    items = plane.get("events", "-n", "default", "--field-selector", "reason=Scheduled")["items"]
+    return {
+        item["involvedObject"]["name"]: item.get("reportingComponent") or item["source"]["component"] for item in items
+    }
+
+
+def condition(plane: ControlPlane, name: str) -> str:
+    """Return the message of the condition PodScheduled."""
+    conditions = plane.get("pod", name, "-n", "default")["status"].get("conditions", [])
+    return next((item.get("message", "") for item in conditions if item["type"] == "PodScheduled"), "")
+
+
+async def test_each_scheduler_counts_the_pods_of_the_other(plane: ControlPlane, installed: Installation) -> None:
+    """Each node has room for four pods; pods of both fill it, and neither gives a core away twice."""
+    add_nodes(plane, *(shared_node(name) for name in NODES))
+    await installed.start_manager("manager")
+    await installed.start_scheduler()
+    await installed.until_ready("manager")
+    async with kube_scheduler(plane):
+        for number in range(4):  # in turns, so that both fill both nodes
+            ours, theirs = f"ours-{number}", f"theirs-{number}"
+            plane.apply(pod(theirs, THEIRS))
+            await installed.until(lambda name=theirs: name in installed.bound_pods(), f"{theirs} is bound")
+            plane.apply(pod(ours, OURS))
+            await installed.until(lambda name=ours: name in installed.bound_pods(), f"{ours} is bound")
+        plane.apply(pod("ours-waits", OURS))
+        await installed.until(lambda: "Insufficient cpu" in condition(plane, "ours-waits"), "ours sees full nodes")
+        plane.apply(pod("theirs-waits", THEIRS))
+        await installed.until(lambda: "Insufficient cpu" in condition(plane, "theirs-waits"), "so does the other")
+
+        plane.kubectl("delete", "pod", "theirs-0", "ours-0", "-n", "default", "--grace-period=1")
+        waiting = {"ours-waits", "theirs-waits"}
+        await installed.until(lambda: waiting <= installed.bound_pods().keys(), "both get what was freed")
+
+    assert Counter(installed.bound_pods().values()) == dict.fromkeys(NODES, 4)
+    by = reporters(plane)
+    plane.kubectl("delete", "pods", "--all", "-n", "default", "--grace-period=1")
+    assert {by[name] for name in by if name.startswith("theirs-")} == {THEIRS}
+    assert {by[name] for name in by if name.startswith("ours-")} == {OURS}
+    plane.kubectl("delete", "node", *NODES)

@@ -1,0 +1,116 @@
+"""Pods that leave for others on a real API server: preemption with disruption budgets, and evictions by agents."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from koordctl.embedded.nodes import write_nodes
+from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.installation import NAMESPACE, Installation
+from support.kubernetes.kubelets import add_nodes, node_document
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+Json = dict[str, Any]
+ZONE = "test/disruption"
+
+
+def priority_class(name: str, value: int) -> Json:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+
+
+def pod(name: str, priority: str, cpu: str, node: str = "", labels: dict[str, str] | None = None) -> Json:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+    spec: Json = {"schedulerName": "koord-scheduler", "priorityClassName": priority, "containers": [container]}
+    spec |= {"nodeName": node} if node else {"nodeSelector": {ZONE: "yes"}}
+    meta = {"name": name, "namespace": "default", "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+async def test_preemption_spares_pods_of_a_disruption_budget(plane: ControlPlane, installed: Installation) -> None:
+    """Without the budget, the pod of the lowest priority would be the victim."""
+    add_nodes(plane, *(node_document(name, cpu=4, labels={ZONE: "yes"}) for name in ("guarded-node", "other-node")))
+    plane.apply(priority_class("lowest", 10), priority_class("low", 20), priority_class("high", 1000))
+    await installed.start_manager("manager")
+    await installed.start_scheduler()
+    await installed.until_ready("manager")
+    labels = {"app": "precious"}
+    plane.apply(pod("precious", "lowest", "3", "guarded-node", labels), pod("plain", "low", "3", "other-node"))
+    spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
+    meta = {"name": "precious", "namespace": "default"}
+    plane.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec})
+
+    def healthy() -> object:
+        """Return the healthy pods of the budget in the log, which the scheduler reads."""
+        url = f"{installed.urls['manager']}/v1/objects/PodDisruptionBudget/precious?namespace=default"
+        return httpx.get(url, trust_env=False).json().get("status", {}).get("currentHealthy")
+
+    await installed.until(lambda: healthy() == 1, "the budget counts the pod")
+    plane.apply(pod("urgent", "high", "3"))
+    await installed.until(lambda: "urgent" in installed.bound_pods(), "the pod has a node")
+
+    assert installed.bound_pods()["urgent"] == "other-node"
+    assert installed.bound_pods()["precious"] == "guarded-node"
+    assert plane.ask("get", "pod", "plain", "-n", "default").code == 1
+    events = plane.get("events", "-n", "default", "--field-selector", "reason=Preempted,involvedObject.name=plain")
+    assert len(events["items"]) == 1
+    plane.kubectl("delete", "pdb", "precious", "-n", "default")
+    plane.kubectl("delete", "pod", "urgent", "precious", "-n", "default", "--grace-period=1")
+    plane.kubectl("delete", "priorityclass", "lowest", "low", "high")
+    plane.kubectl("delete", "node", "guarded-node", "other-node")
+
+
+async def test_a_pod_that_an_agent_evicts_leaves_through_the_eviction_api(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    """The agent of a simulated node sees too much memory in use, and evicts the best-effort pod."""
+    node = node_document("tight-node", cpu=16, memory="32Gi", labels={ZONE: "tight"})
+    add_nodes(plane, node)
+    thresholds = {"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 10}}
+    data = {
+        "colocation-config": json.dumps({"enable": True, "metricReportIntervalSeconds": 5}),
+        "resource-threshold-config": json.dumps(thresholds),
+    }
+    meta = {"name": "slo-controller-config", "namespace": NAMESPACE}
+    plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+    await installed.start_manager("manager")
+    await installed.start_scheduler()
+    await installed.until_ready("manager")
+    nodes = write_nodes(installed.directory / "nodes.json", [node])
+    flags = ("--simulated-nodes-file", str(nodes), "--state-dir", str(installed.directory / "agent"))
+    await installed.start("agent", "koord_agent", (*flags, "--feature-gates", "BEMemoryEvict=true"))
+
+    def batch() -> bool:
+        amounts: dict[str, str] = plane.get("node", "tight-node")["status"]["allocatable"]
+        return amounts.get("kubernetes.io/batch-memory", "0") != "0"
+
+    await installed.until(batch, "the node has batch memory")
+    amounts = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "8Gi"}
+    container = {"name": "main", "image": "pause", "resources": {"requests": amounts, "limits": amounts}}
+    usage = {"profile": "constant", "mean": 0.1, "memory": 1.0}
+    labels = {"koordinator.sh/qosClass": "BE"}
+    annotations = {"simulation.koordstream.io/usage": json.dumps(usage)}
+    plane.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "hungry", "namespace": "default", "labels": labels, "annotations": annotations},
+            "spec": {
+                "schedulerName": "koord-scheduler",
+                "priorityClassName": "koord-batch",
+                "nodeSelector": {ZONE: "tight"},
+                "containers": [container],
+            },
+        }
+    )
+
+    def evicted() -> list[str]:
+        fields = "involvedObject.name=hungry,reason=Evicted"
+        return [item["message"] for item in plane.get("events", "-n", "default", "--field-selector", fields)["items"]]
+
+    await installed.until(lambda: plane.ask("get", "pod", "hungry", "-n", "default").code, "the pod is gone")
+    await installed.until(evicted, "the event says so")
+    assert "memory" in evicted()[0].lower()
+    plane.kubectl("delete", "configmap", "slo-controller-config", "-n", NAMESPACE)
+    plane.kubectl("delete", "node", "tight-node")

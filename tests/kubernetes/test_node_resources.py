@@ -1,0 +1,191 @@
+"""Resources of nodes on a real API server: from a stock koordlet's objects, mid resources, amplification."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.installation import NAMESPACE, Installation
+from support.kubernetes.kubelets import add_nodes, node_document
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+
+Json = dict[str, Any]
+CONFIG = "slo-controller-config"
+COLOCATION = {"enable": True, "midCPUThresholdPercent": 50}
+BATCH_CPU, MID_CPU = "kubernetes.io/batch-cpu", "kubernetes.io/mid-cpu"
+
+
+def enable_colocation(plane: ControlPlane) -> None:
+    data = {"colocation-config": json.dumps(COLOCATION)}
+    meta = {"name": CONFIG, "namespace": NAMESPACE}
+    plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+
+
+def amounts(cpu: str, memory: str) -> Json:
+    return {"resources": {"cpu": cpu, "memory": memory}}
+
+
+def koordlet_status(pod: str, node_cpu: str, reclaimable_cpu: str) -> Json:
+    """Return the status of a NodeMetric with every part that a koordlet v1.8 writes."""
+    aggregated = {
+        "usage": {name: amounts(node_cpu, "6Gi") for name in ("avg", "p50", "p90", "p95", "p99")},
+        "duration": "5m0s",
+    }
+    return {
+        "updateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "nodeMetric": {
+            "nodeUsage": amounts(node_cpu, "6Gi"),
+            "systemUsage": amounts("1", "1Gi"),
+            "aggregatedNodeUsages": [aggregated],
+            "aggregatedSystemUsages": [aggregated],
+        },
+        "podsMetric": [
+            {
+                "name": pod,
+                "namespace": "default",
+                "podUsage": amounts("2", "4Gi"),
+                "priority": "koord-prod",
+                "qos": "LS",
+            }
+        ],
+        "hostApplicationMetric": [],
+        "prodReclaimableMetric": {"resource": amounts(reclaimable_cpu, "2Gi")},
+    }
+
+
+def report(plane: ControlPlane, node: str, status: Json) -> None:
+    """Write the status of a NodeMetric as a koordlet does."""
+    patch = json.dumps({"status": status})
+    plane.kubectl("patch", "nodemetric", node, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def stock_objects(node: str) -> list[Json]:
+    """Return the Device and the NodeResourceTopology that a koordlet writes about its node."""
+    gpu = {
+        "type": "gpu",
+        "id": "GPU-1",
+        "minor": 0,
+        "health": True,
+        "resources": {
+            "koordinator.sh/gpu-core": "100",
+            "koordinator.sh/gpu-memory": "16Gi",
+            "koordinator.sh/gpu-memory-ratio": "100",
+        },
+        "topology": {"socketID": 0, "nodeID": 0, "pcieID": "0", "busID": "0000:00:07.0"},
+    }
+    cpus = [{"id": cpu, "core": cpu // 2, "socket": 0, "node": 0} for cpu in range(16)]
+    annotations = {
+        "node.koordinator.sh/cpu-topology": json.dumps({"detail": cpus}),
+        "kubelet.koordinator.sh/cpu-manager-policy": json.dumps({"policy": "none"}),
+    }
+    labels = {"app.kubernetes.io/managed-by": "Koordinator"}
+    zone = {
+        "name": "node-0",
+        "type": "Node",
+        "resources": [{"name": "cpu", "capacity": "16", "allocatable": "16", "available": "16"}],
+    }
+    return [
+        {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Device",
+            "metadata": {"name": node},
+            "spec": {"devices": [gpu]},
+        },
+        {
+            "apiVersion": "topology.node.k8s.io/v1alpha1",
+            "kind": "NodeResourceTopology",
+            "metadata": {
+                "name": node,
+                "annotations": annotations,
+                "labels": labels,
+            },
+            "topologyPolicies": ["None"],
+            "zones": [zone],
+        },
+    ]
+
+
+def allocatable(plane: ControlPlane, node: str) -> dict[str, str]:
+    found: dict[str, str] = plane.get("node", node)["status"]["allocatable"]
+    return found
+
+
+async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    add_nodes(plane, node_document("stock", cpu=16, memory="32Gi"))
+    enable_colocation(plane)
+    plane.apply(*stock_objects("stock"))
+    requests = {"requests": {"cpu": "4", "memory": "8Gi"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "service", "namespace": "default", "labels": {"koordinator.sh/qosClass": "LS"}},
+        "spec": {
+            "nodeName": "stock",
+            "priorityClassName": "koord-prod",
+            "containers": [{"name": "main", "image": "pause", "resources": requests}],
+        },
+    }
+    await installed.start_manager("manager", "--take-node-metrics")
+    await installed.start_scheduler()
+    await installed.until_ready("manager")
+    plane.apply(pod)
+    await installed.until(lambda: plane.ask("get", "nodemetric", "stock").code == 0, "the policy is written")
+
+    report(plane, "stock", koordlet_status("service", node_cpu="3", reclaimable_cpu="2"))
+    await installed.until(lambda: allocatable(plane, "stock").get(MID_CPU) == "2k", "mid is the reclaimable part")
+    quiet = allocatable(plane, "stock")
+    report(plane, "stock", koordlet_status("service", node_cpu="15", reclaimable_cpu="2"))
+    await installed.until(lambda: allocatable(plane, "stock")[MID_CPU] == "1k", "mid is what the node does not use")
+
+    # batch by usage: 16 cores, 40 % stay free, the system uses 1 and the pod 2 (spec: manager, 5)
+    assert quiet[BATCH_CPU] == "6600"
+    card = {**pod, "metadata": {"name": "card", "namespace": "default"}}
+    limits = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    card["spec"] = {
+        "schedulerName": "koord-scheduler",
+        "containers": [{"name": "main", "image": "pause", "resources": {"requests": limits, "limits": limits}}],
+    }
+    plane.apply(card)
+
+    def given() -> str:
+        annotations = plane.get("pod", "card", "-n", "default")["metadata"].get("annotations", {})
+        return str(annotations.get("scheduling.koordinator.sh/device-allocated", ""))
+
+    await installed.until(given, "the pod gets the card")
+    assert json.loads(given())["gpu"][0]["minor"] == 0
+    plane.kubectl("delete", "pod", "service", "card", "-n", "default", "--grace-period=1")
+    plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
+    plane.kubectl("delete", "device/stock", "noderesourcetopology/stock")
+
+
+async def test_a_ratio_amplifies_what_the_kubelet_reports(plane: ControlPlane, installed: Installation) -> None:
+    ratio, raw = "node.koordinator.sh/resource-amplification-ratio", "node.koordinator.sh/raw-allocatable"
+    node = node_document("amplified", cpu=16, memory="32Gi")
+    add_nodes(plane, node)
+    await installed.start_manager("manager", "--feature-gates", "NodeMutatingWebhook=true")
+    await installed.until_ready("manager")
+
+    def webhooks() -> list[str]:
+        found = plane.get("mutatingwebhookconfiguration", "koordinator-mutating-webhook-configuration")["webhooks"]
+        return [item["name"] for item in found if "caBundle" in item["clientConfig"]]
+
+    await installed.until(lambda: "mnode-status.koordinator.sh" in webhooks(), "the webhook of the gate is registered")
+    plane.kubectl("annotate", "node", "amplified", f"{ratio}=" + json.dumps({"cpu": 1.5}))
+
+    def heartbeat() -> str:
+        """The kubelet reports the same again; the API server may need a moment to know the webhook."""
+        add_nodes(plane, node)
+        return allocatable(plane, "amplified")["cpu"]
+
+    await installed.until(lambda: heartbeat() == "24", "the amount is amplified")
+    kept = plane.get("node", "amplified")["metadata"]["annotations"][raw]
+    plane.kubectl("annotate", "node", "amplified", f"{ratio}-")
+    await installed.until(lambda: heartbeat() == "16", "the kubelet's amount is back")
+
+    assert json.loads(kept)["cpu"] == "16"
+    assert raw not in plane.get("node", "amplified")["metadata"]["annotations"]
+    plane.kubectl("delete", "node", "amplified")
