@@ -99,3 +99,7 @@ def test_gang_runs_after_two_pods_have_moved_as_one_plan(stack: Stack) -> None:
     assert "plan-committed" in told
     assert "plan-done" in told
     assert "plan_commit" in stack.run("audit")
+    moved = planned["body"]["moves"][0]["pod"]
+    life = stack.run("explain", "pod", moved["name"], "--uid", moved["uid"])
+    assert "taken by migration (FragmentationAware, job" in life
+    assert "its workload missed one pod for" in life

@@ -1,6 +1,7 @@
 """The facts of a migration, by the name of its job, from the log."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
@@ -9,10 +10,20 @@ from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from koordcore.stories.migrations import MigrationStory, migration_story
+from msgspec.structs import replace
 
 from koordctl.access.log import open_log
+from koordctl.explain.pod_story import PodStory
 
 _JOBS = "podmigrationjobs"
+
+
+async def with_cost(life: Coroutine[Any, Any, PodStory]) -> PodStory:
+    """Return the life of a pod with the time for which its workload missed it, if a migration took the pod."""
+    story = await life
+    job = "" if story.disruption is None else story.disruption.job
+    migration = await migration_of(job) if job else None
+    return story if migration is None else replace(story, missed_seconds=migration.unavailable_seconds)
 
 
 async def migration_of(name: str) -> MigrationStory | None:

@@ -32,7 +32,7 @@ from koordcore.values import codec
 from koordctl.access.clients import NOT_FOUND, manager, projector
 from koordctl.access.hardware import hardware_now, layout_at, past_hardware
 from koordctl.access.log import OpenLog, open_log, wait_for
-from koordctl.access.migrations import migration_of
+from koordctl.access.migrations import migration_of, with_cost
 from koordctl.access.past import ask_as_of, moment_text
 from koordctl.access.reservations import reservations_of
 from koordctl.access.run_clock import clock_sentence, run_clock
@@ -101,9 +101,8 @@ def pod(
     path = f"/api/pods/{uid}" if uid else f"/api/namespaces/{namespace}/pods/{name}"
     past = None if as_of is None else _past(path, as_of, f"there was no pod {namespace}/{name} up to {as_of}")
     known = uid or (uid_of_pod(namespace, name) if past is None else str(field(past.answer, "pod.uid")))
-    story = wait_for(
-        life_of_pod(known, past, by_name=uid is None) if known is not None else _denied_pod(namespace, name)
-    )
+    life = life_of_pod(known, past, by_name=uid is None) if known is not None else _denied_pod(namespace, name)
+    story = wait_for(life if past is not None else with_cost(life))
     if not story.moments:
         fail(
             f"the log has no pod with uid {known}"

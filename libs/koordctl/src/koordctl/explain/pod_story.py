@@ -98,6 +98,8 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         used: Usage in the last report of its node, or None if there is none.
         wait_seconds: Time from submission to first placement, or None if it was never placed.
         disruption: Component that takes or took the pod away from its workload, and why; None if none does.
+        missed_seconds: Time for which the workload missed the pod because of its migration; None if there was none, or
+            if its successor is not ready yet.
     """
 
     namespace: str
@@ -110,6 +112,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     used: Used | None = None
     wait_seconds: float | None = None
     disruption: Disruption | None = None
+    missed_seconds: float | None = None
 
 
 def explained_pod(

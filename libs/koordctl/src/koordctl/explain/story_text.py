@@ -57,6 +57,8 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
         yield Line(f"  uid {story.uid}, requests {asked}")
     if story.disruption is not None:
         yield Line(f"  {story.disruption.sentence}", "red")
+    if story.missed_seconds is not None:
+        yield Line(f"  its workload missed one pod for {duration_text(story.missed_seconds)}")
     yield from event_lines(story)
     if story.wait_seconds is not None:
         yield Line(f"  placed {duration_text(story.wait_seconds)} after it was submitted")
