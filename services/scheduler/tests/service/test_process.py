@@ -64,7 +64,9 @@ async def _read(bus: Bus) -> tuple[dict[str, str], dict[str, str]]:
     return placed, held
 
 
-@pytest.mark.parametrize("passage", ["before_append:1", "before_append:2", "after_append_before_confirm:1"])
+@pytest.mark.parametrize(
+    "passage", ["after_reserve_before_seal:2", "before_append:1", "before_append:2", "after_append_before_confirm:1"]
+)
 async def test_killed_at_a_failpoint_the_next_one_goes_on(nats_server: NatsServer, passage: str) -> None:
     name = f"sched-{passage.replace('_', '-').replace(':', '-')}"
     async with cluster(nats_server, name) as bus:
@@ -81,6 +83,24 @@ async def test_killed_at_a_failpoint_the_next_one_goes_on(nats_server: NatsServe
         await submit(bus, submitted, PODS)
         await until(lambda: _all_placed(bus))
         assert await end(second) == 0
+
+
+async def test_killed_after_the_log_refused_its_placement_the_other_goes_on(nats_server: NatsServer) -> None:
+    name = "sched-refold"
+    async with cluster(nats_server, name) as bus:
+        victim = await start(nats_server, name, "--leader-elect=false", failpoint="after_refold_before_redecide:1")
+        other = await start(nats_server, name, "--leader-elect=false")
+        submitted = 0
+        while victim.returncode is None:  # both decide the same pods, so the log refuses one of them sooner or later
+            assert submitted < PODS
+            await submit(bus, submitted, submitted + 5)
+            submitted += 5
+            await until(lambda submitted=submitted: _placed_or_ended(bus, submitted, victim))
+        assert victim.returncode == -signal.SIGKILL
+        await submit(bus, submitted, PODS)
+        await until(lambda: _all_placed(bus))
+        await where(bus)
+        assert await end(other) == 0
 
 
 async def test_other_instance_takes_over_from_a_killed_leader(nats_server: NatsServer) -> None:
