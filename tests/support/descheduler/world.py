@@ -215,9 +215,15 @@ class World:
 
     @contextlib.asynccontextmanager
     async def service(
-        self, text: bytes, kill: Kill | None = None
+        self, text: bytes, kill: Kill | None = None, flags: Sequence[str] = ()
     ) -> AsyncGenerator[tuple[Shell[DeschedulerSettings], Rounds]]:
-        """Run the service with a configuration on the log. It may be killed at one of its effects."""
+        """Run the service with a configuration on the log.
+
+        Args:
+            text: The configuration.
+            kill: The effect at which it is killed; None: it is not killed.
+            flags: Further flags of its command line.
+        """
         built: list[Rounds] = []
         bus, writer = self.bus, cast("ObjectWriter", self)
         if kill is not None:
@@ -227,6 +233,6 @@ class World:
         async def compose(shell: Shell[DeschedulerSettings]) -> None:
             built.append(assemble(shell, bus, SoleLeader("t"), load(text, BUILT_IN), writer))
 
-        settings = DeschedulerSettings.load(["--log-level=error"], {})
+        settings = DeschedulerSettings.load(["--log-level=error", *flags], {})
         async with running_service(settings, compose) as shell:
             yield shell, built[0]
