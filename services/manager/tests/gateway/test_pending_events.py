@@ -14,6 +14,7 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.state.aggregates import PodState
+from msgspec import structs
 from structlog.testing import CapturingLogger
 from support.histories import stored
 
@@ -80,3 +81,15 @@ def test_an_outage_is_logged_once_per_cause_and_step() -> None:
 
     logged = [(call.args, call.kwargs) for call in lines.calls]
     assert len(logged) == 5, "at 0, 1, 3 and 7 seconds, and the other cause"
+
+
+def test_a_pod_that_the_descheduler_evicts_says_from_where_and_why_whatever_the_method() -> None:
+    by_job = structs.replace(REQUEST, node="n", method="delete", reason="Descheduled", message="hot", job="j")
+    direct = structs.replace(by_job, method="evict", job="")
+    pending = PendingWrites()
+    for request in (by_job, direct):
+        pending.note(view_of((EVICTED, request)), [(EVICTED, request)])
+    assert [(each.reason, each.type, each.component, each.message) for each in pending.events] == [
+        ("Descheduled", "Normal", "koord-descheduler", 'Pod evicted from node "n" by the reason "hot"'),
+        ("Descheduled", "Normal", "koord-descheduler", "pod evicted by hot"),
+    ]

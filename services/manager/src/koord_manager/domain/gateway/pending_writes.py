@@ -37,6 +37,7 @@ from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
 from koordcore.state.migrations import MigrationState
+from koordcore.stories.modifications import DESCHEDULER
 from koordcore.values.allocation import Allocation
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
@@ -45,6 +46,7 @@ from koord_manager.domain.gateway.pod_status_writes import (
     Involved,
     KubernetesEvent,
     about_pod,
+    descheduled,
     device_health,
     failed_scheduling,
     preempted,
@@ -279,6 +281,8 @@ def _recently_bound(view: ManagerView, since: datetime) -> Iterator[KubernetesEv
 
 
 def _eviction_event(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
+    if event.initiator == DESCHEDULER:
+        return descheduled(uid, event)
     if event.method == "delete":
         return preempted(uid, event.namespace, event.name, event.message or "Preempted")
     message = event.message or f"evicted by {event.initiator}"

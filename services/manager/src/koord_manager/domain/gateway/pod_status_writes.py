@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.pod import UnhealthyDevice
 from koordcore.protocol.objects import Pod
 from koordcore.stories.pod import device_sentence
@@ -20,6 +21,7 @@ from koord_manager.domain.gateway.requests import STRATEGIC_PATCH, Json, Request
 
 SCHEDULER: Final = "koord-scheduler"
 MANAGER: Final = "koord-manager"
+DESCHEDULER: Final = "koord-descheduler"
 MOST_MESSAGE: Final = 1024
 """Maximum length of an event's message in its API."""
 
@@ -86,6 +88,22 @@ def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> Kube
 def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
     """Return the Kubernetes event that the pod is evicted for a pod of higher priority."""
     return KubernetesEvent(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
+
+
+def descheduled(uid: str, request: PodEvictionRequested) -> KubernetesEvent:
+    """Return the Kubernetes event that the descheduler evicts the pod, by a migration job or directly.
+
+    Args:
+        uid: Uid of the pod.
+        request: The request of the descheduler.
+
+    Source:
+        descheduler spec, 7.6, 13
+    """
+    by_job = f'Pod evicted from node "{request.node}" by the reason "{request.message}"'
+    message = by_job if request.job else f"pod evicted by {request.message}"
+    about = about_pod(uid, request.namespace, request.name)
+    return KubernetesEvent(about, request.reason, message[:MOST_MESSAGE], component=DESCHEDULER)
 
 
 def device_health(
