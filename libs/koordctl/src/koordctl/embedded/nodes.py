@@ -16,6 +16,7 @@ from koordcore.protocol.manifests import read_documents
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koordctl.access.credentials import authorization
 from koordctl.render.output import fail
 
 Manifest = dict[str, Any]
@@ -103,7 +104,7 @@ async def register(manager_url: str, manifests: Sequence[Manifest], registered: 
         EmbeddedError: The manager refused an object or does not answer.
         OSError: The file cannot be written.
     """
-    async with httpx.AsyncClient(base_url=manager_url, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=manager_url, timeout=60, trust_env=False, headers=authorization()) as client:
         due = await _due(client, manifests, _last_registered(registered))
         for begin in range(0, len(due), CHUNK):
             await submit(client, due[begin : begin + CHUNK])
