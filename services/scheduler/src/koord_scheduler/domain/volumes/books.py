@@ -6,7 +6,7 @@ claim stays with its volume or node. What the API server states about a bound cl
 Source: scheduler-core spec, 5.9.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -245,7 +245,11 @@ class VolumeBooks:
 
     def took(self, row: int, pod_info: PodInfo) -> None:
         """See `Follower.took`."""
-        for key in _keys_of(pod_info):
+        claims = _claims_of(pod_info)
+        if claims is None:
+            return
+        for name in claims.names:
+            key = (claims.namespace, name)
             rows = self.users.setdefault(key, {})
             rows[row] = rows.get(row, 0) + 1
             if rows[row] == 1:
@@ -253,7 +257,11 @@ class VolumeBooks:
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """See `Follower.gave`."""
-        for key in _keys_of(pod_info):
+        claims = _claims_of(pod_info)
+        if claims is None:
+            return
+        for name in claims.names:
+            key = (claims.namespace, name)
             rows = self.users[key]
             rows[row] -= 1
             if not rows[row]:
@@ -378,8 +386,6 @@ class TakenVolumes:
             self._books.give(row, pod_info.uid, pod_info.allocation.volume_claims)
 
 
-def _keys_of(pod_info: PodInfo) -> Iterator[ClaimKey]:
-    if pod_info.pod_class is not None and (found := pod_info.pod_class.aspects.get(CLAIMS)) is not None:
-        claims = cast("Claims", found)
-        for name in claims.names:
-            yield claims.namespace, name
+def _claims_of(pod_info: PodInfo) -> Claims | None:
+    pod_class = pod_info.pod_class
+    return None if pod_class is None else cast("Claims | None", pod_class.aspects.get(CLAIMS))
