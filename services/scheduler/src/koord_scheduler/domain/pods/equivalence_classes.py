@@ -21,6 +21,7 @@ from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
 from koordcore.values import codec
 
 from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
+from koord_scheduler.domain.pods.claims import Claims, claims_of_pod
 from koord_scheduler.domain.pods.kinds import OwnTerms, PodKind, resolved_term
 from koord_scheduler.domain.pods.transformers import PodTransformers
 
@@ -89,20 +90,23 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
-    """What a scheduling cycle must know of a pod to evaluate nodes for it: class, kind and profile.
+    """What a scheduling cycle must know of a pod to evaluate nodes for it: class, kind, profile and claims.
 
-    Two pods with equal class, kind and profile share one object.
+    Two pods that are equal in these share one object.
 
     Attributes:
         pod_class: What decides about a node alone, such as requests and tolerations.
         kind: What decides about a node together with pods on other nodes: namespace, labels, affinity, spread
             constraints.
         profile: Scheduler name of the pod.
+        claims: Its PersistentVolumeClaims; None if it uses none. They are not part of the class, because the pods of a
+            StatefulSet differ in nothing else.
     """
 
     pod_class: PodClass
     kind: PodKind
     profile: str = ""
+    claims: Claims | None = None
 
 
 class Reading(NamedTuple):
@@ -159,7 +163,9 @@ class PodClasses:
         self.named: Callable[[Pod], tuple[Hashable, ...]] = lambda _: ()
         self._templates: WeakValueDictionary[tuple[bytes, int, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
-        self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str], Subject] = WeakValueDictionary()
+        self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str, Claims | None], Subject] = (
+            WeakValueDictionary()
+        )
         self._known: dict[bytes, PodSort] = {}
 
     def _transformed(self, pod: Pod) -> Pod:
@@ -236,7 +242,7 @@ class PodClasses:
         return Reading(known.subject, self._transformed(pod) if known.is_transformed else pod, known)
 
     def _subject(self, pod: Pod, profile: str) -> Subject:
-        identity = (self._template(pod), self._kind(pod), profile)
+        identity = (self._template(pod), self._kind(pod), profile, claims_of_pod(pod))
         subject = self._subjects.get(identity)
         if subject is None:
             subject = self._subjects[identity] = Subject(*identity)

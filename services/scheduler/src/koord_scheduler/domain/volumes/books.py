@@ -8,10 +8,10 @@ Source: scheduler-core spec, 5.9.
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias
 
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.storage.claims import claims_of
+from koordcore.protocol.storage.claims import has_claims
 from koordcore.protocol.storage.objects import (
     CsiDriver,
     CsiNode,
@@ -23,6 +23,7 @@ from koordcore.protocol.storage.objects import (
 from koordcore.values.allocation import ClaimBinding
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.pods.claims import Claims, claims_of_pod
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.volumes.attached import AttachedVolumes
@@ -42,16 +43,7 @@ from koord_scheduler.domain.volumes.objects import (
 _Taker: TypeAlias = tuple[str, int]
 """Uid of a placed pod, and the position of its node."""
 CLAIMS: Final = "VolumeClaims"
-"""Key of a pod class's aspects under which its `Claims` are stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """The PersistentVolumeClaims of a pod: its namespace, their names, and those of ephemeral volumes among them."""
-
-    namespace: str
-    names: tuple[str, ...]
-    ephemeral: frozenset[str] = frozenset()
+"""Key of a pod class's aspects that is set if its pods have claims."""
 
 
 class Taken(NamedTuple):
@@ -232,12 +224,8 @@ class VolumeBooks:
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
-        found = list(claims_of(pod))
-        if not found:
-            return None
-        names = tuple(dict.fromkeys(name for name, _ in found))
-        return Claims(pod.metadata.namespace, names, frozenset(name for name, is_ephemeral in found if is_ephemeral))
+        """See `PodReader.read`: True for a pod with claims. Their names are not part of its class."""
+        return True if has_claims(pod) else None
 
     def may_refuse(self, pod_class: PodClass) -> bool:
         """See `Follower.may_refuse`."""
@@ -387,5 +375,8 @@ class TakenVolumes:
 
 
 def _claims_of(pod_info: PodInfo) -> Claims | None:
-    pod_class = pod_info.pod_class
-    return None if pod_class is None else cast("Claims | None", pod_class.aspects.get(CLAIMS))
+    """Return the claims of a pod; None if it has none, or if only the log's ledger knows it."""
+    pod, pod_class = pod_info.pod, pod_info.pod_class
+    if pod is None or pod_class is None or CLAIMS not in pod_class.aspects:
+        return None
+    return claims_of_pod(pod)

@@ -7,7 +7,7 @@ Source:
     scheduler-core spec, 5.9
 """
 
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 from koordcore.protocol.objects import Pod
@@ -16,7 +16,7 @@ from koordcore.protocol.storage.claims import has_claims
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
 from koord_scheduler.domain.framework.extension_points import CONCERNS, CROSS_NODE_FILTER
 from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.volumes.books import CLAIMS, Claims, VolumeBooks
+from koord_scheduler.domain.volumes.books import VolumeBooks
 from koord_scheduler.domain.volumes.objects import ClaimKey
 
 _EXCEEDED: Final = 1
@@ -41,7 +41,7 @@ class NodeVolumeLimits:
 
     def filter_for(self, subject: Subject) -> "LimitFilter | None":
         """See `CrossNodeFilterPlugin.filter_for`."""
-        claims = cast("Claims | None", subject.pod_class.aspects.get(CLAIMS))
+        claims = subject.claims
         if claims is None:
             return None
         by_driver: dict[str, list[ClaimKey]] = {}

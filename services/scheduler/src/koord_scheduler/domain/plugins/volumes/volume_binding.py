@@ -10,13 +10,14 @@ Source:
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 from koordcore.protocol.amount_text import gibibytes
 from koordcore.protocol.objects import NodeSelector, Pod
 from koordcore.protocol.reservations.document import is_reserve_pod
 from koordcore.protocol.storage.claims import has_claims
+from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation, ClaimBinding
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
@@ -31,12 +32,14 @@ from koord_scheduler.domain.framework.extension_points import (
 from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.plugins.affinity.node_affinity import term_matches
+from koord_scheduler.domain.pods.claims import Claims
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.volumes.books import CLAIMS, Claims, ClaimsByNeed, VolumeBooks
+from koord_scheduler.domain.volumes.books import ClaimsByNeed, VolumeBooks
 from koord_scheduler.domain.volumes.matching import NO_SPACE, NO_VOLUME
 from koord_scheduler.domain.volumes.objects import Claim, Volume
 
+_AFFINITIES_KEPT: Final = 256
 NODE_AFFINITY: Final = 3
 NO_SUCH_VOLUME: Final = 4
 REASONS: Final = {
@@ -61,6 +64,7 @@ class VolumeBinding(WakesItself):
     def __init__(self, nodes: NodeColumns, volumes: VolumeBooks, bind_timeout_seconds: int) -> None:
         self.nodes = nodes
         self.volumes = volumes
+        self._reached = NodesByAffinity(nodes)
         self._bind_timeout_seconds = bind_timeout_seconds
 
     def concerns(self, pod: Pod) -> bool:
@@ -111,12 +115,12 @@ class VolumeBinding(WakesItself):
 
     def filter_for(self, subject: Subject) -> "VolumeFilter | None":
         """See `CrossNodeFilterPlugin.filter_for`."""
-        claims = cast("Claims | None", subject.pod_class.aspects.get(CLAIMS))
+        claims = subject.claims
         if claims is None:
             return None
         needs = self.volumes.needs(claims)
         bound = [(claim, self.volumes.volumes.get(claim.volume)) for claim in needs.bound]
-        return VolumeFilter(self.nodes, self.volumes, needs, bound)
+        return VolumeFilter(self._reached, self.volumes, needs, bound)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
         """See `ReservePlugin.reserve`. Claims of a Reservation stay unbound, because no pod uses them yet."""
@@ -146,17 +150,42 @@ class VolumeBinding(WakesItself):
         return ()
 
 
+class NodesByAffinity:
+    """The nodes that can use volumes, by the node affinity of the volumes. Volumes of one zone share an answer."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self.nodes = nodes
+        self._position = -1
+        self._reached: dict[bytes, BoolArray] = {}
+
+    def of(self, affinity: NodeSelector) -> BoolArray:
+        """Return for each node, shape (N,), whether it can use a volume with this node affinity. Do not change it."""
+        nodes = self.nodes
+        if self._position != nodes.shape.position or len(self._reached) >= _AFFINITIES_KEPT:
+            self._position = nodes.shape.position
+            self._reached.clear()
+        key = codec.encode(affinity)
+        reached = self._reached.get(key)
+        if reached is None:
+            reached = self._reached[key] = np.zeros(nodes.capacity, np.bool_)
+            rows = np.arange(len(nodes.names), dtype=np.intp)
+            for term in affinity.node_selector_terms:
+                reached[rows] |= term_matches(term, nodes, rows)
+        return reached
+
+
 class VolumeFilter:
     """Refuses nodes that cannot reach the bound volumes of some claims, or that have no volumes for unbound ones."""
 
     def __init__(
         self,
-        nodes: NodeColumns,
+        reached: NodesByAffinity,
         volumes: VolumeBooks,
         needs: ClaimsByNeed,
         bound: list[tuple[Claim, Volume | None]],
     ) -> None:
-        self._nodes = nodes
+        self._nodes = reached.nodes
+        self._reached = reached
         self._volumes = volumes
         self._needs = needs
         self._bound = bound
@@ -212,11 +241,11 @@ class VolumeFilter:
             if volume is None:
                 codes[codes == 0] = NO_SUCH_VOLUME
             elif volume.affinity is not None:
-                codes[~self._reach(volume.affinity) & (codes == 0)] = NODE_AFFINITY
+                codes[~self._reached.of(volume.affinity) & (codes == 0)] = NODE_AFFINITY
         for _, volume in self._needs.reserved:
             # Unlike kube-scheduler, no second volume is made for a node that cannot reach the reserved one.
             if volume.affinity is not None:
-                codes[~self._reach(volume.affinity) & (codes == 0)] = NO_VOLUME
+                codes[~self._reached.of(volume.affinity) & (codes == 0)] = NO_VOLUME
         for _, name in self._needs.selected:
             row = self._nodes.row(name)
             missed = codes == 0
@@ -225,16 +254,9 @@ class VolumeFilter:
             codes[missed] = NO_VOLUME
         return codes
 
-    def _reach(self, affinity: NodeSelector) -> BoolArray:
-        matches = np.zeros(self._nodes.capacity, np.bool_)
-        rows = np.arange(len(self._nodes.names), dtype=np.intp)
-        for term in affinity.node_selector_terms:
-            matches[rows] |= term_matches(term, self._nodes, rows)
-        return matches
-
 
 def _claims_of(pod: PodRecord) -> Claims | None:
-    return None if pod.subject is None else cast("Claims | None", pod.subject.pod_class.aspects.get(CLAIMS))
+    return None if pod.subject is None else pod.subject.claims
 
 
 def _class_text(claim: Claim) -> str:

@@ -6,7 +6,7 @@ Source:
     scheduler-core spec, 5.9
 """
 
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 from koordcore.protocol.objects import Pod
@@ -15,7 +15,7 @@ from koordcore.protocol.storage.claims import has_claims
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
 from koord_scheduler.domain.framework.extension_points import CONCERNS, CROSS_NODE_FILTER
 from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.volumes.books import CLAIMS, Claims, VolumeBooks
+from koord_scheduler.domain.volumes.books import VolumeBooks
 from koord_scheduler.domain.volumes.objects import ClaimKey
 
 HERE: Final = 1
@@ -44,7 +44,7 @@ class VolumeRestrictions:
 
     def filter_for(self, subject: Subject) -> "ExclusiveClaims | None":
         """See `CrossNodeFilterPlugin.filter_for`."""
-        claims = cast("Claims | None", subject.pod_class.aspects.get(CLAIMS))
+        claims = subject.claims
         if claims is None:
             return None
         found = (self.volumes.claims.get((claims.namespace, name)) for name in claims.names)
