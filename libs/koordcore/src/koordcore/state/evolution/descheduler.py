@@ -1,4 +1,4 @@
-"""Apply events about the descheduler itself: its configuration, and requests of users."""
+"""Apply events about the descheduler itself: its configuration, and dry runs."""
 
 from typing import Final
 
@@ -19,11 +19,11 @@ def _configured(_: DeschedulerState | None, event: DeschedulerConfigured, at: St
     )
 
 
-def _asked(state: DeschedulerState | None, _: DryRunAnswered, at: StoredEvent) -> DeschedulerState:
+def _dry_run(state: DeschedulerState | None, _: DryRunAnswered, at: StoredEvent) -> DeschedulerState:
     return replace(state or DeschedulerState(seq=at.seq), seq=at.seq)
 
 
 OF_THE_DESCHEDULER: Final[dict[type[Event], Evolve]] = {
     DeschedulerConfigured: _configured,
-    DryRunAnswered: _asked,
+    DryRunAnswered: _dry_run,
 }

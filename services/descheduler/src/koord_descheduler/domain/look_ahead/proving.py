@@ -46,14 +46,12 @@ class Judged:
         targets: Uid of a pod that moves -> the node on which it lands.
         homeless: Pods that would find no place.
         useless: Pods that would find a place, but the cluster would not get better, or their plan would not succeed.
-        members: Uid of a waiting pod for which a plan makes room -> the node on which it lands.
         questions: Number of questions to the scheduler.
     """
 
     targets: dict[str, str] = field(default_factory=dict[str, str])
     homeless: list[PodView] = field(default_factory=list[PodView])
     useless: list[PodView] = field(default_factory=list[PodView])
-    members: dict[str, str] = field(default_factory=dict[str, str])
     questions: int = 0
 
 
@@ -78,9 +76,9 @@ def judge(cluster: ClusterView, attempts: Iterable[Attempt], proving: Collection
         avoided = {pod.uid: plan.nodes for plan in plans.values() for pod in plan.pods}
         found.questions += 1
         answer = yield question(pods, avoided, waiting)
-        found.targets, found.members = landings(pods, answer), landings(waiting, answer)
+        found.targets, members = landings(pods, answer), landings(waiting, answer)
         homeless = [pod for pod in pods if pod.uid not in found.targets]
-        useless = _spoiled(plans.values(), {pod.uid for pod in homeless}, found.members)
+        useless = _spoiled(plans.values(), {pod.uid for pod in homeless}, members)
         if not homeless and not useless:
             useless = list(_useless(cluster, left.values(), found.targets, proving))
         if not homeless and not useless:
@@ -89,7 +87,7 @@ def judge(cluster: ClusterView, attempts: Iterable[Attempt], proving: Collection
         found.useless += useless
         for pod in (*homeless, *useless):
             del left[pod.uid]
-    found.targets, found.members = {}, {}
+    found.targets = {}
     return found
 
 
