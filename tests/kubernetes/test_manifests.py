@@ -1,6 +1,7 @@
 """The manifests, as a real API server takes them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -57,11 +58,21 @@ async def test_kubectl_prints_the_warnings_of_our_webhooks(plane: ControlPlane, 
 
 
 def test_kubectl_explains_the_definitions(plane: ControlPlane) -> None:
-    names = [definition["metadata"]["name"] for definition in DEFINITIONS]
+    """Each definition, its spec and status, and their fields are described."""
+    words: dict[str, str] = {}
+    for definition in DEFINITIONS:
+        name = definition["metadata"]["name"]
+        fields = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        for place in (name, *(f"{name}.{part}" for part in ("spec", "status") if part in fields)):
+            path = place.replace(name, definition["spec"]["names"]["plural"])
+            words[place] = plane.kubectl("explain", path, f"--api-version={api_version(definition)}")
 
-    texts = {name: plane.kubectl("explain", name) for name in names}
+    assert [place for place, text in words.items() if "<no description>" in text or "<empty>" in text] == []
 
-    assert [name for name, text in texts.items() if "<empty>" in text] == []
+
+def api_version(definition: dict[str, Any]) -> str:
+    """Return the API version of a definition as `kubectl explain` takes it."""
+    return f"{definition['spec']['group']}/{definition['spec']['versions'][0]['name']}"
 
 
 def test_kubectl_shows_columns_of_the_definitions(plane: ControlPlane) -> None:
