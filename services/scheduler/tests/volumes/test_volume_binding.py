@@ -320,6 +320,19 @@ def test_every_pod_that_waits_for_a_claim_is_woken() -> None:
     assert [scheduler.state.pods[uid].node for uid in ("p", "q", "r")] == ["a", "a", "a"]
 
 
+def test_deleted_pod_is_not_remembered_by_its_claim() -> None:
+    scheduler = scheduler_of(a="x")
+    csi(scheduler)
+    assert node_of(scheduler, user_of("data")) == ""
+    scheduler.log.remove_pod("p")
+    scheduler.run(now=20.0)
+    claim(scheduler, of="disks")
+    scheduler.run(now=40.0)
+    assert "p" not in scheduler.state.pods
+    assert scheduler.state.cluster.volumes.take_woken() == []
+    assert node_of(scheduler, user_of("data", uid="q"), now=40.0) == "a"
+
+
 def test_claim_that_is_deleted_stops_its_pod() -> None:
     scheduler = scheduler_of(a="x")
     csi(scheduler)

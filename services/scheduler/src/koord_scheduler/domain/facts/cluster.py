@@ -212,9 +212,7 @@ class Cluster:
             plugin.settle()
 
     def put_node(self, row: int, node: Node, shape: NodeShape) -> None:
-        """Notify plugins, quotas and the network topology of a new or changed node.
-
-        The columns must have its shape already.
+        """Notify plugins, quotas and the network topology of a new or changed node. The columns have its shape already.
 
         Args:
             row: Position of the node in the node columns.
@@ -261,6 +259,7 @@ class Cluster:
         If it waited at Permit, the caller has released its node before.
         """
         self._follow(self.gangs.pod_deleted(uid))
+        self.volumes.wait_no_longer(uid)
         self.quotas.pod_gone(uid)
         self.quotas.moves += 1
 

@@ -104,6 +104,7 @@ class VolumeBooks:
         self._takers: dict[str, set[_Taker]] = {}
         self._capacities: dict[str, Capacity] = {}
         self._waiting: dict[ClaimKey, dict[str, None]] = {}
+        self._waits_for: dict[str, set[ClaimKey]] = {}
         self._woken: dict[str, None] = {}
 
     # --- objects of the API ------------------------------------------------------------------------------------------
@@ -214,6 +215,15 @@ class VolumeBooks:
     def wait(self, key: ClaimKey, uid: str) -> None:
         """Wake the pod with this uid when the claim or its storage class changes."""
         self._waiting.setdefault(key, {})[uid] = None
+        self._waits_for.setdefault(uid, set()).add(key)
+
+    def wait_no_longer(self, uid: str) -> None:
+        """Forget what a deleted pod waited for. No-op if it did not wait."""
+        for key in self._waits_for.pop(uid, ()):
+            waiting = self._waiting.get(key, {})
+            waiting.pop(uid, None)
+            if not waiting:
+                self._waiting.pop(key, None)
 
     def take_woken(self) -> list[str]:
         """Return the uids of the pods whose claims have changed since the last call, and forget them."""
