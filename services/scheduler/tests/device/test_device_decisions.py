@@ -36,6 +36,16 @@ def put_node(cluster: Cluster, random: Random, name: str) -> None:
     cluster.put_node(row, one, node_shape(one))
 
 
+def remove_node(cluster: Cluster, name: str, running: dict[str, tuple[int, PodInfo]]) -> None:
+    row = cluster.nodes.row(name)
+    if row is None:
+        return
+    for uid in [uid for uid, (used, _) in running.items() if used == row]:
+        cluster.accounting.give(*running.pop(uid))
+    cluster.drop_node(row, name)
+    cluster.nodes.remove(name)
+
+
 def put_device(cluster: Cluster, random: Random, name: str) -> None:
     document = device(name, board()) if random.random() < 0.7 else random_board(random)
     document["metadata"]["name"] = name
@@ -88,5 +98,11 @@ def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(
             put_device(cluster, random, random.choice(names))
         if random.random() < 0.05:
             put_node(cluster, random, random.choice(names))
+        if random.random() < 0.1:
+            names.append(f"node-{len(names)}")
+            put_device(cluster, random, names[-1])
+            put_node(cluster, random, names[-1])
+        if random.random() < 0.05:
+            remove_node(cluster, random.choice(names), running)
     assert placed > 100
     assert without_view >= least_without_view, "classes of a family need no view"

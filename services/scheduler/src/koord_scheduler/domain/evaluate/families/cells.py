@@ -82,6 +82,7 @@ class Cells:
         self._ids: dict[Cell, int] = {}
         self._cell_of: list[int] = []
         self._fixed: list[int] = []
+        self._places: list[int] = []  # name hashes: a position is used again for another node
         self._used = 0
         self._load = self.nodes.load
         self._load_position = -1
@@ -129,6 +130,7 @@ class Cells:
         more = len(nodes.names) - len(self._cell_of)
         self._cell_of += [_NOWHERE] * more
         self._fixed += [INFEASIBLE] * more
+        self._places += [0] * more
         self._update(rows)
 
     def _make(self) -> None:
@@ -149,23 +151,24 @@ class Cells:
                 if fixed >= 0 and fixed > self.heads.item(cell):
                     self.heads[cell] = fixed
         hashes = self.nodes.name_hash[:rows]
+        self._places = hashes.tolist()
         groups, totals = np.array(self._cell_of, np.int64), np.array(self._fixed, np.int64)
         self.rankings = rankings_by(groups, totals, hashes, self.nodes.row_at)
 
     def _update(self, rows: Iterable[int]) -> None:
         for row in rows:
-            before, fixed_before = self._cell_of[row], self._fixed[row]
+            before, fixed_before, place_before = self._cell_of[row], self._fixed[row], self._places[row]
             cell, fixed = self._evaluate(row)
-            if cell == before and fixed == fixed_before:
-                continue
-            self._cell_of[row], self._fixed[row] = cell, fixed
             place: int = self.nodes.name_hash.item(row)
-            if cell == before:
-                self._move(cell, place, fixed_before, fixed)
+            if place == place_before and cell == before:
+                if fixed != fixed_before:
+                    self._fixed[row] = fixed
+                    self._move(cell, place, fixed_before, fixed)
                 continue
+            self._cell_of[row], self._fixed[row], self._places[row] = cell, fixed, place
             if before != _NOWHERE:
                 self._resize(before, -1)
-                self._move(before, place, fixed_before, INFEASIBLE)
+                self._move(before, place_before, fixed_before, INFEASIBLE)
             if cell != _NOWHERE:
                 self._resize(cell, 1)
                 self._move(cell, place, INFEASIBLE, fixed)
