@@ -83,6 +83,9 @@ NEEDS: Final[Sequence[Need]] = (
 )
 
 
+_PATTERNS: Final = tuple((need, compile_path(need.path)[0]) for need in NEEDS)
+
+
 @lru_cache(maxsize=1024)
 def need_of(method: str, path: str) -> Need:
     """Return what a request needs.
@@ -92,7 +95,7 @@ def need_of(method: str, path: str) -> Need:
         path: Path of the request, decoded.
     """
     asked = "GET" if method == "HEAD" else method
-    for need in NEEDS:
-        if asked in need.methods and compile_path(need.path)[0].match(path):
+    for need, pattern in _PATTERNS:
+        if asked in need.methods and pattern.match(path):
             return need
     return UNLISTED
