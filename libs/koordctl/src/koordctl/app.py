@@ -123,7 +123,7 @@ COMMANDS = (
     Entry(
         "backup",
         RUN,
-        "Copy the log to a folder while everything runs: facts, explanations, snapshots, desired states of nodes.",
+        "Copy the log while everything runs: facts, explanations, snapshots, desired states of nodes.",
         "operating.backup",
         "backup",
     ),

@@ -6,7 +6,7 @@ bus = memory_bus()          the same ports without a server
 
 import contextlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from koordcore.bus.adapters.desired import JetStreamDesiredStore, JetStreamPushFeed
@@ -21,6 +21,7 @@ from koordcore.bus.adapters.memory import (
 )
 from koordcore.bus.adapters.observations import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
+from koordcore.bus.archive.archived_log import ArchivedEventLog
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
@@ -29,6 +30,7 @@ from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.setup.bootstrap import Change, bootstrap, require_version, until_created
 from koordcore.bus.setup.consumers import bootstrap_consumers, consumers
 from koordcore.bus.setup.streams import StreamSizes, streams
+from koordcore.place import open_place
 from koordcore.ports.desired import DesiredStore, PushFeed
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
@@ -51,6 +53,7 @@ class BusSettings:
         awaits_streams: Whether to wait until the streams of the cluster exist. The user must have the right to read the
             stream of facts.
         follower: Limits for reading streams.
+        archive: Place of the archive that has the facts that the stream has dropped; "" if there is none.
     """
 
     urls: tuple[str, ...]
@@ -63,6 +66,7 @@ class BusSettings:
     connect_seconds: float = 30.0
     awaits_streams: bool = False
     follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
+    archive: str = ""
 
     def connection(self) -> ConnectionSettings:
         """Return the part of the settings that the NATS connection needs."""
@@ -145,9 +149,23 @@ async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -
         require_version(connection.server_version)
         if settings.awaits_streams:
             await until_created(connection, names)
-        yield bus_on(connection, names, metrics=metrics, follower=settings.follower)
+        bus = bus_on(connection, names, metrics=metrics, follower=settings.follower)
+        yield with_archive(bus, settings.archive) if settings.archive else bus
     finally:
         await connection.drain_and_close()
+
+
+def with_archive(bus: Bus, archive: str) -> Bus:
+    """Return adapters whose history of facts begins in an archive.
+
+    Args:
+        bus: The adapters.
+        archive: Place of the archive.
+
+    Raises:
+        PlaceTrouble: The place does not exist.
+    """
+    return replace(bus, events=ArchivedEventLog(bus.events, open_place(archive)))
 
 
 def bus_on(

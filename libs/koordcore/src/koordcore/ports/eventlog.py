@@ -112,7 +112,10 @@ class HistoryGone(Exception):
     """
 
     def __init__(self, after: int, first_seq: int) -> None:
-        super().__init__(f"events {after + 1}..{first_seq - 1} are gone; the stream begins at {first_seq}")
+        super().__init__(
+            f"events {after + 1}..{first_seq - 1} are gone; the stream begins at {first_seq}. An archive may have them:"
+            " set KOORD_ARCHIVE for commands, --archive for services"
+        )
         self.after = after
         self.first_seq = first_seq
 

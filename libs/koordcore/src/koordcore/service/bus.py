@@ -57,6 +57,7 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
         token_file=settings.nats_token_file,
         tls=tls,
         awaits_streams=True,
+        archive=settings.archive,
     )
 
 

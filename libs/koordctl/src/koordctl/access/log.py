@@ -129,13 +129,15 @@ async def open_log(var: Path | None = None, principal: str | None = None) -> Asy
         LogTrouble: The log cannot be reached, or it refused a request.
     """
     settings = operator_settings(var, principal)
+    from koordcore.bus.archive.files import InvalidArchive
     from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
-    from koordcore.bus.factory import bus_on
+    from koordcore.bus.factory import bus_on, with_archive
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError, StreamReader
+    from koordcore.place import PlaceTrouble
     from koordcore.ports.eventlog import HistoryGone, Misconfigured
 
-    names = BusNames(cluster_name())
+    names, archive = BusNames(cluster_name()), os.environ.get("KOORD_ARCHIVE", "")
     try:
         connection = await connect(settings)
     except (ConnectRefused, NotConnected) as error:
@@ -144,13 +146,15 @@ async def open_log(var: Path | None = None, principal: str | None = None) -> Asy
         yield OpenLog(
             connection=connection,
             names=names,
-            bus=bus_on(connection, names),
+            bus=with_archive(bus_on(connection, names), archive) if archive else bus_on(connection, names),
             facts=StreamReader(connection, names.ev, names.prefix("ev"), deadline=10),
             explanations=StreamReader(connection, names.explanations, names.prefix("explanations"), deadline=10),
             obs=StreamReader(connection, names.obs, names.prefix("obs"), deadline=10),
         )
     except (NoAnswer, NotConnected, Denied, ApiError, Misconfigured, HistoryGone) as error:
         raise LogTrouble(f"the log: {error}") from error
+    except (InvalidArchive, PlaceTrouble) as error:
+        raise LogTrouble(f"the archive: {error}") from error
     finally:
         await connection.drain_and_close()
 

@@ -38,7 +38,7 @@ def parse_moment(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-async def first_at(log: OpenLog, text: str) -> int:
+async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
     """Return the position of the first event that happened at or after a time.
 
     The result is one past the end of the log if there is no such event. It is found by binary search. Events of
@@ -47,6 +47,8 @@ async def first_at(log: OpenLog, text: str) -> int:
     Args:
         log: The log.
         text: RFC 3339 time of the run's clock.
+        from_first: Whether the first fact of the log may be the result although earlier ones were dropped. Otherwise,
+            the command ends with an error.
 
     Raises:
         ValueError: The text is not an RFC 3339 time.
@@ -61,6 +63,8 @@ async def first_at(log: OpenLog, text: str) -> int:
             low = middle + 1
         else:
             high = middle
+    if low == head.first_seq > 1 and not from_first:
+        fail(f"{text}: the log begins at position {head.first_seq}; earlier facts are in the archive, name a position")
     return low
 
 

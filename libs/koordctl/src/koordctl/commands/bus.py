@@ -21,6 +21,7 @@ from koordctl.access.fold_figures import HALTED, LAG, LAG_SECONDS, fold_figures
 from koordctl.access.log import cluster_name, open_log, operator_settings, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
+from koordctl.commands.operating import archive
 from koordctl.commands.operating.log_size import LogSize
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
@@ -31,6 +32,7 @@ app = typer.Typer(help="The log itself: streams, lag of the services, parked wor
 dlq = typer.Typer(help="Dead letters: work that failed and was parked with its reason.", no_args_is_help=True)
 app.add_typer(dlq, name="dlq")
 app.command("genesis")(genesis.begin)
+app.command("archive")(archive.archive)
 
 FOLDING = ("manager", "scheduler", "projector")
 """Services that fold the log."""

@@ -212,6 +212,7 @@ EMBEDDED: tuple[ServiceManifest, ...] = (
     GENESIS,
     AUDITOR,
     BACKUP,
+    RETENTION,
 )
 """The principals of an embedded stack. Its agent process has all simulated nodes and this host."""
 

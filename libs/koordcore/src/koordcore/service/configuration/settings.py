@@ -87,6 +87,7 @@ class ServiceSettings(BaseModel):
     )
     clock: str = Field("system", description="`system`, or `<speed>@<origin_real_unix>@<origin_unix>` of a scaled run.")
 
+    archive: str = Field("", description="Folder or s3:// place with facts that the log has dropped.")
     nats_urls: TextList = Field(("nats://127.0.0.1:4222",), min_length=1, description="Servers of the log.")
     nats_user: str = Field("", description="User of the log; the name of the service if not given.")
     nats_seed_file: Path | None = Field(None, description="File with the NKEY seed of this service's user.")

@@ -1,0 +1,92 @@
+"""The log with its archive: reads begin in the archive where the stream has dropped its oldest facts."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from koordcore.bus.archive.files import Archive, Part, read_list, read_part
+from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+from koordcore.place import Place
+from koordcore.ports.eventlog import AppendOutcome, EventLog, HistoryGone, LogHead
+
+
+class ArchivedEventLog:
+    """An `EventLog` whose history begins in an archive. Everything else is answered by the log itself.
+
+    Args:
+        log: The log.
+        place: Place of the archive.
+    """
+
+    def __init__(self, log: EventLog, place: Place) -> None:
+        self._log = log
+        self._place = place
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        """See `EventLog.append`."""
+        return await self._log.append(events, deadline=deadline)
+
+    async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
+        """See `EventLog.read_aggregate`. Facts in the archive are not included."""
+        return await self._log.read_aggregate(ref, after=after)
+
+    async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+        """See `EventLog.last_of`."""
+        return await self._log.last_of(ref)
+
+    async def head(self) -> LogHead:
+        """See `EventLog.head`: the bounds of the stream, without the archive."""
+        return await self._log.head()
+
+    async def follow(
+        self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """See `EventLog.follow`."""
+        async for events in self._archived(after, None, kinds, batch):
+            yield events
+            after = events[-1].seq
+        async for events in self._log.follow(await self._begin(after), kinds=kinds, batch=batch):
+            yield events
+
+    async def history(
+        self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """See `EventLog.history`."""
+        async for events in self._archived(after, upto, kinds, batch):
+            yield events
+            after = events[-1].seq
+        begin = await self._begin(after)
+        if begin < upto:
+            async for events in self._log.history(begin, upto, kinds=kinds, batch=batch):
+                yield events
+
+    async def _begin(self, after: int) -> int:
+        """Return the position after which the stream is read, when the archive has been read up to `after`."""
+        return max(after, (await self._log.head()).first_seq - 1)
+
+    async def _archived(
+        self, after: int, upto: int | None, kinds: Sequence[str] | None, batch: int
+    ) -> AsyncIterator[list[StoredEvent]]:
+        """Yield the facts after a position that the stream has dropped.
+
+        Raises:
+            HistoryGone: The archive does not have them all.
+        """
+        head = await self._log.head()
+        if after + 1 >= head.first_seq:
+            return
+        end = head.first_seq - 1 if upto is None else min(upto, head.first_seq - 1)
+        archive = await read_list(self._place)
+        if archive is None or after + 1 < archive.first or archive.last < end:
+            raise HistoryGone(after, head.first_seq)
+        wanted = None if kinds is None else frozenset(kinds)
+        for part in _parts(archive, after, end):
+            found = [
+                event
+                for event in await read_part(self._place, part)
+                if after < event.seq <= end and (wanted is None or event.ref.kind in wanted)
+            ]
+            for begin in range(0, len(found), batch):
+                yield found[begin : begin + batch]
+
+
+def _parts(archive: Archive, after: int, end: int) -> list[Part]:
+    return [part for part in archive.parts if part.last > after and part.first <= end]

@@ -1,0 +1,115 @@
+"""Copy the oldest facts of the log to an archive, and trim them from the stream.
+
+    1. archive_facts     parts of facts, each read back and compared; a later run goes on where the last one ended
+    2. trim              the stream drops what the archive has and no fold needs any more
+
+Source:
+    event-bus spec, 7
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from koordcore.bus.archive.files import LIST, Archive, InvalidArchive, read_list, write_part
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.stream_reader import api
+from koordcore.events.envelope import StoredEvent
+from koordcore.place import Place
+from koordcore.ports.eventlog import EventLog, HistoryGone
+from koordcore.ports.snapshots import SnapshotStore
+from koordcore.values import codec
+
+FACTS_OF_PART: Final = 100_000
+FOLDS: Final = ("manager", "scheduler")
+"""Folds that need a snapshot behind every trimmed fact, so that their next start finds the rest in the stream."""
+
+
+class NotTrimmable(Exception):
+    """A fold has no snapshot yet, so no fact may be trimmed."""
+
+
+async def archive_facts(
+    events: EventLog,
+    place: Place,
+    cluster: str,
+    upto: int,
+    progress: Callable[[int], None],
+    *,
+    facts_of_part: int = FACTS_OF_PART,
+) -> Archive:
+    """Copy all facts up to a position that the archive does not have yet, and return its list.
+
+    Args:
+        events: The log of facts.
+        place: Place of the archive. It is created with the first part.
+        cluster: Id of the cluster.
+        upto: Position of the last fact to copy.
+        progress: Called with the position after each part.
+        facts_of_part: Largest number of facts in a file.
+
+    Raises:
+        InvalidArchive: The archive is of another cluster, or a file that was written does not contain the facts.
+        HistoryGone: The log does not have the fact that follows the last one of the archive.
+        PlaceTrouble: The place does not answer.
+    """
+    archive = await read_list(place) or Archive(cluster=cluster, parts=[])
+    if archive.cluster != cluster:
+        raise InvalidArchive(f"{place.path_of(LIST)}: cluster: must be {cluster}, got {archive.cluster}")
+    head = await events.head()
+    position = archive.last if archive.parts else head.first_seq - 1
+    if position + 1 < head.first_seq:
+        raise HistoryGone(position, head.first_seq)
+    waiting: list[StoredEvent] = []
+    if position < upto:
+        async for batch in events.history(position, upto):
+            waiting += batch
+            while len(waiting) >= facts_of_part:
+                archive = await _add(place, archive, waiting[:facts_of_part])
+                waiting = waiting[facts_of_part:]
+                progress(archive.last)
+    if waiting:
+        archive = await _add(place, archive, waiting)
+        progress(archive.last)
+    return archive
+
+
+async def _add(place: Place, archive: Archive, events: list[StoredEvent]) -> Archive:
+    part = await write_part(place, events)
+    grown = msgspec.structs.replace(archive, parts=[*archive.parts, part])
+    await place.write(LIST, msgspec.json.format(codec.encode(grown)) + b"\n")
+    return grown
+
+
+async def trimmable_to(archive: Archive, snapshots: SnapshotStore) -> int:
+    """Return the position up to which the stream may drop its facts.
+
+    The archive has them, and each fold has a snapshot that contains them.
+
+    Raises:
+        NotTrimmable: A fold has no snapshot.
+    """
+    position = archive.last
+    for fold in FOLDS:
+        kept = await snapshots.sequences(fold)
+        if not kept:
+            raise NotTrimmable(f"the fold {fold} has no snapshot yet; it takes one every 100,000 facts or 15 minutes")
+        position = min(position, kept[-1])
+    return position
+
+
+async def trim(connection: BusConnection, names: BusNames, upto: int) -> None:
+    """Drop the facts up to a position from the stream.
+
+    Args:
+        connection: Connection of the user `retention`.
+        names: Names of the cluster.
+        upto: Position of the last fact to drop, at most `trimmable_to`.
+
+    Raises:
+        ApiError: The server refused it.
+    """
+    await api(connection, f"$JS.API.STREAM.PURGE.{names.ev}", json.dumps({"seq": upto + 1}).encode())

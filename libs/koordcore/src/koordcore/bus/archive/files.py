@@ -1,0 +1,161 @@
+"""The files of an archive: parts with consecutive facts, and a list of them with their hashes.
+
+    archive.json                                   the list (`Archive`)
+    facts/000000000001-000000100000.jsonl.gz ...   the parts, one fact a line
+
+A part is listed after it was written, read back and compared. So a file that is not listed is not part of the archive.
+"""
+
+import asyncio
+import gzip
+import hashlib
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.place import Place
+from koordcore.values import codec
+
+LIST: Final = "archive.json"
+_LEVEL: Final = 6
+
+
+class InvalidArchive(Exception):
+    """The list of an archive is not valid, or one of its files has changed."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the archive.
+
+    Attributes:
+        file: Name of the file.
+        first: Position of its first fact.
+        last: Position of its last fact.
+        facts: Number of facts.
+        begins_at: RFC 3339 time of its first fact.
+        ends_at: RFC 3339 time of its last fact.
+        sha256: Hash of the file, hexadecimal.
+    """
+
+    file: str
+    first: int
+    last: int
+    facts: int
+    begins_at: str
+    ends_at: str
+    sha256: str
+
+
+class Archive(msgspec.Struct, frozen=True, kw_only=True):
+    """The list of an archive.
+
+    Attributes:
+        version: Version of this format.
+        cluster: Id of the cluster.
+        parts: The parts, in the order of the log, without a gap between them.
+    """
+
+    version: Literal[1] = 1
+    cluster: str
+    parts: list[Part]
+
+    @property
+    def first(self) -> int:
+        """Position of the oldest fact in the archive; 0 if it is empty."""
+        return self.parts[0].first if self.parts else 0
+
+    @property
+    def last(self) -> int:
+        """Position of the newest fact in the archive; 0 if it is empty."""
+        return self.parts[-1].last if self.parts else 0
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    seq: int
+    kind: str
+    id: str
+    stored_at_ns: int
+    headers: dict[str, str]
+    body: str = ""
+    raw: bytes = b""
+    """The body if it is not valid UTF-8."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+async def read_list(place: Place) -> Archive | None:
+    """Return the list of the archive at a place; None if there is none.
+
+    Raises:
+        InvalidArchive: The list is not valid.
+        PlaceTrouble: The place does not answer.
+    """
+    if LIST not in await place.files():
+        return None
+    try:
+        return codec.decode(await place.read(LIST), Archive)
+    except codec.DecodeError as error:
+        raise InvalidArchive(f"{place.path_of(LIST)}: {error}") from error
+
+
+async def write_part(place: Place, events: Sequence[StoredEvent]) -> Part:
+    """Write consecutive facts to a file, read it back, and return its entry.
+
+    Raises:
+        InvalidArchive: The file does not contain what was written.
+        PlaceTrouble: The place does not answer.
+    """
+    first, last = events[0], events[-1]
+    packed = await asyncio.to_thread(_packed, events)
+    part = Part(
+        file=f"facts/{first.seq:012}-{last.seq:012}.jsonl.gz",
+        first=first.seq,
+        last=last.seq,
+        facts=len(events),
+        begins_at=first.occurred_at,
+        ends_at=last.occurred_at,
+        sha256=hashlib.sha256(packed).hexdigest(),
+    )
+    await place.write(part.file, packed)
+    if await read_part(place, part) != list(events):
+        raise InvalidArchive(f"{place.path_of(part.file)}: the facts that were read back differ")
+    return part
+
+
+async def read_part(place: Place, part: Part) -> list[StoredEvent]:
+    """Return the facts of a part.
+
+    Raises:
+        InvalidArchive: The file has changed since it was written.
+        PlaceTrouble: The file cannot be read.
+    """
+    packed = await place.read(part.file)
+    if (found := hashlib.sha256(packed).hexdigest()) != part.sha256:
+        raise InvalidArchive(f"{place.path_of(part.file)}: sha256: must be {part.sha256}, got {found}")
+    return await asyncio.to_thread(_unpacked, packed)
+
+
+def _packed(events: Sequence[StoredEvent]) -> bytes:
+    return gzip.compress(b"".join(map(_line, events)), _LEVEL, mtime=0)
+
+
+def _line(event: StoredEvent) -> bytes:
+    line = _Line(event.seq, event.ref.kind, event.ref.id, event.stored_at_ns, dict(event.headers))
+    try:
+        line.body = event.body.decode()
+    except UnicodeDecodeError:
+        line.raw = event.body
+    return _encode(line) + b"\n"
+
+
+def _unpacked(packed: bytes) -> list[StoredEvent]:
+    found: list[StoredEvent] = []
+    for text in gzip.decompress(packed).splitlines():
+        line = _decode(text)
+        body = line.raw or line.body.encode()
+        found.append(StoredEvent(line.seq, AggregateRef(line.kind, line.id), line.headers, body, line.stored_at_ns))
+    return found

@@ -1,0 +1,178 @@
+"""Facts that the stream has dropped are read from the archive, and nothing is dropped that a fold still needs."""
+
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import pytest
+from koordcore.bus.archive.archived_log import ArchivedEventLog
+from koordcore.bus.archive.archiving import NotTrimmable, archive_facts, trim, trimmable_to
+from koordcore.bus.archive.files import LIST, InvalidArchive, read_list
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.factory import bus_on
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.bootstrap import bootstrap
+from koordcore.bus.setup.manifest import BOOTSTRAP, INSTALLED, RETENTION
+from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.streams import streams
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.place import Place, open_place
+from koordcore.ports.eventlog import Appended, EventLog, HistoryGone, Misconfigured
+from koordcore.ports.snapshots import Snapshot, state_digest
+from koordcore.state import ClusterState
+from support.bus.bus_worlds import SMALL, opened, sealed
+from support.bus.bus_worlds import Place as BusPlace
+from support.servers import server_directory
+from support.storage import s3_bucket
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture
+async def world(nats_url: str) -> AsyncGenerator[BusPlace]:
+    async with opened(nats_url) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with s3_bucket() as url:
+        yield url
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "folder":
+        return open_place(str(tmp_path))
+    return open_place(f"{request.getfixturevalue('bucket')}/{tmp_path.name}")
+
+
+def _silent(position: int) -> None:
+    """Show no progress."""
+
+
+async def append(log: EventLog, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        event = sealed("podspec", f"p{number}", PodSpecDeleted(namespace="d", name="é\tp"), cause=str(number))
+        assert isinstance(await log.append([event]), Appended)
+
+
+async def facts(log: EventLog, after: int = 0, upto: int | None = None) -> list[StoredEvent]:
+    end = (await log.head()).last_seq if upto is None else upto
+    return [event async for batch in log.history(after, end, batch=7) for event in batch]
+
+
+def snapshot(fold: str, seq: int) -> Snapshot:
+    return Snapshot(
+        fold=fold,
+        seq=seq,
+        code_version="",
+        schema_fingerprint="x",
+        taken_at="",
+        state=(b"s",),
+        digest=state_digest([b"s"]),
+    )
+
+
+async def test_dropped_facts_are_read_from_the_archive(world: BusPlace, place: Place) -> None:
+    log, names = world.bus.events, world.bus.names
+    await append(log, 0, 50)
+    before = await facts(log)
+    archive = await archive_facts(log, place, names.cluster, 23, _silent, facts_of_part=10)
+    assert [(part.first, part.last, part.facts) for part in archive.parts] == [(1, 10, 10), (11, 20, 10), (21, 23, 3)]
+    # A later run goes on where the last one ended, and writes nothing twice.
+    files = await place.files()
+    archive = await archive_facts(log, place, names.cluster, 40, _silent, facts_of_part=10)
+    assert (archive.first, archive.last) == (1, 40)
+    assert set(files) < set(await place.files())
+    assert await read_list(place) == archive
+
+    await trim(world.connection, names, 35)
+    assert (await log.head()).first_seq == 36
+    with pytest.raises(HistoryGone):
+        await facts(log)
+    whole = ArchivedEventLog(log, place)
+    assert await facts(whole) == before
+    for after, upto in ((0, 5), (9, 12), (30, 38), (34, 35), (35, 36), (40, 50), (20, 20)):
+        assert await facts(whole, after, upto) == before[after:upto]
+    state, expected = ClusterState(), ClusterState()
+    for event in before:
+        expected.apply(event)
+    async for batch in whole.follow(0):
+        for event in batch:
+            state.apply(event)
+        if state.position == 50:
+            break
+    assert state.hash() == expected.hash()
+
+
+async def test_an_archive_that_lacks_facts_or_has_changed_is_refused(world: BusPlace, place: Place) -> None:
+    log, names = world.bus.events, world.bus.names
+    await append(log, 0, 20)
+    await archive_facts(log, place, names.cluster, 10, _silent, facts_of_part=5)
+    await trim(world.connection, names, 12)
+    whole = ArchivedEventLog(log, place)
+    with pytest.raises(HistoryGone):
+        await facts(whole)
+    with pytest.raises(HistoryGone):
+        await archive_facts(log, place, names.cluster, 20, _silent)
+    assert [event.seq for event in await facts(whole, 0, 10)] == list(range(1, 11))
+    name = (await place.files("facts"))[0]
+    content = await place.read(name)
+    await place.write(name, content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(InvalidArchive, match=r"facts/0+1-0+5\.jsonl\.gz: sha256: must be"):
+        await facts(whole, 0, 3)
+    with pytest.raises(InvalidArchive, match="cluster: must be other, got"):
+        await archive_facts(log, place, "other", 20, _silent)
+    await place.write(LIST, b"{}")
+    with pytest.raises(InvalidArchive, match=LIST):
+        await read_list(place)
+
+
+async def test_nothing_is_dropped_that_a_fold_needs(world: BusPlace, tmp_path: Path) -> None:
+    log, place = world.bus.events, open_place(str(tmp_path))
+    await append(log, 0, 20)
+    archive = await archive_facts(log, place, world.bus.names.cluster, 15, _silent)
+    with pytest.raises(NotTrimmable, match="manager"):
+        await trimmable_to(archive, world.bus.snapshots)
+    await world.bus.snapshots.save(snapshot("manager", 18))
+    with pytest.raises(NotTrimmable, match="scheduler"):
+        await trimmable_to(archive, world.bus.snapshots)
+    await world.bus.snapshots.save(snapshot("scheduler", 9))
+    assert await trimmable_to(archive, world.bus.snapshots) == 9
+    await world.bus.snapshots.save(snapshot("scheduler", 20))
+    assert await trimmable_to(archive, world.bus.snapshots) == 15
+
+
+async def test_the_user_of_the_archive_drops_facts_and_appends_none(tmp_path: Path) -> None:
+    names = BusNames("kept")
+    with server_directory() as directory:
+        users = nats_users(names, directory / "keys", INSTALLED)
+        server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
+        await server.start()
+
+        async def connected(user: str) -> BusConnection:
+            seed = seed_file(directory / "keys", user)
+            return await connect(ConnectionSettings(urls=(server.url,), user=user, nkey_seed_file=seed))
+
+        try:
+            connection = await connected(BOOTSTRAP.name)
+            await bootstrap(connection, streams(names, replicas=1, sizes=SMALL))
+            await connection.drain_and_close()
+            connection = await connected("manager")
+            await append(bus_on(connection, names).events, 0, 10)
+            for fold in ("manager", "scheduler"):
+                await bus_on(connection, names).snapshots.save(snapshot(fold, 6))
+            await connection.drain_and_close()
+            connection = await connected(RETENTION.name)
+            bus = bus_on(connection, names)
+            archive = await archive_facts(bus.events, open_place(str(tmp_path)), names.cluster, 8, _silent)
+            await trim(connection, names, await trimmable_to(archive, bus.snapshots))
+            assert (await bus.events.head()).first_seq == 7
+            with pytest.raises(Misconfigured, match="permission denied"):
+                await append(bus.events, 10, 1)
+            await connection.drain_and_close()
+        finally:
+            await server.kill()
