@@ -27,12 +27,10 @@ class Required(NamedTuple):
     Attributes:
         key: The label.
         values: Its possible values.
-        is_all: Whether nothing else is required of the nodes.
     """
 
     key: str
     values: tuple[str, ...]
-    is_all: bool
 
 
 class ByNodeLabel(Generic[T]):
@@ -44,7 +42,7 @@ class ByNodeLabel(Generic[T]):
         undecided: Number of things that require more of a node than one label with given values.
 
     Args:
-        required: Returns the required label, or None; and whether a thing without one requires something else.
+        required: Returns the label that a thing requires, or None, and whether it requires anything else of nodes.
         rank: Returns the sort key, which is different for all things.
     """
 
@@ -107,8 +105,7 @@ def label_of_volume(volume: Volume) -> tuple[Required | None, bool]:
         conditions = [*terms[0].match_expressions, *terms[0].match_fields]
         for each in terms[0].match_expressions:
             if each.operator == "In":
-                is_all = len(conditions) == 1
-                return Required(each.key, tuple(each.values), is_all), not is_all
+                return Required(each.key, tuple(each.values)), len(conditions) > 1
     return None, True
 
 
@@ -116,8 +113,7 @@ def _label_of_capacity(capacity: Capacity) -> tuple[Required | None, bool]:
     requirements = capacity.nodes.requirements if capacity.nodes is not None else ()
     for each in requirements:
         if each.operator is Operator.IN:
-            is_all = len(requirements) == 1
-            return Required(each.key, tuple(sorted(each.values)), is_all), not is_all
+            return Required(each.key, tuple(sorted(each.values))), len(requirements) > 1
     return None, bool(requirements)
 
 
