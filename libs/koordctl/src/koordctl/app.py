@@ -74,7 +74,7 @@ COMMANDS = (
     Entry(
         "audit",
         ASK,
-        "Show what the descheduler changed or refused to change: jobs, Reservations, evictions, drains.",
+        "Show what the descheduler changed or refused to change, and who changed its configuration or tried another one.",
         "descheduling.audit",
         "audit",
     ),
