@@ -160,6 +160,14 @@ def test_held_requests_keep_to_the_windows_of_the_runtime(sizes: list[int], seed
     }
 
 
+def test_intercepted_call_without_a_message_reaches_the_runtime() -> None:
+    found = tunnel()
+    headers = HeadersFrame(1, asked(Encoder(), SERVICE + "StartContainer"), flags=["END_HEADERS"])
+    nothing = DataFrame(1, b"", flags=["END_STREAM"])
+    assert found.from_client(PREFACE + written([headers, nothing])) == []
+    assert found.to_runtime() == PREFACE + written([headers, nothing])
+
+
 def test_client_gets_no_window_for_bytes_of_the_tunnel() -> None:
     encoder, found = Encoder(), tunnel()
     frames = call(encoder, 1, SERVICE + "StartContainer", b"held")

@@ -250,6 +250,8 @@ class Tunnel:
     def _send(self, stream: int, call: Call, body: bytes) -> None:
         call.outgoing = body
         self._send_more(stream, call)
+        if not body:  # a call without a message, which the runtime refuses
+            self._to_runtime.append(data_frame(stream, b"", is_last=True))
 
     def _send_more(self, stream: int, call: Call) -> None:
         """Send as much of a held request as the runtime takes now."""
