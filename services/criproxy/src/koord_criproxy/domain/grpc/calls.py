@@ -63,4 +63,4 @@ class Call:
     answer_encoding: bytes = b""
     request: bytearray = field(default_factory=bytearray)
     answer: bytearray = field(default_factory=bytearray)
-    outgoing: bytes = b""
+    outgoing: memoryview = field(default_factory=lambda: memoryview(b""))

@@ -248,7 +248,7 @@ class Tunnel:
             self._to_runtime.append(reset(stream))
 
     def _send(self, stream: int, call: Call, body: bytes) -> None:
-        call.outgoing = body
+        call.outgoing = memoryview(body)
         self._send_more(stream, call)
         if not body:  # a call without a message, which the runtime refuses
             self._to_runtime.append(data_frame(stream, b"", is_last=True))
@@ -263,7 +263,7 @@ class Tunnel:
             call.window -= size
             self._window -= size
             self._paid += size
-            self._to_runtime.append(data_frame(stream, part, is_last=not call.outgoing))
+            self._to_runtime.append(data_frame(stream, bytes(part), is_last=not call.outgoing))
 
     def from_runtime(self, data: bytes) -> list[Event]:
         """Take bytes of the runtime.
