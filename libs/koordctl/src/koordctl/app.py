@@ -74,7 +74,8 @@ COMMANDS = (
     Entry(
         "audit",
         ASK,
-        "Show what the descheduler changed or refused to change, and who changed its configuration or tried another one.",
+        "Show what the descheduler changed or refused to change, "
+        "and who changed its configuration or tried another one.",
         "descheduling.audit",
         "audit",
     ),
