@@ -12,6 +12,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import Pod, node_from_json, pod_from_json
+from koordcore.protocol.priority import BANDS, PriorityBand
 from support.histories import stored
 
 NUMBERS = st.integers(0, 3)
@@ -143,3 +144,13 @@ def test_pods_of_one_workload_share_what_is_equal() -> None:
         parts.share(each)
     assert first.metadata.labels is second.metadata.labels
     assert first.spec.tolerations is second.spec.tolerations
+
+
+def test_pod_without_priority_gets_that_of_its_class_with_the_gate() -> None:
+    labels = {"koordinator.sh/priority-class": "koord-batch"}
+    document = {"metadata": {"name": "p", "namespace": "d", "uid": "u", "labels": labels}}
+    added = stored(1, Draft(AggregateRef("podspec", "u"), PodSpecAdded(object=pod_from_json(document)), 0))
+    for replaces, expected in ((False, None), (True, BANDS[PriorityBand.BATCH].default)):
+        builder = ViewBuilder(replaces_priority=replaces)
+        builder.apply(added)
+        assert [pod.priority for pod in builder.view(0.0).pods] == [expected]

@@ -103,7 +103,7 @@ def assemble(
         writer: Changes objects.
         registry: Plugins that it can name.
     """
-    builder = ViewBuilder()
+    builder = ViewBuilder(replaces_priority=shell.settings.feature_gates.enabled("PriorityTransformer"))
     runner = view_runner(builder, bus, shell.metrics.bus)
     leading = Leading(leadership, runner, bus.events, shell.log)
     actor = f"descheduler/{shell.settings.instance}"

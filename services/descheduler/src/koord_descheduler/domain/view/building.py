@@ -33,7 +33,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.decided import decided_node, decided_pod
+from koord_descheduler.domain.view.decided import decided_node, decided_pod, with_priority_value
 from koord_descheduler.domain.view.disruptions import Disruptions, disruptions_of
 from koord_descheduler.domain.view.gpu_inventory import DEVICES, POD_GROUPS, gpu_inventory
 from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
@@ -73,12 +73,17 @@ CLAIMS: Final = "persistentvolumeclaims"
 class ViewBuilder:
     """The folded state of the cluster, with the views of its nodes and pods.
 
+    Args:
+        replaces_priority: Whether pods without a priority value get that of their priority class (gate
+            PriorityTransformer).
+
     Attributes:
         state: The folded state. Only `apply`, `skip` and `load` change it.
         unreadable: Aggregate of an object that is not valid -> reason. Such objects are left out of views.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, replaces_priority: bool = False) -> None:
+        self._replaces_priority = replaces_priority
         self.state = ClusterState()
         self.unreadable: dict[str, str] = {}
         self._pods: dict[str, PodView] = {}
@@ -295,7 +300,8 @@ class ViewBuilder:
         """
         node = placed.node if placed is not None and placed.node else spec.object.spec.node_name
         try:
-            view = pod_view(decided_pod(spec, placed), node, self._parts.amounts)
+            pod = decided_pod(spec, placed)
+            view = pod_view(with_priority_value(pod) if self._replaces_priority else pod, node, self._parts.amounts)
         except InvalidInput as error:
             self.unreadable[f"podspec.{uid}"] = str(error)
             return None

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.priority import priority_value
 from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState
 from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values.allocation import NOTHING
@@ -44,3 +45,12 @@ def decided_pod(spec: PodSpecState, placed: PodState | None) -> Pod:
     if not changes:
         return spec.object
     return msgspec.structs.replace(spec.object, metadata=msgspec.structs.replace(metadata, **changes))
+
+
+def with_priority_value(pod: Pod) -> Pod:
+    """Return a pod that has the default value of its priority class if its own value is absent or zero.
+
+    Source:
+        protocol spec, 2.2 (8), gate PriorityTransformer
+    """
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=priority_value(pod)))
