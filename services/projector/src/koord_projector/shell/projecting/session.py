@@ -105,10 +105,15 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
         projection, event_id = loaded.projection, loaded.event_id
         if wanted or not loaded.is_current or projection.position == 0:
             head = await context.log.head()
-            rebuilt = await rebuild_tables(context, projection.position, head.last_seq)
-            if rebuilt is None:
-                await writer.clear()
-                rebuilt = (await load_projection(writer)).projection
+            try:
+                rebuilt = await rebuild_tables(context, projection.position, head.last_seq)
+                if rebuilt is None:
+                    await writer.clear()
+                    rebuilt = (await load_projection(writer)).projection
+            except BaseException:
+                if wanted:  # the next session must not forget the request
+                    progress.rebuild_wanted.set()
+                raise
             projection, event_id = rebuilt, rebuilt.event_id
             progress.committed(projection.position, "")
         await _require_same_log(context.log, projection.position, event_id)
