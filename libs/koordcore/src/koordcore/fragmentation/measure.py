@@ -19,9 +19,19 @@ from koordcore.fragmentation.pods import WHOLE_GPU, TypicalPod
 
 
 class Category(StrEnum):
-    """Whether a typical pod can use GPU milli of a node, and otherwise why not.
+    """What a node's free GPU milli are for a typical pod: usable, or unusable for one reason.
 
-    Only `Q3_SATISFIED` means that it can.
+    Q1 to Q4 tell what the node lacks for the pod: both, GPU, nothing, or CPU. If the pod fits, the free GPU milli are
+    split: those on GPUs with room for it count as Q3, the others as Q2. Otherwise all count as one category.
+
+    Attributes:
+        Q1_LACK_BOTH: The pod lacks CPU and GPU.
+        Q2_LACK_GPU: The pod lacks GPU. Or it fits, and these GPU milli are on GPUs that are too small for it.
+        Q3_SATISFIED: The pod can use these GPU milli. All other categories are unusable.
+        Q4_LACK_CPU: The GPUs have room for the pod, but the free CPU is too small.
+        XL_SATISFIED: The pod requests no GPU, and the CPU has room for it.
+        XR_LACK_CPU: The pod requests no GPU, and the free CPU is too small.
+        NO_ACCESS: The pod may not use the GPU model of the node.
     """
 
     Q1_LACK_BOTH = "q1_lack_both"

@@ -183,10 +183,12 @@ def resources_of_config(config: Mapping[str, Any]) -> Resources:
 def with_resources(config: Mapping[str, Any], resources: Resources, fields: Mapping[str, str]) -> dict[str, Any]:
     """Return a configuration of Docker after the answer of a hook server has overwritten all its resources.
 
+    Resources that the answer does not set overwrite, too: the field becomes 0 or "". Other fields stay.
+
     Args:
-        config: The configuration.
+        config: The host configuration or the update configuration.
         resources: Resources of the answer.
-        fields: `HOST_CONFIG_FIELDS` or `UPDATE_FIELDS`.
+        fields: Field of Docker's configuration -> field of `Resources`: `HOST_CONFIG_FIELDS` or `UPDATE_FIELDS`.
     """
     return {**config, **{key: getattr(resources, name) for key, name in fields.items()}}
 

@@ -33,7 +33,7 @@ class ArchivedEventLog:
         return await self._log.last_of(ref)
 
     async def head(self) -> LogHead:
-        """See `EventLog.head`: the bounds of the stream, without the archive."""
+        """Return the first and the last position of the stream itself. The archive does not count."""
         return await self._log.head()
 
     async def follow(

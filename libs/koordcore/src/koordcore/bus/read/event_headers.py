@@ -22,7 +22,7 @@ class EventHeaders(DeferredHeaders):
         self._read: dict[str, str] | None = None
 
     def has_line(self, line: bytes) -> bool:
-        """See `DeferredHeaders.has_line`."""
+        """Return whether exactly one header line equals `line`. See `DeferredHeaders.has_line`."""
         return line in self._block
 
     @overload

@@ -1,4 +1,8 @@
-"""`python -m koordcore.protocol.crd DIR`: write all definitions to DIR for kubectl, and remove obsolete ones."""
+"""`python -m koordcore.protocol.crd DIR`: write all custom resource definitions to DIR, one YAML file each.
+
+Other files `*.yaml` in DIR are deleted: a definition that no longer exists must not be applied with `kubectl apply`.
+So DIR should hold nothing else.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,11 @@ class OpenGate:
         return None
 
     async def answered(self, scope: Scope, status: int) -> None:
-        """Record an audited request of `anonymous`."""
+        """Record who asked what, with `anonymous` as the subject. No-op for a route that is not audited, or for 404.
+
+        Routes that change something or cost a lot are audited (`Need.is_audited`). The record goes to the `AuditTrail`:
+        the service's log and the stream `audit`.
+        """
         need = need_of(scope["method"], scope["path"])
         if need.is_audited and status != _NOT_FOUND:
             await self._audit.record(record_of(scope, need, ANONYMOUS, status))

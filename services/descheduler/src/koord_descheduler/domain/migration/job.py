@@ -49,7 +49,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reasons of conditions, of failed jobs and of events."""
+    """Reasons of a migration job's conditions, of its failure, and of the Kubernetes events about it."""
 
     TIMEOUT = "Timeout"
     INVALID_POD_REF = "InvalidPodRef"

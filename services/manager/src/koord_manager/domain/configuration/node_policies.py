@@ -77,7 +77,13 @@ class NodePolicies:
     def configured(self, token: str, node: Node) -> ColocationStrategy:
         """Return the configured colocation strategy of a node; a disabled one if there is no valid configuration.
 
-        The first matching node entry takes precedence over the cluster strategy.
+        The first node entry whose selector matches is merged into the cluster strategy. The node's own annotation and
+        ratio labels are merged into the result. If the cluster strategy is disabled, the result is disabled, too.
+
+        Args:
+            token: Name of the node, as a part of NATS subjects (`.` is `_`). Not read: all strategies follow from
+                `node`.
+            node: The node, for its labels and annotations.
         """
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:

@@ -55,10 +55,10 @@ class ManagerWhatIf:
     """A re-run of the manager's decisions in a window of the log.
 
     Attributes:
-        view: The view of the recording, which the run folds.
-        nodes: Decisions about nodes.
-        recommendations: Recommendations.
-        admission: Admission decisions.
+        view: What the manager knew at each moment: the run folds the recorded facts into it.
+        nodes: Decisions about nodes, recorded and repeated.
+        recommendations: Recommendations, recorded and repeated.
+        admission: Admission decisions, recorded and repeated.
     """
 
     def __init__(

@@ -89,10 +89,12 @@ class Writes:
 class Outbox:
     """Carries out pending writes to the API server.
 
-    Call `wake` after the fold or an object of the API server has changed.
+    Call `wake` after a fact was folded, or after an object of the API server has changed: either can make a write
+    pending.
 
     Args:
-        spoken: Called if an answer of the API server led to a new Kubernetes event in `PendingWrites.events`.
+        spoken: Called after a Kubernetes event was added to `PendingWrites.events` because of an answer of the API
+            server. It shall wake the task that publishes these events.
     """
 
     def __init__(

@@ -1,4 +1,8 @@
-"""Load the projection from the tables, at start and after every error."""
+"""Load the projector's state in memory (`Projection`) from the tables of Postgres.
+
+It holds the position of the log, the living pods, the newest figures of each node, and the states that these need. The
+projector loads it at start. It loads it again after each error of Postgres or the log, and for a requested rebuild.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final, LiteralString

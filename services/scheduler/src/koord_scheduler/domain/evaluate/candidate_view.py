@@ -224,7 +224,7 @@ class CandidateView:
         return np.array(self._feasible, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
-        """See `View.exclusions`."""
+        """Return how many candidate nodes each plugin refused and why. See `View.exclusions`."""
         if len(self._feasible) < len(self._rows):
             return self._told()
         told = self._earlier.told.get(len(self._rows))
@@ -276,7 +276,7 @@ class CandidateView:
         return np.array(found, np.intp)
 
     def refusals(self) -> list[Refusals]:
-        """See `View.refusals`."""
+        """Return the refused candidate nodes by plugin and reason. See `View.refusals`."""
         statuses = np.where(self._earlier.status == FEASIBLE, self._refused_by_affinity(), self._earlier.status)
         statuses[self._rows] = self._statuses
         return refusals_of(statuses, self._views.filters, self._pod, self._views.nodes)

@@ -113,7 +113,7 @@ class SampledView:
         return np.concatenate(self._feasible) if self._feasible else np.zeros(0, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
-        """See `View.exclusions`. Only examined nodes count."""
+        """Return how many examined nodes each plugin refused and why. See `View.exclusions`."""
         return explained(self._counts, self._profile.filters, self._pod, self._nodes)
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:

@@ -51,7 +51,13 @@ def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> No
 
 
 def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> None:
-    """Remove the reserve pod of a deleted Reservation."""
+    """Remove the reserve pod of a deleted Reservation.
+
+    Args:
+        state: The state.
+        stored: The event that says that the Reservation was deleted. Its id is recorded as the reason of the removal.
+        uid: Uid of the Reservation, which is also the uid of its reserve pod.
+    """
     removed(state, uid, stored.event_id)
 
 

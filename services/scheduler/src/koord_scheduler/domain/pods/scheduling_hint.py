@@ -27,7 +27,8 @@ class Hint:
     Attributes:
         required: The only candidate nodes; empty for all nodes.
         preferred: Nodes that are tried first, in this order.
-        designating: Names of the plugins that shall give the pod what its annotations of an allocation name.
+        designating: Names of plugins that shall give the pod exactly the CPUs or devices that its annotations name,
+            instead of choosing them. A plugin is named by a key of `extensions`.
         problem: Why the annotation is invalid; "" if it is valid.
     """
 

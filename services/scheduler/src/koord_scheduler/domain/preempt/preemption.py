@@ -80,12 +80,12 @@ class _Searches:
     within: Rows | None
 
     def on_one_node(self, rules: VictimRules) -> Preemption | NoPreemption:
-        """See `PreemptionSearch.on_one_node`."""
+        """Return the best node with its victims for the pod alone. See `PreemptionSearch.on_one_node`."""
         search = _Search(self.state, self.pod, self.view, rules)
         return search.run(self.within, everywhere=self.rejection is not None)
 
     def for_job(self, rules: JobRules) -> Preemption | NoPreemption:
-        """See `PreemptionSearch.for_job`."""
+        """Return nodes and victims for all pending members of the pod's job. See `PreemptionSearch.for_job`."""
         return _for_job(self.state, self.pod, self.view, rules, self.within)
 
 

@@ -299,7 +299,7 @@ class ReservationBooks:
         return bool(self.entries)
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
-        """See `RestoredAmounts.restored`."""
+        """Return amounts beside the free ones that pods of the class may use. See `RestoredAmounts.restored`."""
         usable = self.usable(pod_class)
         return self.pre_allocations.selected(pod_class) if usable is None else usable.restored
 

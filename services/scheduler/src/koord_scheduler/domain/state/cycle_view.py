@@ -73,7 +73,7 @@ class CycleView:
         return [(subject, part) for subject, part in ((self.subject, rest), *found) if len(part)]
 
     def resolvable(self, engine: Engine) -> Rows:
-        """See `Engine.resolvable`."""
+        """Return the refused nodes that might pass if pods left them. See `Engine.resolvable`."""
         if not self.apart:
             return engine.resolvable(self.subject)
         found = [

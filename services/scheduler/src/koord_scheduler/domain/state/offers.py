@@ -50,7 +50,7 @@ class NodeOffers:
         return {node: count for node, count in found.items() if count}
 
     def fit_error(self) -> str:
-        """See `Offers.fit_error`."""
+        """Return why the candidate nodes have room for no more pods, as one sentence. See `Offers.fit_error`."""
         state, subject = self._state, self._pod.subject
         assert subject is not None, f"pod {self._pod.uid} has no spec"
         engine = state.engine_of(self._pod)

@@ -200,7 +200,12 @@ class ScheduleExplanations:
 
 
 def question_of(document: dict[str, Any]) -> Question:
-    """Return what a ScheduleExplanation object (as decoded JSON) asks about.
+    """Return the question in a ScheduleExplanation object: why a pod, a job or a gang group is placed or waits.
+
+    `spec.questionObjectKey` names what the question is about. `spec.ttl` says when the question expires.
+
+    Args:
+        document: The object, as decoded JSON.
 
     Raises:
         InvalidInput: The ttl is not a valid duration, or the creation time is invalid.

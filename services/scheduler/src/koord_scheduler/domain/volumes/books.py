@@ -238,7 +238,7 @@ class VolumeBooks:
         return True if has_claims(pod) else None
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `Follower.may_refuse`."""
+        """Return whether pods of the class use volumes, so that a filter may refuse them."""
         return self.name in pod_class.aspects
 
     def took(self, row: int, pod_info: PodInfo) -> None:

@@ -110,11 +110,11 @@ class NodePorts:
                 self._count(row, reserved, 1)
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """See `Lender.reservation_score`."""
+        """Return 0: host ports of a Reservation have no score. See `Lender.reservation_score`."""
         return 0
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """See `Lender.refused`."""
+        """Return why the node's host ports refuse pods of the class; empty if they do not. See `Lender.refused`."""
         return (NO_PORTS,) if self._code(pod_class)(row) else ()
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:

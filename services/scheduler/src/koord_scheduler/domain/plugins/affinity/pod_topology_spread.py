@@ -267,7 +267,7 @@ class SpreadFilter:
         return self._domains[0].sums.column if len(self._domains) == 1 else None
 
     def codes_by_value(self) -> IntArray:
-        """See `DomainFilter.codes_by_value`."""
+        """Return a code for each topology domain, shape (V,). See `DomainFilter.codes_by_value`."""
         return self._domains[0].codes(self._masks.current()[0])
 
     def reason(self, code: int) -> str:
@@ -338,7 +338,7 @@ class SpreadScore:
         return self._sums[0].column if is_single else None
 
     def scores_by_value(self, present: Rows) -> IntArray | None:
-        """See `DomainScore.scores_by_value`."""
+        """Return a score for each topology domain, shape (V,). See `DomainScore.scores_by_value`."""
         return None if self._requires_all_keys and 0 in present else self._of_values(present)
 
     def _by_domain(self, feasible: Rows) -> IntArray:

@@ -134,30 +134,30 @@ class Coscheduling(WakesItself):
         return search.for_job(self) if can_help else None
 
     def members(self, pod: PodRecord) -> Sequence[str]:
-        """See `JobRules.members`."""
+        """Return the uids of all pending members of the pod's gang group. See `JobRules.members`."""
         return [member.uid for member in self.gangs.members_to_place(pod.uid)] or [pod.uid]
 
     def outcome(self, pod: PodRecord) -> str:
-        """See `JobRules.outcome`."""
+        """Return the message that `remember` stored for the gang group in this round. See `JobRules.outcome`."""
         current = self.gangs.round_of(pod.uid)
         return "" if current is None else current.preemption_message
 
     def remember(self, pod: PodRecord, message: str) -> None:
-        """See `JobRules.remember`."""
+        """Store the result of a preemption for the whole gang group, unless it has one. See `JobRules.remember`."""
         current = self.gangs.round_of(pod.uid)
         if current is not None:
             current.preemption_message = current.preemption_message or message
 
     def is_job(self, pod: PodRecord) -> bool:
-        """See `JobRules.is_job`."""
+        """Return whether the pod belongs to a gang group. See `JobRules.is_job`."""
         return self.gangs.round_of(pod.uid) is not None
 
     def waiting(self, pod: PodRecord) -> Sequence[str]:
-        """See `JobRules.waiting`."""
+        """Return the uids of the gang group's members that wait at Permit with a node. See `JobRules.waiting`."""
         return self.gangs.waiting_with(pod.uid)
 
     def reject_waiting(self, pod: PodRecord) -> Sequence[str]:
-        """See `JobRules.reject_waiting`."""
+        """Count the gang group's members that wait at Permit as pending again. See `JobRules.reject_waiting`."""
         return self.gangs.reject_waiting(pod.uid)
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:

@@ -37,11 +37,11 @@ class DefaultPreemption:
         return False
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """See `VictimRules.may_preempt`. Every pod of lower priority may be evicted."""
+        """Return True: every pod of lower priority may be evicted. See `VictimRules.may_preempt`."""
         return True
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """See `VictimRules.room_for`. There is no further limit."""
+        """Return None: the pod must fit no limit besides the nodes. See `VictimRules.room_for`."""
         return None
 
     def most_candidates(self, nodes: int) -> int:

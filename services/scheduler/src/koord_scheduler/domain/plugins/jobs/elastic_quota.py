@@ -123,17 +123,17 @@ class ElasticQuota:
         return known is None or self.quotas.spares_everyone(known.facts)
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """See `VictimRules.may_preempt`. Only pods of the same quota may be evicted."""
+        """Return whether the quotas let the pod evict this victim of its own quota. See `VictimRules.may_preempt`."""
         known = self.quotas.pods.get(pod.uid)
         return known is not None and self.quotas.may_preempt(known.facts, victim.uid)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """See `VictimRules.room_for`. Usage plus the pod's request must stay within the limit of its quota."""
+        """Return the limit of the pod's quota for usage plus request; None without a quota. See `VictimRules.room_for`."""
         known = self.quotas.pods.get(pod.uid)
         return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
 
     def most_candidates(self, nodes: int) -> int:
-        """See `VictimRules.most_candidates`. All nodes."""
+        """Return the number of nodes: all are examined. See `VictimRules.most_candidates`."""
         return nodes
 
 
@@ -145,13 +145,13 @@ class QuotaPreemptionRoom:
         self._room = room
 
     def take(self, uid: str) -> None:
-        """See `Room.take`."""
+        """Subtract a possible victim from the quota's usage. See `Room.take`."""
         self._room.take(self._quotas.pods.get(uid))
 
     def put_back(self, uid: str) -> None:
-        """See `Room.put_back`."""
+        """Add a victim that `take` subtracted to the quota's usage again. See `Room.put_back`."""
         self._room.put_back(self._quotas.pods.get(uid))
 
     def fits(self) -> bool:
-        """See `Room.fits`."""
+        """Return whether the quota has room for the preempting pod without the victims of `take`. See `Room.fits`."""
         return self._room.fits()

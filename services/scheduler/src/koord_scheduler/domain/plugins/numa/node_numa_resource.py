@@ -114,7 +114,7 @@ class NodeNUMAResource:
         return wish_of(pod, self._default_bind_policy)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `Allocator.may_refuse`."""
+        """Return whether the filter may refuse pods of the class because of CPUs or zones that other pods hold."""
         need = self._need_of(pod_class)
         return need.is_asked or self._books.has_imposed
 
@@ -166,15 +166,15 @@ class NodeNUMAResource:
     # --- Reservations ------------------------------------------------------------------------------------------------
 
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
-        """See `Lender.lent`."""
+        """Count CPUs and zones of a Reservation that no owner uses as free, inside the context. See `Lender.lent`."""
         return self._books.lent(row, uid, limits)
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """See `Lender.reservation_score`."""
+        """Return 0: CPUs and zones of a Reservation have no score. See `Lender.reservation_score`."""
         return 0
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """See `Lender.refused`."""
+        """Return why CPUs or zones of the node refuse the class; empty if they do not. See `Lender.refused`."""
         need = self._need_of(pod_class)
         code = self._judge.row_codes(need)(row)
         if code:
@@ -235,7 +235,7 @@ class NodeNUMAResource:
         return ()
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
-        """See `Allocator.estimate`."""
+        """Return the CPUs and zones that a pod of the class would get on the node. See `Allocator.estimate`."""
         planned = self._plans.plan(self._need_of(pod), row)
         return None if isinstance(planned, str) else allocation_of(planned)
 

@@ -158,7 +158,7 @@ class DeviceShare:
         return problems
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `PodFollower.may_refuse`."""
+        """Return whether pods of the class request devices, so that other pods' devices may refuse them."""
         return self._asked(pod_class) is not None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
@@ -215,16 +215,16 @@ class DeviceShare:
     # --- Reservations ------------------------------------------------------------------------------------------------
 
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
-        """See `Lender.lent`."""
+        """Count devices of a Reservation that no owner uses as free, inside the context. See `Lender.lent`."""
         return self.states.lent(row, uid, limits)
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """See `Lender.reservation_score`."""
+        """Return a score for the devices that a Reservation holds on a node. See `Lender.reservation_score`."""
         asked = self._asked(pod_class)
         return 0 if asked is None else score_of_reservation(self.states, asked, row, uid)
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """See `Lender.refused`."""
+        """Return why the node's free devices refuse pods of the class; empty if they do not. See `Lender.refused`."""
         asked = self._asked(pod_class)
         code = 0 if asked is None else self.states.code_on(asked, row)
         if not code and asked is not None and self.states.reserved_on(row).required:
