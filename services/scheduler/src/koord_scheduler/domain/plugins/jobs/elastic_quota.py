@@ -128,7 +128,7 @@ class ElasticQuota:
         return known is not None and self.quotas.may_preempt(known.facts, victim.uid)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return the limit of the pod's quota for usage plus request; None without a quota. See `VictimRules.room_for`."""
+        """Return the quota's limit for usage plus request; None without a quota. See `VictimRules.room_for`."""
         known = self.quotas.pods.get(pod.uid)
         return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
 
