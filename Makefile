@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test test-compose test-kubernetes test-runtime check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
+.PHONY: help setup demo up down test test-compose compose-demo compose-down test-kubernetes test-runtime check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -105,6 +105,18 @@ test-compose: setup ## the image and docker-compose.yml on a real dockerd (root,
 
 chart: setup ## the Helm chart in var/chart, made from k8s/
 	@$(VENV)/bin/python k8s/chart/build.py var/chart
+
+# The trace demo on docker compose, on volumes of its own. COMPOSE_DEMO_FLAGS: options of `koord demo`, such as --nodes 60.
+COMPOSE := $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+COMPOSE_DEMO_FLAGS ?=
+COMPOSE_DEMO := KOORD_NODES=./var/compose-demo COMPOSE_PROJECT_NAME=koord-demo $(COMPOSE)
+compose-demo: setup ## the trace demo on docker compose, after `make image`; the dashboard stays, `make compose-down` removes it
+	@mkdir -p var/compose-demo && $(VENV)/bin/koord demo $(COMPOSE_DEMO_FLAGS) --write-nodes var/compose-demo/nodes.json
+	@$(COMPOSE_DEMO) up --detach --no-build $(COMPOSE_DEMO_SERVICES)
+	@$(COMPOSE_DEMO) run --rm -T koord demo $(COMPOSE_DEMO_FLAGS) --running
+
+compose-down: ## remove what `make compose-demo` started, with its data
+	@$(COMPOSE_DEMO) down --volumes
 
 # IMAGE: its name and tag. IMAGE_FLAGS: more flags of `docker build`.
 IMAGE ?= koordstream:latest

@@ -6,6 +6,7 @@
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +153,61 @@ def test_every_command_of_the_guide_prints_what_its_page_shows(system: Compose, 
     Reader(ROOT, {**system.environment, **image, "PATH": path}).follow(GUIDE / "install-on-compose.md")
 
     system.wait_healthy()
+
+
+def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
+    compose = Compose("koordha", free_ports(1)[0], "--env-file", "deploy/compose/ha.env", "--profile", "ha")
+    servers = ("nats", "nats-2", "nats-3")
+    folder = ROOT / "var" / "compose-test" / "ha"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        compose("up", "--detach", "--no-build", *servers, *CORE)
+        compose.wait_healthy(*servers)
+        streams = compose.koord("bus", "streams").splitlines()[1:]
+        assert {line.split()[-1] for line in streams} == {"3"}
+        for number, server in enumerate(servers):
+            docker("kill", compose.container(server))
+            apply(compose, folder, 5 * number, 5)
+            wanted = 5 * (number + 1)
+            until_blocking(
+                lambda wanted=wanted: sum(map(bool, pods(compose).values())) == wanted, "all placed", seconds=180
+            )
+            docker("start", compose.container(server))
+            compose.wait_healthy(*servers)
+        assert "equal" in compose.koord("verify")
+    finally:
+        compose("down", "--volumes", "--timeout", "5", check=False)
+
+
+def test_this_machine_is_a_node_with_an_agent_and_a_proxy() -> None:
+    compose = Compose("koordhost", free_ports(1)[0], "--profile", "host")
+    node = ("agent-host", "criproxy", "objects-host")
+    try:
+        compose("up", "--detach", "--no-build", *CORE, *node)
+        compose.wait_healthy(*node)
+        until_blocking(
+            lambda: "this-host" in compose.koord("top", "node", "-o", "json", check=False), "a report", seconds=180
+        )
+        version = docker("version", "--format", "{{.Server.Version}}")
+        proxy = "unix:///run/koord-runtimeproxy/runtimeproxy.sock"
+        assert docker("--host", proxy, "version", "--format", "{{.Server.Version}}") == version
+    finally:
+        compose("down", "--volumes", "--timeout", "5", check=False)
+
+
+def test_the_trace_demo_runs_on_compose() -> None:
+    port = free_ports(1)[0]
+    compose = Compose("koord-demo", port)
+    flags = {"COMPOSE_DEMO_FLAGS": "--nodes 20 --limit 100 --seconds 2", "COMPOSE_DEMO_SERVICES": " ".join(CORE)}
+    try:
+        done = subprocess.run(
+            ["make", "compose-demo"], cwd=ROOT, env={**compose.environment, **flags}, capture_output=True, check=False
+        )
+        printed = done.stdout.decode()
+        assert done.returncode == 0, printed + done.stderr.decode()
+        assert printed.count("held") == 5
+    finally:
+        subprocess.run(["make", "compose-down"], cwd=ROOT, env=compose.environment, capture_output=True, check=False)
 
 
 def test_a_service_reads_its_own_key_only(system: Compose) -> None:

@@ -33,6 +33,8 @@ CORE: Final = (
     "objects",
 )
 """Services of the file without those whose images cannot be pulled or stood in for here."""
+ENDING: Final = ("objects", "objects-host")
+"""Services that do something once and end."""
 
 
 def missing_programs() -> str:
@@ -100,10 +102,16 @@ def run_bytes(*words: str) -> bytes:
 
 
 class Compose:
-    """The compose project of a test."""
+    """The compose project of a test.
 
-    def __init__(self, project: str, port: int) -> None:
-        self._words = ("docker-compose", "--project-name", project)
+    Args:
+        project: Name of the project.
+        port: Port of the dashboard on this machine.
+        flags: Flags of docker-compose, such as profiles.
+    """
+
+    def __init__(self, project: str, port: int, *flags: str) -> None:
+        self._words = ("docker-compose", "--project-name", project, *flags)
         self.environment = {
             **os.environ,
             "KOORD_IMAGE": IMAGE,
@@ -136,13 +144,13 @@ class Compose:
     def is_healthy(self, service: str) -> bool:
         """Whether the health check of a service passes, or a service that ends has ended well."""
         state = self.state(service)
-        if service == "objects":
+        if service in ENDING:
             return state["Status"] == "exited" and state["ExitCode"] == 0
         return state.get("Health", {}).get("Status") == "healthy"
 
-    def wait_healthy(self) -> float:
-        """Wait until all core services are healthy; return the seconds that it took."""
+    def wait_healthy(self, *services: str) -> float:
+        """Wait until all core services and these are healthy; return the seconds that it took."""
         began = time.monotonic()
-        for service in CORE:
+        for service in (*CORE, *services):
             until_blocking(lambda service=service: self.is_healthy(service), f"{service} is healthy", seconds=180)
         return time.monotonic() - began

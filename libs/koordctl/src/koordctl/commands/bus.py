@@ -43,13 +43,13 @@ _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
 
 @app.command()
 def streams() -> None:
-    """Show every stream: messages, size, first and last position.
+    """Show every stream: messages, size, first and last position, and the servers that store it.
 
     Examples:
 
       koord bus streams
     """
-    show_table(["stream", "messages", "MiB", "of MiB", "first", "last", "subjects"], wait_for(_streams()))
+    show_table(["stream", "messages", "MiB", "of MiB", "first", "last", "subjects", "replicas"], wait_for(_streams()))
 
 
 async def _streams() -> list[list[object]]:
@@ -62,11 +62,11 @@ async def _streams() -> list[list[object]]:
             try:
                 info: dict[str, Any] = json.loads(await api(log.connection, f"$JS.API.STREAM.INFO.{stream}", b""))
             except ApiError as error:
-                rows.append([stream, error.description, None, None, None, None, None])
+                rows.append([stream, error.description, *[None] * 6])
                 continue
             state, limit = info["state"], info["config"]["max_bytes"]
             size, most = f"{state['bytes'] / MIB:.1f}", f"{limit / MIB:.0f}"
-            ends = [state["first_seq"], state["last_seq"], state.get("num_subjects", 0)]
+            ends = [state["first_seq"], state["last_seq"], state.get("num_subjects", 0), info["config"]["num_replicas"]]
             rows.append([stream, state["messages"], size, most, *ends])
         return rows
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +15,13 @@ from rich.table import Table
 
 from koordctl.access.clients import demo_directory, running_stack, var_directory
 from koordctl.commands.trace_folder import TRACE_FOLDER, find_trace
-from koordctl.demo.run import DemoOptions, Watching, run
-from koordctl.demo.summary import Summary, invariants, table, write_summary
+from koordctl.demo.on_running import RunningDemo, run_on_running
+from koordctl.demo.run import DemoOptions, run
+from koordctl.demo.submitting import Watching
+from koordctl.demo.summary import Checks, Summary, invariants, table, write_summary
 from koordctl.demo.tail import PodCounts
-from koordctl.demo.trace import InvalidTrace, read_nodes, read_pods
+from koordctl.demo.trace import InvalidTrace, node_manifest, read_nodes, read_pods
+from koordctl.embedded.nodes import write_nodes
 from koordctl.render.output import console, errors, fail
 
 PLAIN_LINE_SECONDS = 5.0
@@ -39,6 +42,13 @@ def demo(
     port_base: Annotated[
         int | None, typer.Option("--port-base", min=1024, max=65000, help="First of its ports.")
     ] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="Use the running system instead of a new stack; its clock is real.")
+    ] = False,
+    nodes_file: Annotated[
+        Path | None,
+        typer.Option("--write-nodes", help="Only write the nodes for an agent that simulates them, and end."),
+    ] = None,
 ) -> None:
     """Place a real trace (openb: 1,523 nodes, 8,152 pods) on a live cluster, with this host as a measured node.
 
@@ -51,7 +61,12 @@ def demo(
       koord demo --exit
 
       koord demo --nodes 60 --limit 300 --seconds 5 --exit
+
+      koord demo --nodes 60 --limit 300 --seconds 5 --running
     """
+    if running or nodes_file is not None:
+        _without_a_stack(trace or find_trace("--trace"), nodes_file, nodes=nodes, limit=limit, seconds=seconds)
+        return
     folder = (var or demo_directory()).absolute()
     if var is None and running_stack(var_directory()) is not None:
         fail(
@@ -73,6 +88,25 @@ def demo(
     except InvalidTrace as error:
         fail(str(error))
     summary = asyncio.run(_demo(options, end=end))
+    if not summary.all_held:
+        raise typer.Exit(1)
+
+
+def _without_a_stack(
+    source: Path, nodes_file: Path | None, *, nodes: int | None, limit: int | None, seconds: float
+) -> None:
+    """Write the nodes of the trace, or run the demo on the running system."""
+    try:
+        found = RunningDemo(nodes=read_nodes(source, limit=nodes), pods=read_pods(source, limit=limit), seconds=seconds)
+    except InvalidTrace as error:
+        fail(str(error))
+    if nodes_file is not None:
+        write_nodes(nodes_file, [node_manifest(node) for node in found.nodes])
+        return
+    with _watching() as watching:
+        summary = asyncio.run(run_on_running(found, watching))
+    _show_rows(summary.table())
+    _show_checks(summary)
     if not summary.all_held:
         raise typer.Exit(1)
 
@@ -143,14 +177,22 @@ def _became(pods: PodCounts) -> str:
 
 def show(summary: Summary) -> None:
     """Print the demo's table of results, and for each invariant whether it held."""
+    _show_rows(table(summary))
+    _show_checks(summary)
+
+
+def _show_rows(rows: Iterable[tuple[str, str]]) -> None:
     figures = Table(box=None, pad_edge=False, show_header=False)
     figures.add_column()
     figures.add_column(justify="right", overflow="fold")
-    for what, how_much in table(summary):
+    for what, how_much in rows:
         figures.add_row(what, how_much)
     console.print(figures)
-    for rule, held, found in invariants(summary):
+
+
+def _show_checks(checks: Checks) -> None:
+    for rule, held, found in invariants(checks):
         mark = "[green]held[/green]  " if held else "[red]BROKEN[/red]"
         console.print(f"{mark} {rule}: {found}", highlight=False, soft_wrap=True)
-    for sentence in summary.violations[:20]:
+    for sentence in checks.violations[:20]:
         console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)

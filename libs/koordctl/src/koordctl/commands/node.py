@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from koordctl.embedded.nodes import host_manifest, host_node_name
 from koordctl.render.output import Format, fail, show_document, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Show what an agent can measure and set on this machine.")
@@ -61,3 +62,20 @@ def doctor(
         ),
         empty="everything can be used",
     )
+
+
+@app.command()
+def manifest(
+    name: Annotated[str | None, typer.Argument(help="Name of the node; default: the name of this machine.")] = None,
+) -> None:
+    """Print this machine as a Node, with a taint that keeps away pods that do not tolerate it.
+
+    No kubelet starts containers here: an agent only measures the machine.
+
+    Examples:
+
+      koord node manifest
+
+      koord node manifest this-host | koord apply -f -
+    """
+    show_document(host_manifest(name or host_node_name()), Format.YAML)

@@ -5,11 +5,11 @@ Every result comes from the log and from the reports of the services; `run` itse
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import httpx
 from koordcore.embedded.process import ProcessSpec
@@ -19,23 +19,20 @@ from koordctl.access.clients import state_file
 from koordctl.access.folding import fold_to
 from koordctl.access.log import OpenLog, open_log
 from koordctl.access.verification import verify_now
-from koordctl.demo.arrivals import arrivals
 from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_config
 from koordctl.demo.invariants import BATCH_CPU, Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations, newest_reports, protection_of, usage_of
 from koordctl.demo.real_container import HostKubelet, RealContainer, prepare_cgroups
+from koordctl.demo.submitting import Watching, register_nodes, settle, submit_pods, wait_until
 from koordctl.demo.summary import Summary, percentile, share_percent
-from koordctl.demo.tail import PodCounts, Tail
-from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest, topology_manifest
-from koordctl.documents.priority_classes import priority_class_manifests
+from koordctl.demo.tail import Tail
+from koordctl.demo.trace import TraceNode, TracePod, node_manifest
 from koordctl.embedded.containers import unusable
-from koordctl.embedded.nodes import CHUNK, host_manifest, host_node_name, submit, write_nodes
+from koordctl.embedded.nodes import host_manifest, host_node_name, submit, write_nodes
 from koordctl.embedded.processes import PROXY_SOCKET, SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
 from koordctl.render.units import duration_text
 
 WARM_UP_SECONDS: Final = 45.0
-SETTLE_SECONDS: Final = 30.0
-QUIET_SECONDS: Final = 3.0
 VERIFY_SECONDS: Final = 90.0
 HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
 """Time until every agent has applied a change and reported a whole interval of it."""
@@ -79,19 +76,6 @@ class DemoOptions:
     port_base: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watching:
-    """The functions that the demo calls to show its progress.
-
-    Attributes:
-        step: Receives a sentence when a part begins or ends.
-        progress: Receives counts a few times a second while pods arrive.
-    """
-
-    step: Callable[[str], None]
-    progress: Callable[[PodCounts], None]
-
-
 async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
     """Start a fresh stack, submit the trace's pods and check the log. Return the summary and the URL of the dashboard.
 
@@ -128,9 +112,9 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
     # 2. configuration and nodes; best-effort pods need reports of the nodes before they can be placed
     watching.step(f"registering {len(options.nodes):,} simulated nodes and this host ({host})")
-    await _prepare(client, options, host)
+    await register_nodes(client, options.nodes, options.speed, [host_manifest(host)])
     with_gpus = sum(bool(node.gpus) for node in options.nodes)
-    await _until(
+    await wait_until(
         lambda: len(tail.overcommit) > len(options.nodes) and len(tail.devices) >= with_gpus, tail, WARM_UP_SECONDS
     )
     watching.step(
@@ -141,8 +125,17 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     watching.step(f"sending {len(options.pods):,} pods")
     loading = time.monotonic()
     events_before = (await log.bus.events.head()).last_seq
-    await _send(client, options, processes, tail, watching)
-    await _settle(len(options.pods), tail, watching)
+    faults = device_faults([node.name for node in options.nodes if node.gpus], len(options.pods))
+
+    async def sent(pods: int) -> None:
+        """Show the progress. Meanwhile GPUs fail and recover: their pods stay, and they take no new pods."""
+        watching.progress(tail.counts(pods, len(options.pods)))
+        while faults and pods >= faults[0].at_pod:
+            fault = faults.pop(0)
+            await _set_fault(processes, fault.node, fault.fault, watching)
+
+    await submit_pods(client, options.pods, options.seconds, sent)
+    await settle(len(options.pods), tail, watching)
     loaded_s = time.monotonic() - loading
     events_after = (await log.bus.events.head()).last_seq
 
@@ -280,39 +273,6 @@ def _fresh(options: DemoOptions, host: str, containers: Path | None) -> StackOpt
     return stack
 
 
-async def _prepare(client: httpx.AsyncClient, options: DemoOptions, host: str) -> None:
-    namespace: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    await submit(
-        client, [namespace, *priority_class_manifests(), slo_controller_config(options.speed), host_manifest(host)]
-    )
-    for begin in range(0, len(options.nodes), CHUNK):
-        nodes = options.nodes[begin : begin + CHUNK]
-        await submit(
-            client, [manifest for node in nodes for manifest in (node_manifest(node), topology_manifest(node))]
-        )
-
-
-async def _send(
-    client: httpx.AsyncClient, options: DemoOptions, processes: Sequence[ProcessSpec], tail: Tail, watching: Watching
-) -> None:
-    """Submit every group of pods at its time.
-
-    If the manager is slower than the trace, the next group waits for its answer. Meanwhile GPUs fail and recover: their
-    pods stay, and they take no new pods until then.
-    """
-    faults = device_faults([node.name for node in options.nodes if node.gpus], len(options.pods))
-    began = time.monotonic()
-    for group in arrivals(len(options.pods), options.seconds):
-        ahead = group.at_seconds - (time.monotonic() - began)
-        if ahead > 0:
-            await asyncio.sleep(ahead)
-        await submit(client, [pod_manifest(pod) for pod in options.pods[group.begin : group.end]])
-        watching.progress(tail.counts(group.end, len(options.pods)))
-        while faults and group.end >= faults[0].at_pod:
-            fault = faults.pop(0)
-            await _set_fault(processes, fault.node, fault.fault, watching)
-
-
 class DeviceFault(NamedTuple):
     """A change of the health of GPU 0 of a node during the demo.
 
@@ -354,28 +314,3 @@ async def _set_fault(processes: Sequence[ProcessSpec], node: str, fault: str, wa
                 answer = await client.put(f"{spec.urls['http']}/simulation/devices", json=body)
                 if answer.status_code != NOT_FOUND:  # another process simulates the node
                     answer.raise_for_status()
-
-
-async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
-    """Wait until every pod is placed or explained and placements have stopped, or until the time is over."""
-    end = time.monotonic() + SETTLE_SECONDS
-    placed, changed_at = len(tail.placed), time.monotonic()
-    while time.monotonic() < end:
-        if len(tail.placed) != placed:
-            placed, changed_at = len(tail.placed), time.monotonic()
-        if tail.unanswered(sent) <= 0 and time.monotonic() - changed_at > QUIET_SECONDS:
-            return
-        watching.progress(tail.counts(sent, sent))
-        await asyncio.sleep(0.2)
-
-
-async def _until(condition: Callable[[], bool], tail: Tail, seconds: float) -> bool:
-    """Wait until the condition holds. Return False if the time is over first."""
-    try:
-        async with asyncio.timeout(seconds):
-            while not condition():
-                tail.moved.clear()
-                await tail.moved.wait()
-    except TimeoutError:
-        return False
-    return True

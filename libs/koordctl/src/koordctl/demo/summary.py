@@ -46,15 +46,47 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the demo writes to summary.json. Times are real, whatever the clock of the run.
+class Checks(msgspec.Struct, frozen=True, kw_only=True):
+    """The invariants of a log at one position, and the hashes of three folds there.
 
     Attributes:
-        pods_submitted: Submitted pods, without those evicted for others.
+        double_placements: Number of placements of placed pods.
+        overcommitted_nodes: Number of nodes whose pods were given more than the node offers.
+        ledger_differences: Number of differences between the ledgers of nodes and the events of pods.
+        unexplained_pods: Number of pods that are neither placed nor explained.
         position: Position of the three hashes.
         hash_live: Hash of the manager's live fold.
         hash_replay: Hash of a fold from zero.
         hash_projector: Hash of the projector's rows.
+        violations: One sentence for each broken invariant.
+    """
+
+    double_placements: int
+    overcommitted_nodes: int
+    ledger_differences: int
+    unexplained_pods: int
+    position: int
+    hash_live: str
+    hash_replay: str
+    hash_projector: str
+    violations: list[str]
+
+    @property
+    def hashes_agree(self) -> bool:
+        """Whether the manager, the projector and the state rebuilt from the log have one hash."""
+        return bool(self.hash_live) and self.hash_live == self.hash_replay == self.hash_projector
+
+    @property
+    def all_held(self) -> bool:
+        """Whether every invariant held."""
+        return self.hashes_agree and not self.violations
+
+
+class Summary(Checks, frozen=True, kw_only=True):
+    """Everything that the demo writes to summary.json. Times are real, whatever the clock of the run.
+
+    Attributes:
+        pods_submitted: Submitted pods, without those evicted for others.
         utilisation_requested_only_percent: CPU in use by pods on their own requests, as a share of the cluster's CPU.
         utilisation_with_overcommit_percent: The same with best-effort pods on batch resources.
         real_container: Values that a container on this host found in force at its first instruction.
@@ -64,7 +96,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         device_reports_after_start: Reports of GPUs that failed or came back.
         protected: Speed of latency-sensitive pods during a load peak, with best effort suppressed.
         unprotected: The same during an equal load peak, with suppression switched off.
-        violations: One sentence for each broken invariant.
     """
 
     pods_submitted: int
@@ -73,10 +104,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     pods_pending: int
     pods_evicted: int
     pending_reasons: dict[str, int]
-    double_placements: int
-    overcommitted_nodes: int
-    ledger_differences: int
-    unexplained_pods: int
     submit_to_placed_p50_ms: float
     submit_to_placed_p99_ms: float
     first_placement_ms: float
@@ -95,30 +122,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     suppressions: int
     protected: Protection
     unprotected: Protection
-    position: int
     events: int
     events_per_s: float
     replay_events_per_s: float
-    hash_live: str
-    hash_replay: str
-    hash_projector: str
     startup_s: float
     wall_s: float
     speed: float
-    violations: list[str]
-
-    @property
-    def hashes_agree(self) -> bool:
-        """Whether the manager, the projector and the state rebuilt from the log have one hash."""
-        return bool(self.hash_live) and self.hash_live == self.hash_replay == self.hash_projector
-
-    @property
-    def all_held(self) -> bool:
-        """Whether every invariant held."""
-        return self.hashes_agree and not self.violations
 
 
-def write_summary(path: Path, summary: Summary) -> None:
+def write_summary(path: Path, summary: Checks) -> None:
     """Write the summary as JSON, one field per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(codec.encode(summary), indent=2) + b"\n")
@@ -177,7 +189,7 @@ def table(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def invariants(summary: Summary) -> list[tuple[str, bool, str]]:
+def invariants(summary: Checks) -> list[tuple[str, bool, str]]:
     """Return (name, whether it held, sentences about its violations) of each invariant."""
     agree = "equal" if summary.hashes_agree else "differ"
     hashes = f"{agree}: live {summary.hash_live}, replay {summary.hash_replay}, projector {summary.hash_projector}"

@@ -1,0 +1,154 @@
+"""The demo on a system that runs already, for example on docker compose: submit the trace's pods and check the log.
+
+The nodes of the trace are simulated by an agent of that system. It reads them from the file of `--write-nodes`.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+
+from koordctl.access.clients import find_service
+from koordctl.access.credentials import authorization, tls_context
+from koordctl.access.folding import fold_to
+from koordctl.access.log import open_log
+from koordctl.access.verification import verify_now
+from koordctl.demo.invariants import Audit
+from koordctl.demo.measuring import count_reasons, newest_explanations
+from koordctl.demo.submitting import Watching, register_nodes, settle, submit_pods, wait_until
+from koordctl.demo.summary import Checks, by_count, percentile
+from koordctl.demo.tail import Tail
+from koordctl.demo.trace import TraceNode, TracePod
+from koordctl.render.output import fail
+from koordctl.render.units import duration_text
+
+WARM_UP_SECONDS: Final = 180.0
+VERIFY_SECONDS: Final = 90.0
+REAL_TIME: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningDemo:
+    """The values of the options of a demo on a running system.
+
+    Attributes:
+        nodes: Nodes of the trace, which an agent of the system simulates.
+        pods: Pods of the trace, in order.
+        seconds: Real time during which pods arrive.
+    """
+
+    nodes: Sequence[TraceNode]
+    pods: Sequence[TracePod]
+    seconds: float
+
+
+class RunningSummary(Checks, frozen=True, kw_only=True):
+    """What became of the pods, and the invariants of the whole log.
+
+    Attributes:
+        pods: Number of pods in the log that were not deleted; `placed` and `running` of them.
+        pending_reasons: Reason -> number of pending pods.
+        placed_p50_ms: Median time from submission to placement, in real milliseconds.
+        placed_p99_ms: 99th percentile of it.
+        events: Number of facts in the log.
+    """
+
+    pods: int
+    placed: int
+    running: int
+    pending_reasons: dict[str, int]
+    placed_p50_ms: float
+    placed_p99_ms: float
+    events: int
+
+    def table(self) -> list[tuple[str, str]]:
+        """Return the rows of the table of results, as (label, value)."""
+        return [
+            ("pods", f"{self.pods:,}"),
+            ("pods placed", f"{self.placed:,}"),
+            ("pods running on their nodes", f"{self.running:,}"),
+            ("pods pending", f"{self.pods - self.placed:,}"),
+            *((f"  {reason}", f"{count:,}") for reason, count in by_count(self.pending_reasons)),
+            ("submit to placed, p50", duration_text(self.placed_p50_ms / 1000)),
+            ("submit to placed, p99", duration_text(self.placed_p99_ms / 1000)),
+            ("events", f"{self.events:,}"),
+        ]
+
+
+async def run_on_running(demo: RunningDemo, watching: Watching) -> RunningSummary:
+    """Submit the trace's nodes and pods to the running system, and check its log.
+
+    Raises:
+        EmbeddedError: The manager refused a document or does not answer.
+        LogTrouble: The log cannot be used.
+    """
+    manager = find_service("manager")
+    if manager is None:
+        fail("no system runs here: set KOORD_MANAGER, KOORD_PROJECTOR and KOORD_NATS, or start one with `koord up`")
+    async with AsyncExitStack() as resources:
+        client = await resources.enter_async_context(
+            httpx.AsyncClient(
+                base_url=manager, timeout=60, trust_env=False, headers=authorization(), verify=tls_context()
+            )
+        )
+        log = await resources.enter_async_context(open_log())
+        tail = Tail()
+        tailing = asyncio.create_task(tail.follow(log))
+        resources.callback(tailing.cancel)
+
+        # 1. nodes; best-effort pods need reports of the nodes before they can be placed
+        watching.step(f"registering {len(demo.nodes):,} simulated nodes")
+        began = time.monotonic()
+        await register_nodes(client, demo.nodes, REAL_TIME)
+        with_gpus = sum(bool(node.gpus) for node in demo.nodes)
+        if not await wait_until(
+            lambda: len(tail.overcommit) >= len(demo.nodes) and len(tail.devices) >= with_gpus, tail, WARM_UP_SECONDS
+        ):
+            fail(
+                f"batch resources are published for {len(tail.overcommit):,} of {len(demo.nodes):,} nodes after"
+                f" {duration_text(WARM_UP_SECONDS)}: does an agent simulate the nodes of --write-nodes?"
+            )
+        watching.step(
+            f"batch resources are published for {len(tail.overcommit):,} nodes, devices for {len(tail.devices):,},"
+            f" after {duration_text(time.monotonic() - began)}"
+        )
+
+        # 2. the pods, in the trace's order
+        watching.step(f"sending {len(demo.pods):,} pods")
+
+        async def sent(pods: int) -> None:
+            watching.progress(tail.counts(pods, len(demo.pods)))
+
+        await submit_pods(client, demo.pods, demo.seconds, sent)
+        await settle(len(demo.pods), tail, watching)
+
+        # 3. three folds at one position, every invariant from the events alone
+        watching.step("comparing the fold from zero, the live fold and the projector's rows")
+        verification = await verify_now(log.bus, manager=manager, seconds=VERIFY_SECONDS)
+        watching.step("recomputing every invariant from the log")
+        audit = Audit()
+        await fold_to(log.bus.events, verification.position, see=audit.see)
+        reasons = await newest_explanations(log)
+    findings = audit.findings(reasons)
+    return RunningSummary(
+        double_placements=len(findings.double_placements),
+        overcommitted_nodes=findings.overcommitted_nodes,
+        ledger_differences=len(findings.ledger_differences),
+        unexplained_pods=len(findings.unexplained),
+        position=verification.position,
+        hash_live=verification.live.hash,
+        hash_replay=verification.replay,
+        hash_projector=verification.projector.hash,
+        violations=findings.sentences(),
+        pods=findings.submitted,
+        placed=findings.placed,
+        running=findings.started,
+        pending_reasons=count_reasons(findings.pending, reasons),
+        placed_p50_ms=round(percentile(audit.waits_ms, 50), 2),
+        placed_p99_ms=round(percentile(audit.waits_ms, 99), 2),
+        events=audit.events,
+    )

@@ -1,0 +1,103 @@
+"""Register the nodes of a trace, submit its pods at their times, and wait until each is placed or explained.
+
+The demo on a stack of its own (`run`) and the demo on a running system (`on_running`) share it.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from koordctl.demo.arrivals import arrivals
+from koordctl.demo.configuration import slo_controller_config
+from koordctl.demo.tail import PodCounts, Tail
+from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest, topology_manifest
+from koordctl.documents.priority_classes import priority_class_manifests
+from koordctl.embedded.nodes import CHUNK, Manifest, submit
+
+SETTLE_SECONDS: Final = 30.0
+QUIET_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """The functions that the demo calls to show its progress.
+
+    Attributes:
+        step: Receives a sentence when a part begins or ends.
+        progress: Receives counts a few times a second while pods arrive.
+    """
+
+    step: Callable[[str], None]
+    progress: Callable[[PodCounts], None]
+
+
+async def register_nodes(
+    client: httpx.AsyncClient, nodes: Sequence[TraceNode], speed: float, others: Sequence[Manifest] = ()
+) -> None:
+    """Apply the configuration of the demo, its namespace and priority classes, and the nodes with their topology.
+
+    Args:
+        client: Client of the manager.
+        nodes: Nodes of the trace.
+        speed: Seconds of the run per real second.
+        others: Further objects.
+    """
+    namespace: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await submit(client, [namespace, *priority_class_manifests(), slo_controller_config(speed), *others])
+    for begin in range(0, len(nodes), CHUNK):
+        part = nodes[begin : begin + CHUNK]
+        await submit(client, [manifest for node in part for manifest in (node_manifest(node), topology_manifest(node))])
+
+
+async def submit_pods(
+    client: httpx.AsyncClient,
+    pods: Sequence[TracePod],
+    seconds: float,
+    sent: Callable[[int], Awaitable[None]],
+) -> None:
+    """Submit every group of pods at its time.
+
+    If the manager is slower than the trace, the next group waits for its answer.
+
+    Args:
+        client: Client of the manager.
+        pods: Pods of the trace, in order.
+        seconds: Real time during which they arrive.
+        sent: Called after each group with the number of pods submitted so far.
+    """
+    began = time.monotonic()
+    for group in arrivals(len(pods), seconds):
+        ahead = group.at_seconds - (time.monotonic() - began)
+        if ahead > 0:
+            await asyncio.sleep(ahead)
+        await submit(client, [pod_manifest(pod) for pod in pods[group.begin : group.end]])
+        await sent(group.end)
+
+
+async def settle(sent: int, tail: Tail, watching: Watching) -> None:
+    """Wait until every pod is placed or explained and placements have stopped, or until the time is over."""
+    end = time.monotonic() + SETTLE_SECONDS
+    placed, changed_at = len(tail.placed), time.monotonic()
+    while time.monotonic() < end:
+        if len(tail.placed) != placed:
+            placed, changed_at = len(tail.placed), time.monotonic()
+        if tail.unanswered(sent) <= 0 and time.monotonic() - changed_at > QUIET_SECONDS:
+            return
+        watching.progress(tail.counts(sent, sent))
+        await asyncio.sleep(0.2)
+
+
+async def wait_until(condition: Callable[[], bool], tail: Tail, seconds: float) -> bool:
+    """Wait until the condition holds. Return False if the time is over first."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                tail.moved.clear()
+                await tail.moved.wait()
+    except TimeoutError:
+        return False
+    return True
