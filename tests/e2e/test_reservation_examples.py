@@ -1,15 +1,12 @@
 """Each example of a Reservation does on a real stack what its text says."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from support.koord_command import KoordCommand
 from support.servers import server_directory
 from support.until import until_blocking
 
@@ -29,28 +26,8 @@ PODS_OF = {
 """Name of the example and of its Reservation -> its pods."""
 
 
-class Stack:
-    """The `koord` command on a stack of its own."""
-
-    def __init__(self, var: Path) -> None:
-        self.var = var
-
-    def run(self, *words: str) -> str:
-        """Standard output of a command that ends well."""
-        done = subprocess.run(
-            [sys.executable, "-m", "koordctl", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=150,
-            env={**os.environ, "KOORD_VAR": str(self.var)},
-        )
-        assert done.returncode == 0, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def ask(self, *words: str) -> Any:
-        """The decoded JSON of a command."""
-        return msgspec.json.decode(self.run(*words, "-o", "json"))
+class Stack(KoordCommand):
+    """The command with what these examples ask."""
 
     def status(self, reservation: str) -> dict[str, Any]:
         """The status of a Reservation."""
