@@ -1,8 +1,5 @@
 """A gang that waits for whole GPUs gets them on a real stack: pods move together, after their places are reserved."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from support.koord_command import KoordCommand
 from support.servers import server_directory
 from support.until import until_blocking
 
@@ -19,28 +17,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "descheduler"
 GANG = ("train-0", "train-1")
 
 
-class Stack:
-    """The `koord` command on a stack of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def run(self, *words: str) -> str:
-        """Standard output of a command that ends well."""
-        done = subprocess.run(
-            [sys.executable, "-m", "koordctl", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=150,
-            env={**os.environ, "KOORD_VAR": str(self.folder / "var")},
-        )
-        assert done.returncode == 0, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def ask(self, *words: str) -> Any:
-        """The decoded JSON of a command."""
-        return msgspec.json.decode(self.run(*words, "-o", "json"))
+class Stack(KoordCommand):
+    """The command with what this story asks."""
 
     def nodes(self) -> dict[str, str]:
         """Name of a pod -> its node, of pods that have one."""
@@ -59,7 +37,7 @@ class Stack:
 def stack() -> Iterator[Stack]:
     """A stack with three nodes of two GPUs, and one pod with half a GPU on each of them."""
     with server_directory() as folder:
-        stack = Stack(folder)
+        stack = Stack(folder / "var")
         configuration = yaml.safe_load((EXAMPLES / "configurations" / "gpu-repack.yaml").read_text())
         configuration["deschedulingInterval"] = "1s"
         file = folder / "gpu-repack.yaml"
