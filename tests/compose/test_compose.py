@@ -163,8 +163,8 @@ def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
     try:
         compose("up", "--detach", "--no-build", *servers, *CORE)
         compose.wait_healthy(*servers)
-        streams = compose.koord("bus", "streams").splitlines()[1:]
-        assert {line.split()[-1] for line in streams} == {"3"}
+        replicas = {line.split()[0]: line.split()[-1] for line in compose.koord("bus", "streams").splitlines()}
+        assert (replicas["KOORD_EV_dev"], replicas["KOORD_AUDIT_dev"]) == ("3", "3")
         for number, server in enumerate(servers):
             docker("kill", compose.container(server))
             apply(compose, folder, 5 * number, 5)

@@ -118,6 +118,7 @@ class Compose:
             "NATS_IMAGE": "koord-stand-in-nats",
             "POSTGRES_IMAGE": "koord-stand-in-postgres",
             "KOORD_DASHBOARD_PORT": str(port),
+            "KOORD_HOST_RIGHT": "FOWNER",  # the machines of tests may lack SYS_RESOURCE
         }
 
     def __call__(self, *words: str, check: bool = True) -> str:
