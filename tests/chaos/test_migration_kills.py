@@ -15,7 +15,7 @@ import pytest
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects.custom import CustomObjectObserved, plural_of
@@ -139,6 +139,8 @@ class Log:
         for stored, event in self.seen:
             if isinstance(event, PodsStarted):
                 found |= set(event.pods)
+            elif isinstance(event, PodsStopped):  # a restarted agent may start a pod that left meanwhile
+                found -= set(event.pods)
             elif isinstance(event, PodReleased):
                 found.discard(stored.ref.id)
         return found
@@ -176,6 +178,8 @@ class Log:
                     placed.add(event.name)
                 case PodsStarted():
                     ready |= set(event.pods)
+                case PodsStopped():
+                    ready -= set(event.pods)
                 case PodReleased():
                     ready.discard(stored.ref.id)
                 case PodEvictionRequested():
