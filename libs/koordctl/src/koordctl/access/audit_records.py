@@ -26,7 +26,7 @@ async def audited_requests(since: int) -> list[tuple[StoredEvent, RequestAudited
 
 
 async def record_run(route: str, objects: tuple[str, ...]) -> None:
-    """Leave an audit record of a what-if that this command is going to compute.
+    """Leave an audit record of a what-if that this command has computed.
 
     The record is the command's own word: whoever has the key of the log can compute without it.
 

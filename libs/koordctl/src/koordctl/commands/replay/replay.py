@@ -145,10 +145,7 @@ def replay(
     """
     if rerun_scheduler + rerun_manager + rerun_descheduler > 1:
         fail("--rerun-scheduler, --rerun-manager and --rerun-descheduler exclude each other", status=2)
-    which = {"scheduler": rerun_scheduler, "manager": rerun_manager, "descheduler": rerun_descheduler}
-    for service in (name for name, is_asked in which.items() if is_asked):
-        given = (f"from {begin or 'the beginning'}", f"to {to or 'the end'}", *([str(config)] if config else []))
-        wait_for(record_run(f"replay --rerun-{service}", given))
+    given = (f"from {begin or 'the beginning'}", f"to {to or 'the end'}", *([str(config)] if config else []))
     if rerun_manager:
         from koordctl.commands.replay.manager import ManagerFlags
         from koordctl.commands.replay.manager import rerun_manager as decide_again
@@ -161,6 +158,7 @@ def replay(
             slo_config_name=slo_config_name,
         )
         decide_again(config, profiles, recommender_settings, begin, to, output, flags)
+        wait_for(record_run("replay --rerun-manager", given))
         return
     manager_flags = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
     as_by_default = manager_flags == (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
@@ -174,12 +172,14 @@ def replay(
         from koordctl.commands.replay.descheduler import rerun_descheduler as play_again
 
         play_again(config, begin, to, output)
+        wait_for(record_run("replay --rerun-descheduler", given))
         return
     if rerun_scheduler:
         # Imported here: the scheduler's configuration takes longer to load than most commands take to run.
         from koordctl.commands.replay.scheduler import rerun
 
         rerun(config, begin, to, output)
+        wait_for(record_run("replay --rerun-scheduler", given))
         return
     if recompute is not None:
         from koordctl.commands.replay.scheduler import repeat
