@@ -185,9 +185,7 @@ def test_this_machine_is_a_node_with_an_agent_and_a_proxy() -> None:
     try:
         compose("up", "--detach", "--no-build", *CORE, *node)
         compose.wait_healthy(*node)
-        until_blocking(
-            lambda: "this-host" in compose.koord("top", "node", "-o", "json", check=False), "a report", seconds=180
-        )
+        until_blocking(lambda: "this-host" in compose.koord("top", "node", check=False), "a report", seconds=180)
         version = docker("version", "--format", "{{.Server.Version}}")
         proxy = "unix:///run/koord-runtimeproxy/runtimeproxy.sock"
         assert docker("--host", proxy, "version", "--format", "{{.Server.Version}}") == version
