@@ -34,7 +34,7 @@ from support.until import until
 
 REPLICAS = 12
 MOST_UNAVAILABLE = 3
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 420.0
 EMPTIED = "node-0"
 WAVES = 4
 KILLS_PER_WAVE = 7
@@ -80,7 +80,7 @@ DEPLOYMENT: dict[str, Any] = {
     },
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(900)]
 
 
 def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:

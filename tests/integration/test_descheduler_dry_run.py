@@ -129,8 +129,10 @@ def test_proving_profile_keeps_pods_that_would_land_on_a_node_that_gets_hotter()
         log.add_pod(owned(name, "1"))
     scheduler.run()
     # The plugin sees room on the cool node. The scheduler prefers the warm one, which has more free cpu.
-    log.add_node(node("cool", cpu="3"))
     log.add_node(node("warm", cpu="4"))
+    log.add_pod(owned("other", "100m"))
+    scheduler.run()
+    log.add_node(node("cool", cpu="3"))
     usage = {"hot": {"x": 1500, "y": 1100}, "cool": {}, "warm": {"other": 2200}}
     found = {prove: played(log, "LowNodeLoad", LOAD, rounds=4, usage=usage, prove=prove) for prove in (False, True)}
     assert [move.target for move in found[False].moves] == ["warm"]

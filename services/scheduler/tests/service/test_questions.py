@@ -28,7 +28,7 @@ LONG = FitRequest(pods=[PodSet(pod=pod("long"), replicas=10_000)])
 """Takes seconds, because the large node has room for all of the pods."""
 
 
-async def fit(bus: Bus, request: FitRequest, *, seconds: float = 20.0) -> FitAnswer:
+async def fit(bus: Bus, request: FitRequest, *, seconds: float = 60.0) -> FitAnswer:
     assert bus.connection is not None
     return await ask(bus.connection, bus.names, SCHEDULER_FIT, request, seconds=seconds)
 
