@@ -5,10 +5,12 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import ProcessSpec
 from koordctl.embedded.processes import StackOptions, wipe
 
@@ -69,3 +71,23 @@ def write_nodes(var: Path, manifests: Sequence[dict[str, Any]]) -> Path:
     nodes = var / "nodes.json"
     nodes.write_text(json.dumps({"kind": "List", "items": [*manifests]}))
     return nodes
+
+
+def with_standbys(processes: Sequence[ProcessSpec], names: Sequence[str]) -> list[ProcessSpec]:
+    """Add a second instance of each named service: `manager-2` beside `manager`. One of both leads."""
+    return [*processes, *map(_standby_of, (spec for spec in processes if spec.name in names), free_ports(len(names)))]
+
+
+def _standby_of(spec: ProcessSpec, port: int) -> ProcessSpec:
+    name, url = f"{spec.name}-2", f"http://{LOOPBACK}:{port}"
+    other = {spec.name: name, str(spec.ports["http"]): str(port)}
+    log = spec.log_file
+    return replace(
+        spec,
+        name=name,
+        argv=tuple(other.get(word, word) for word in spec.argv),
+        ready=f"{url}/readyz",
+        log_file=None if log is None else log.with_name(f"{name}.log"),
+        ports={"http": port},
+        urls={"http": url},
+    )

@@ -1,7 +1,7 @@
 """Candidates for leadership, each with its own clock and network, so that a process can be paused or cut off."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 from koordcore.ports.leadership import Term
@@ -20,6 +20,7 @@ from support.until import until
 TIMES = LeaseTimes()  # 15 s, 10 s, 2 s
 TAKE_OVER = TIMES.duration + 3 * TIMES.retry  # expiry, and the looks before and after it
 NewStore = Callable[[], LeaseStore]
+Released = Callable[[], Awaitable[None]]
 
 
 class FaultyStore:
@@ -57,14 +58,16 @@ class FaultyStore:
 class Candidate:
     """A process: its election, its own clock, its network, and what it was told."""
 
-    def __init__(self, name: str, store: LeaseStore, seed: int = 1) -> None:
+    def __init__(self, name: str, store: LeaseStore, seed: int = 1, released: Released | None = None) -> None:
         self.name = name
         self.clock = ManualClock()
         self.store = FaultyStore(store)
         self.paused = False
         self.told: list[tuple[str, int]] = []
         self.terms: list[Term] = []
-        self.election = LeaseElection(self.store, holder=name, clock=self.clock, times=TIMES, jitter=Random(seed))
+        self.election = LeaseElection(
+            self.store, holder=name, clock=self.clock, times=TIMES, jitter=Random(seed), released=released
+        )
         self.election.subscribe(acquired=self._on_acquired, lost=self._on_lost)
         self.task = asyncio.create_task(self.election.campaign())
         self.behind = 0.0

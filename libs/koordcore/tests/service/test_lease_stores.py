@@ -3,14 +3,16 @@
 import asyncio
 from pathlib import Path
 
+import nats
 import pytest
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
 from koordcore.service.leader.election import LeaseElection
 from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, LeaseTimes, LeaseUnavailable, SeenLease
 from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, LeaseLeadership, ServiceAccountHttp
-from koordcore.service.leader.lease_kv import KvLeadership, KvLeaseStore
+from koordcore.service.leader.lease_kv import KeyReleases, KvLeadership, KvLeaseStore
 from koordcore.values.invalid import InvalidInput
+from support.leases.candidates import Candidate
 from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
 from support.manual_clock import ManualClock
 from support.until import DEADLINE_SECONDS, until
@@ -157,3 +159,28 @@ def test_outside_of_a_cluster_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         ServiceAccountHttp.in_cluster()
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     ServiceAccountHttp.in_cluster()
+
+
+@pytest.mark.nats
+async def test_a_candidate_hears_a_release_and_leads_without_waiting_for_its_next_read(nats_url: str) -> None:
+    async with kv_bucket(nats_url, "leader_heard") as js:
+        client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
+        try:
+
+            def candidate(name: str) -> Candidate:
+                store = KvLeaseStore(js, bucket="leader_heard", key="leader.demo", ttl_real_seconds=None)
+                releases = KeyReleases(client, bucket="leader_heard", key="leader.demo")
+                return Candidate(name, store, released=releases.next)
+
+            first = candidate("a")
+            await until(lambda: first.election.term)
+            second = candidate("b")
+            await until(lambda: second.election.holder == "a")
+            await first.election.resign()
+            # The clock of the second one stands still, so it does not come to its next read.
+            term = await until(lambda: second.election.term)
+            assert term.epoch > first.terms[0].epoch
+            await first.die()
+            await second.die()
+        finally:
+            await client.close()

@@ -62,7 +62,6 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
         shell.service.add(Component(name="kubernetes", close=api.close))
     leadership = lease_leadership(settings, api) if api is not None else leadership_of(settings, bus)
     shell.service.add(Component(name="bus", close=resources.aclose))
-    shell.service.add(Component(name="leadership", run=leadership.campaign, stop=leadership.resign))
     add_ports(shell, leadership)
     assemble(shell, bus, leadership, api)
 
@@ -175,6 +174,11 @@ def assemble(
             code_version=version("koord-manager"),
         )
 
+    async def campaign() -> None:
+        """Apply for leadership once the log is folded. Until then, an instance could decide nothing."""
+        await runner.caught_up()
+        await leadership.campaign()
+
     async def control() -> None:
         await runner.caught_up()
         await run_cycles(context, controllers)
@@ -182,11 +186,13 @@ def assemble(
     shell.health.add_readiness("fold", runner.trouble)
     shell.http.audit.publish_to(bus.audit)
     shell.http.routes.extend(ManagerApi(view, intake, leadership, standalone=api is None).routes())
-    # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
+    # Stopped in reverse: first no more documents, then the control rounds. Then another instance leads, while this one
+    # saves a snapshot and ends its fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
     shell.service.add(Component(name="reports", run=observe))
     shell.service.add(Component(name="recommender-checkpoints", run=checkpoints))
+    shell.service.add(Component(name="leadership", run=campaign, stop=leadership.resign))
     shell.service.add(Component(name="control", run=control))
     added = None
     if COLOCATION_PROFILE in controllers.enabled and options.enabled("ColocationProfileController"):

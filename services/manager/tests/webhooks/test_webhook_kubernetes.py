@@ -160,6 +160,9 @@ class NotLeading(AlwaysLeading):
         await asyncio.Event().wait()
         raise AssertionError("not reached")
 
+    async def campaign(self) -> None:
+        await asyncio.Event().wait()
+
 
 async def test_a_replica_is_ready_whoever_leads_once_the_log_has_seen_the_cluster(tmp_path: Path) -> None:
     bus = memory_bus()

@@ -41,19 +41,8 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
-    leadership = leadership_of(settings, bus)
-
-    async def campaign() -> None:
-        """Apply for leadership once the log is folded.
-
-        While it loads a snapshot, an instance would lose the lease anyway.
-        """
-        await cycle.fold.caught_up()
-        await leadership.campaign()
-
     shell.service.add(Component(name="bus", close=resources.aclose))
-    shell.service.add(Component(name="leadership", run=campaign, stop=leadership.resign))
-    cycle = assemble(shell, bus, leadership)
+    assemble(shell, bus, leadership_of(settings, bus))
 
 
 def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) -> Cycle:
@@ -163,7 +152,17 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
             is_leader=lambda: leadership.term is not None,
         )
     )
-    # Stopped in reverse: the cycle decides no more, appends in flight are answered, then the fold ends.
+
+    async def campaign() -> None:
+        """Apply for leadership once the log is folded.
+
+        While it loads a snapshot, an instance would lose the lease anyway.
+        """
+        await runner.caught_up()
+        await leadership.campaign()
+
+    # Stopped in reverse: the cycle decides no more, and appends in flight are answered. Then another instance leads,
+    # while this one saves a snapshot and ends its fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
     reports = partial(follow_reports, state, runner.caught_up, bus.observations, shell.log, wakeup.set)
@@ -186,6 +185,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
             Component(name="questions", run=partial(questions.run, bus.connection, bus.names, shell.http.audit.record))
         )
     shell.service.add(Component(name="diagnoses", run=decision_log.write_diagnoses))
+    shell.service.add(Component(name="leadership", run=campaign, stop=leadership.resign))
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle

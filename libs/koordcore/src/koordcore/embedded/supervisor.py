@@ -140,6 +140,21 @@ class Supervisor:
         """Kill one process with SIGKILL, for demonstrations and tests. Its restart policy then applies."""
         await self._managed[name].child.kill()
 
+    async def restart(self, name: str, *, seconds: float) -> None:
+        """Stop one process by its stop signal, let its restart policy start it again, and wait until it is ready.
+
+        Args:
+            name: Name of a process that is ready.
+            seconds: Time to wait until it is ready again.
+
+        Raises:
+            EmbeddedError: It was not ready within `seconds`.
+        """
+        managed = self._managed[name]
+        restarts = managed.restarts
+        await managed.child.stop()
+        await self.wait_ready(name, seconds=seconds, after_restarts=restarts + 1)
+
     async def wait_ready(self, name: str, *, seconds: float, after_restarts: int = 0) -> None:
         """Wait until a process is ready and has been restarted at least `after_restarts` times.
 

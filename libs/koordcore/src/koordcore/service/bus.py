@@ -114,4 +114,5 @@ def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
         times=LeaseTimes(
             duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
         ),
+        client=bus.connection.client,
     )

@@ -53,6 +53,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += _object_reads(names)
     if manifest.leads:
         publish += _leader_bucket(names)
+        subscribe += [f"$KV.{names.leader_bucket}.leader.{manifest.name}"]
     elif manifest.sees_leaders:
         publish += _leader_reads(names.leader)
     if manifest.parks:

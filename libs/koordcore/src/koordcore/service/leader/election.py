@@ -1,6 +1,7 @@
 """Leader election over a lease: a record with a version that only a writer who saw its last version can change.
 
-    candidate   reads every `retry`; takes the lease if it is absent, released, or unchanged for its whole duration
+    candidate   reads every `retry`, and when it hears of a release; takes the lease if it is absent, released, or
+                unchanged for its whole duration
     leader      renews every `retry`; gives up after failing for `renew_deadline`, before another may take the lease
 
 Clocks of different hosts are never compared. A candidate measures the time since it first saw a version, a leader the
@@ -17,6 +18,7 @@ Source:
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Final
 
@@ -45,6 +47,8 @@ class LeaseElection:
         clock: Clock for the durations.
         times: Durations of lease, renewal and retry; None: 15 s, 10 s and 2 s.
         jitter: Random numbers that spread the reads of candidates that started together.
+        released: Returns when the store reports that the lease was released, so that a candidate reads it at once. It
+            may miss a release. None: the store does not report.
     """
 
     def __init__(
@@ -55,12 +59,14 @@ class LeaseElection:
         clock: Clock,
         times: LeaseTimes | None = None,
         jitter: Random | None = None,
+        released: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.name = holder
         self._store = store
         self._clock = clock
         self._times = times or LeaseTimes()
         self._jitter = jitter or Random()  # noqa: S311  spreading load, not a secret
+        self._released = released
         self._acquired: list[OnAcquired] = []
         self._lost: list[OnLost] = []
         self._term: Term | None = None
@@ -164,7 +170,19 @@ class LeaseElection:
         while True:
             await self._step()
             spread = 1.0 if self._term is not None else 1.0 + 0.2 * self._jitter.random()
-            await self._clock.sleep(self._times.retry * spread)
+            await self._pause(self._times.retry * spread)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait this long. A candidate waits only until it hears that the lease was released."""
+        if self._released is None or self._term is not None:
+            await self._clock.sleep(seconds)
+            return
+        waiting = (asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._released()))
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
 
     async def _step(self) -> None:
         try:

@@ -4,6 +4,7 @@ Source:
     event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get)
 """
 
+import asyncio
 import math
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,8 @@ from koordcore.service.leader.lease import (
 )
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
 _WRONG_SEQUENCE: Final = frozenset((10071, 10164))
@@ -113,6 +116,35 @@ class KvLeaseStore:
         return WrittenLease(str(stored.seq), stored.seq if acquiring else record.epoch)
 
 
+class KeyReleases:
+    """Hears when a leader releases its lease: the server passes the message to subscribers while it stores it.
+
+    Without the right to subscribe, nothing is heard, and candidates find the release when they read the lease.
+    """
+
+    def __init__(self, client: "Client", *, bucket: str, key: str) -> None:
+        self._client = client
+        self._subject = f"$KV.{bucket}.{key}"
+        self._subscribed = False
+        self._released = asyncio.Event()
+
+    async def next(self) -> None:
+        """Wait until the lease is released. Return at once if it was released after the last call."""
+        if not self._subscribed:
+            self._subscribed = True
+            await self._client.subscribe(self._subject, cb=self._hear)  # pyright: ignore[reportUnknownMemberType]
+        await self._released.wait()
+        self._released.clear()
+
+    async def _hear(self, message: "Msg") -> None:
+        try:
+            is_released = not message.data or not msgspec.json.decode(message.data, type=_Body).holder
+        except msgspec.DecodeError:
+            return
+        if is_released:
+            self._released.set()
+
+
 class KvLeadership(LeaseElection):
     """Leader election with one key of a JetStream KV bucket. The bootstrap job creates the bucket.
 
@@ -122,6 +154,7 @@ class KvLeadership(LeaseElection):
 
     Args:
         key: Name of the key, for example `leader.manager`.
+        client: Connection on which a candidate hears of releases. None: it only reads the lease.
     """
 
     def __init__(
@@ -134,10 +167,12 @@ class KvLeadership(LeaseElection):
         clock: Clock,
         times: LeaseTimes | None = None,
         jitter: Random | None = None,
+        client: "Client | None" = None,
     ) -> None:
         times = times or LeaseTimes()
         real = clock.real_seconds(times.duration)
         # The server counts whole seconds, from 1. Longer than the lease is safe; shorter never happens.
         ttl = max(1, math.ceil(real)) if math.isfinite(real) else None
         store = KvLeaseStore(js, bucket=bucket, key=key, ttl_real_seconds=ttl)
-        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)
+        released = None if client is None else KeyReleases(client, bucket=bucket, key=key).next
+        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter, released=released)

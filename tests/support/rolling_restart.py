@@ -1,0 +1,180 @@
+"""A rolling restart of every service of the embedded stack while clients submit pods, and what the log says about it.
+
+Two managers, schedulers and deschedulers, a projector, and agents of simulated nodes. NATS and Postgres keep running.
+"""
+
+import asyncio
+import contextlib
+import json
+import math
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from koordcore.embedded.process import ProcessSpec
+from koordcore.embedded.supervisor import Supervisor
+from koordcore.events import CATALOGUE
+from koordcore.events.scheduling.pod import PodPlaced
+from koordctl.access.log import open_log
+from koordctl.access.verification import Verification, verify_now
+from koordctl.demo.invariants import Audit, Findings
+from koordctl.embedded.processes import DESCHEDULER, StackOptions, specs
+from support.embedded_stack import url_of, with_standbys, write_nodes
+from support.until import until
+
+TWICE: Final = ("manager", "scheduler", DESCHEDULER)
+MANAGERS: Final = ("manager", "manager-2")
+PER_REQUEST: Final = 20
+PATIENCE_SECONDS: Final = 90.0
+_RETRY_SECONDS: Final = 0.05
+_DESCHEDULER_CONFIGURATION: Final = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
+
+
+def node_manifest(number: int) -> dict[str, Any]:
+    amounts = {"cpu": 64, "memory": "512Gi", "pods": 500}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}, "status": {"capacity": amounts}}
+
+
+def pod_manifest(number: int) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "50m", "memory": "64Mi"}}
+    container = {"name": "main", "image": "pause", "resources": resources}
+    metadata = {"name": f"pod-{number}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+class Submitters:
+    """Clients that submit pods at a rate, whatever is restarted: a request is repeated until the leader took it.
+
+    Attributes:
+        due_ns: Name of each pod -> Unix time in ns at which its request was due, also if no manager answered then.
+    """
+
+    def __init__(self, managers: Sequence[str]) -> None:
+        self._clients = [httpx.AsyncClient(base_url=url, trust_env=False, timeout=10) for url in managers]
+        self._leader = 0
+        self.due_ns: dict[str, int] = {}
+
+    async def apply(self, documents: Sequence[dict[str, Any]]) -> None:
+        """Repeat a request at one manager after the other until every document was taken."""
+        content = json.dumps({"kind": "List", "items": [*documents]})
+        while True:
+            asked = self._leader
+            with contextlib.suppress(httpx.HTTPError):
+                response = await self._clients[asked].post("/v1/apply", content=content)
+                if response.is_success:
+                    return
+                assert response.status_code == httpx.codes.SERVICE_UNAVAILABLE.value, response.text
+            if self._leader == asked:
+                self._leader = (asked + 1) % len(self._clients)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def submitting(self, pods_per_second: float) -> AsyncGenerator[None]:
+        """Submit pods at a rate inside the block, and wait at its end until every request was taken."""
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._submit(pods_per_second, stop))
+            yield
+            stop.set()
+
+    async def _submit(self, pods_per_second: float, stop: asyncio.Event) -> None:
+        began, began_ns = time.monotonic(), time.time_ns()
+        async with asyncio.TaskGroup() as group:
+            for request in count():
+                due = request * PER_REQUEST / pods_per_second
+                await asyncio.sleep(max(0.0, began + due - time.monotonic()))
+                if stop.is_set():
+                    return
+                numbers = range(request * PER_REQUEST, (request + 1) * PER_REQUEST)
+                self.due_ns.update({f"default/pod-{number}": began_ns + int(due * 1e9) for number in numbers})
+                group.create_task(self.apply([pod_manifest(number) for number in numbers]))
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the log says after a rolling restart.
+
+    Attributes:
+        submitted: Number of submitted pods.
+        lost: Names of submitted pods that are not in the log, or not placed.
+        findings: The invariants of the log.
+        waits_seconds: Time from the moment at which its request was due until it was placed, of each pod; ascending.
+        verification: Manager, projector and the rebuilt state.
+    """
+
+    submitted: int
+    lost: tuple[str, ...]
+    findings: Findings
+    waits_seconds: tuple[float, ...]
+    verification: Verification
+
+    def quantile(self, share: float) -> float:
+        """Return the wait in seconds that this share of the pods does not exceed."""
+        return self.waits_seconds[math.ceil(share * len(self.waits_seconds)) - 1]
+
+
+@contextlib.asynccontextmanager
+async def doubled_stack(
+    var: Path, *, nodes: int, simulators: int = 2
+) -> AsyncGenerator[tuple[Supervisor, list[ProcessSpec], Submitters]]:
+    """Run two instances of the services that elect a leader, the projector, and agents of simulated nodes."""
+    manifests = [node_manifest(number) for number in range(nodes)]
+    file = write_nodes(var, manifests)
+    descheduler = var / "descheduler.yaml"
+    descheduler.write_text(_DESCHEDULER_CONFIGURATION)
+    options = StackOptions(var=var, simulated=file, simulators=simulators, descheduler=descheduler)
+    processes = with_standbys(specs(options), TWICE)
+    async with Supervisor(processes, state_file=var / "run" / "stack.json") as supervisor:
+        clients = Submitters([url_of(processes, name) for name in MANAGERS])
+        try:
+            await clients.apply(manifests)
+            yield supervisor, processes, clients
+        finally:
+            await clients.close()
+
+
+def services_of(processes: Sequence[ProcessSpec]) -> list[str]:
+    """Return the names of the processes that a rolling restart restarts, in their order: all but the servers."""
+    return sorted(spec.name for spec in processes if "http" in spec.ports)
+
+
+async def outcome_of(var: Path, processes: Sequence[ProcessSpec], clients: Submitters) -> Outcome:
+    """Wait until every submitted pod is placed, or the time is up, and judge the log."""
+    audit = Audit()
+    placed_ns: dict[str, int] = {}
+    position = 0
+
+    async def all_placed() -> bool:
+        nonlocal position
+        async with open_log(var) as log:
+            head = await log.bus.events.head()
+            async for batch in log.bus.events.history(position, head.last_seq):
+                for stored in batch:
+                    event = CATALOGUE.read(stored)
+                    assert event is not None
+                    audit.see(stored, event)
+                    position = stored.seq
+                    if isinstance(event, PodPlaced):
+                        placed_ns.setdefault(audit.name_of(stored.ref.id), stored.stored_at_ns)
+        return clients.due_ns.keys() <= placed_ns.keys()
+
+    with contextlib.suppress(AssertionError):
+        await until(all_placed, "every submitted pod is placed", seconds=PATIENCE_SECONDS, every=0.2)
+    async with open_log(var) as log:
+        verification = await verify_now(log.bus, manager=url_of(processes, "manager"), seconds=60)
+    waits = ((placed_ns[name] - due) / 1e9 for name, due in clients.due_ns.items() if name in placed_ns)
+    return Outcome(
+        submitted=len(clients.due_ns),
+        lost=tuple(sorted(clients.due_ns.keys() - placed_ns.keys())),
+        findings=audit.findings(()),
+        waits_seconds=tuple(sorted(waits)),
+        verification=verification,
+    )
