@@ -87,6 +87,39 @@ def test_a_deleted_device_object_is_a_failure_of_all_devices() -> None:
     assert sorted(uid for uid, _ in _stated(log)) == ["first", "second"]
 
 
+def test_a_device_that_is_not_in_the_object_any_more_has_failed() -> None:
+    log, scheduler = _world("first", "second")
+    for turn in range(2):
+        _put(log, [gpu(1)])
+        _look(scheduler, 10.0 * turn + 1)
+        _put(log, [gpu(0), gpu(1)])
+        _look(scheduler, 10.0 * turn + 5)
+    assert _stated(log) == [("first", [SICK]), ("first", [])] * 2
+    _look(scheduler, 30.0)
+    assert next_status_due(scheduler.state) is None, "nothing is left to look at"
+
+
+def test_a_device_that_vanished_before_a_restart_is_stated_after_it() -> None:
+    log, scheduler = _world("first", "second")
+    _put(log, [gpu(1)])
+    scheduler.follow()
+    restored = Scheduler(log)
+    load_state(restored.state, b"".join(Picture(scheduler.state).pieces()))
+    _look(restored, 1.0)
+    assert _stated(log) == [("first", [SICK])]
+
+
+def test_a_pod_whose_device_vanished_during_its_placement_is_told() -> None:
+    log, scheduler = _world("first", "second")
+    other = Scheduler(log)
+    log.add_pod(asking("third", {"nvidia.com/gpu": "1"}))
+    _put(log, [gpu(0), gpu(1), gpu(2)])
+    scheduler.run()
+    _put(log, [gpu(0), gpu(1)])
+    _look(other, 1.0)
+    assert [uid for uid, _ in _stated(log)] == ["third"]
+
+
 def test_nothing_is_stated_of_a_pod_that_left_meanwhile() -> None:
     log, scheduler = _world("first", "second")
     _put(log, [gpu(0, healthy=False), gpu(1)])

@@ -3,8 +3,10 @@
 They are independent of the Node objects: a Device object may arrive before its node, and outlive it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+
+from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.inventory import Card, Inventory, inventory_of, read_device
 
@@ -14,8 +16,8 @@ class Inventories:
 
     Attributes:
         by_node: Name of the node -> its devices.
-        to_tell: Names of nodes where a device is, or was, unhealthy. Their pods must be examined, because an event may
-            have to report their unhealthy devices. The reader clears it.
+        to_tell: Names of nodes where a device is, or was, unhealthy or missing. Their pods must be examined, because an
+            event may have to report their unhealthy devices. The reader clears it.
         not_well_planned: Names of nodes whose secondary devices were assumed to fit, and did not at Reserve. A name is
             removed when the Device object changes.
         followers: Functions that are called with the name of each node whose devices have changed.
@@ -42,7 +44,10 @@ class Inventories:
         """
         node, inventory, problems = read_device(document)
         self.tell(node)
+        before = self.by_node.get(node)
         self.by_node[node] = inventory
+        if before is None or _devices(before) != _devices(inventory):
+            self.to_tell[node] = None  # a device that is not in the object has failed for the pods that hold it
         self._changed(node)
         return [f"Device {node}: {problem}" for problem in problems]
 
@@ -63,6 +68,16 @@ class Inventories:
         if known is not None and any(not card.is_healthy for cards in known.cards.values() for card in cards):
             self.to_tell[node] = None
 
+    def tell_holders(self, node: str, devices: Iterable[AllocatedDevice]) -> None:
+        """Add the node to `to_tell` if one of these devices, which its pods hold, is unhealthy or missing."""
+        known = self.by_node.get(node)
+        if known is None:
+            return  # the Device object has not arrived yet
+        for device in devices:
+            card = known.by_minor.get(device.type, {}).get(device.minor)
+            if card is None or not card.is_healthy:
+                self.to_tell[node] = None
+
     def _changed(self, node: str) -> None:
         self.not_well_planned.discard(node)
         self.tell(node)
@@ -72,3 +87,7 @@ class Inventories:
 
 def _unhealthy(card: Card) -> Card:
     return replace(card, is_healthy=False, total={})
+
+
+def _devices(inventory: Inventory) -> set[tuple[str, int]]:
+    return {(type_, minor) for type_, of_type in inventory.by_minor.items() for minor in of_type}

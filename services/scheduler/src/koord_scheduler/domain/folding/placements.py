@@ -107,8 +107,8 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
             state.assumed.ledgers.hold(node, state.commits.info_of(item), Source.LOGGED)
             if item.allocation.reservation is not None:
                 state.commits.used_reservation(item.uid, item.allocation)
-        if any(item.allocation.devices for item in event.pods):
-            state.cluster.devices.tell(node)
+        for item in event.pods:
+            state.cluster.devices.tell_holders(node, item.allocation.devices)
         is_given = any(item.allocation.is_exclusive for item in event.pods)
         state.assumed.recheck_node(node, is_given=is_given)
 
