@@ -117,18 +117,33 @@ def test_a_node_without_devices_says_nothing(tmp_path: Path) -> None:
     assert DeviceReporter(machine(tmp_path).read).report(0) is None
 
 
-def test_a_simulated_gpu_fails_and_comes_back() -> None:
-    node = SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30, gpus=2, gpu_model="T4")
+def test_simulated_devices_fail_vanish_and_come_back() -> None:
+    node = SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30, gpus=3, gpu_model="T4", rdma_functions=2)
     host = SimulatedFleet([node]).host("n")
+    hardware = host.hardware
     reporter = DeviceReporter(host.devices)
 
-    def health(now_ms: int) -> list[bool | None] | None:
-        report = reporter.report(now_ms)
-        return None if report is None else [device.healthy for device in report.devices]
+    def unhealthy(interval: int) -> list[tuple[str, int, str]] | None:
+        report = reporter.report(interval * SYNC_EVERY_MS)
+        if report is None:
+            return None
+        return [(each.type, each.minor, each.code) for each in report.devices if each.healthy is False]
 
-    assert health(0) == [True, True]
-    assert health(SYNC_EVERY_MS) is None
-    host.device_faults[1] = "Xid79"
-    assert health(2 * SYNC_EVERY_MS) == [True, False]
-    del host.device_faults[1]
-    assert health(3 * SYNC_EVERY_MS) == [True, True]
+    assert unhealthy(0) == []
+    assert [(each.type, each.minor) for each in host.devices().devices] == [
+        *(("gpu", n) for n in range(3)),
+        *(("rdma", n) for n in range(2)),
+    ]
+    assert host.devices().devices[4].virtual_functions == ("0001:01:00.1", "0001:01:00.2")
+    assert unhealthy(1) is None
+    hardware.faults["gpu", 1] = "Xid79"
+    hardware.faults["rdma", 0] = "PortInactive"
+    assert unhealthy(2) == [("gpu", 1, "Xid79"), ("rdma", 0, "PortInactive")]
+    hardware.are_gone = True
+    vanished = unhealthy(3)
+    assert vanished is not None
+    assert [code for _, _, code in vanished] == [VANISHED] * 5
+    hardware.are_gone = False
+    hardware.faults.clear()
+    assert unhealthy(4) == []
+    assert [hardware.has("rdma", 1), hardware.has("rdma", 2), hardware.has("fpga", 0)] == [True, False, False]

@@ -14,6 +14,7 @@ from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.host.simulated_host import SimulatedHost
+from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, memory_bus, open_bus
@@ -34,6 +35,7 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.service.web.http import HttpServer
+from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from support.manual_clock import ManualClock
 from support.until import until
@@ -462,6 +464,24 @@ def test_nodes_files_of_both_kinds(tmp_path: Path) -> None:
         read_nodes(file)
     with pytest.raises(InvalidInput):
         shard_of(nodes, "3/2")
+
+
+def test_labels_of_a_node_name_its_simulated_devices(tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+
+    def nodes_with(**labels: str) -> list[SimulatedNode]:
+        named = {f"koordstream.io/simulated-{name.replace('_', '-')}": text for name, text in labels.items()}
+        capacity = {"cpu": "8", "memory": "2Gi"}
+        item = {"kind": "Node", "metadata": {"name": "a", "labels": named}, "status": {"capacity": capacity}}
+        file.write_bytes(codec.encode({"kind": "List", "items": [item]}))
+        return read_nodes(file)
+
+    [node] = nodes_with(gpus="3", rdma_functions="2")
+    assert (node.gpus, node.rdma_functions) == (3, 2)
+    assert nodes_with(rdma_functions="2")[0].rdma_functions == 0
+    for text in ("8", "-1", "many"):
+        with pytest.raises(InvalidInput, match="virtual functions up to 7"):
+            nodes_with(gpus="3", rdma_functions=text)
 
 
 @pytest.mark.nats

@@ -14,6 +14,10 @@ from koord_agent.shell.host.simulated_node import SimulatedNode
 
 GPUS: Final = "koordstream.io/simulated-gpus"
 """Label of a Node with the number of its GPUs. The label of their model is Koordinator's."""
+RDMA_FUNCTIONS: Final = "koordstream.io/simulated-rdma-functions"
+"""Label of a Node with the number of virtual functions of the RDMA adapter at each of its PCIe switches with GPUs."""
+MOST_RDMA_FUNCTIONS: Final = 7
+"""Functions of one PCI device besides the adapter itself."""
 
 
 class _Line(msgspec.Struct, kw_only=True):
@@ -68,24 +72,35 @@ def _of_list(document: dict[str, Any]) -> list[SimulatedNode]:
             ) from error
         nodes.append(
             SimulatedNode(
-                name=name, cpu_milli=cpu_milli, memory_bytes=memory_bytes, **_gpus(item["metadata"].get("labels") or {})
+                name=name,
+                cpu_milli=cpu_milli,
+                memory_bytes=memory_bytes,
+                **_devices(item["metadata"].get("labels") or {}),
             )
         )
     return nodes
 
 
-def _gpus(labels: dict[str, str]) -> dict[str, Any]:
-    """Return the GPUs that the labels of a Node name; a node without the label of their number has none.
+def _devices(labels: dict[str, str]) -> dict[str, Any]:
+    """Return the GPUs and RDMA adapters that the labels of a Node name; a node without the label of GPUs has none.
 
     Raises:
-        InvalidInput: The number is not a whole number.
+        InvalidInput: A number is not a whole number, or too large.
     """
-    text = labels.get(GPUS)
-    if text is None:
+    if GPUS not in labels:
         return {}
-    if not text.isdecimal() or int(text) > HIGHEST_MINOR + 1:
-        raise InvalidInput(f"a number of GPUs up to {HIGHEST_MINOR + 1}", text, GPUS)
-    return {"gpus": int(text), "gpu_model": labels.get(GPU_MODEL, "")}
+    return {
+        "gpus": _number(labels, GPUS, HIGHEST_MINOR + 1, "a number of GPUs"),
+        "gpu_model": labels.get(GPU_MODEL, ""),
+        "rdma_functions": _number(labels, RDMA_FUNCTIONS, MOST_RDMA_FUNCTIONS, "a number of virtual functions"),
+    }
+
+
+def _number(labels: dict[str, str], label: str, most: int, what: str) -> int:
+    text = labels.get(label, "0")
+    if not text.isdecimal() or int(text) > most:
+        raise InvalidInput(f"{what} up to {most}", text, label)
+    return int(text)
 
 
 def _of_lines(data: bytes) -> list[SimulatedNode]:

@@ -79,7 +79,7 @@ NEEDS: Final[Sequence[Need]] = (
     *_operate("PUT", "/debug/flags/{flag}"),
     # The agent.
     *_view("/events", "/simulation"),
-    *_operate("PUT", "/simulation", "/simulation/devices"),
+    *_operate("PUT", "/simulation", "/simulation/devices", "/simulation/inventory"),
 )
 
 

@@ -12,7 +12,6 @@ from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.topology import CpuPlace, simulated_places
 
 from koord_agent.domain.devices.device import DeviceReport
-from koord_agent.domain.devices.xpu import Xpu, XpuStatus, XpuTopology, report_devices
 from koord_agent.domain.kernel.cgroup_files import (
     CFS_PERIOD_US,
     INT64_MAX,
@@ -35,8 +34,8 @@ from koord_agent.domain.simulating.simulated_interference import CYCLES_PER_SECO
 from koord_agent.domain.simulating.simulation import parse_profile
 from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
+from koord_agent.shell.host.simulated_devices import SimulatedDevices
 from koord_agent.shell.host.simulated_machines import SimulatedMachines
-from koord_agent.shell.host.simulated_node import SimulatedNode
 
 JIFFY_NS = 10_000_000
 UNLIMITED = -1
@@ -109,15 +108,12 @@ class SimulatedHost:
         self._node = fleet.nodes[index]
         self._layout = CgroupLayout(self._node.driver)
         self._be_root = self._layout.qos_directory(KubeQos.BEST_EFFORT)
-        self.device_faults: dict[int, str] = {}
-        """Minor -> code of the fault of each GPU that is not healthy."""
-        self._devices: DeviceReport | None = None
-        self._devices_with: dict[int, str] = {}
         self._pods: dict[str, _SimulatedPod] = {}
         self._by_directory: dict[str, _SimulatedPod] = {}
         cpus = max(-(-self._node.cpu_milli // 1000), 1)
         self._all_cpus = format_cpuset(range(cpus))
         self._cpu_count = cpus
+        self.hardware = SimulatedDevices(self._node, max(place.node for place in self.cpu_topology()) + 1)
         self._class_knobs: dict[str, dict[str, str]] = {
             self._layout.qos_directory(qos): {} for qos in (KubeQos.GUARANTEED, KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)
         }
@@ -294,27 +290,8 @@ class SimulatedHost:
         return simulated_places(self._cpu_count)
 
     def devices(self) -> DeviceReport:
-        """Return the GPUs of the machine: two under each PCIe switch, the first half of the switches on NUMA node 0."""
-        faults = dict(self.device_faults)
-        if self._devices is None or faults != self._devices_with:
-            node = self._node
-            self._devices = report_devices([self._gpu(node, minor) for minor in range(node.gpus)])
-            self._devices_with = faults
-        return self._devices
-
-    def _gpu(self, node: SimulatedNode, minor: int) -> Xpu:
-        fault = self.device_faults.get(minor)
-        switch, zones = minor // 2, max(place.node for place in self.cpu_topology()) + 1
-        zone = switch * zones // -(-node.gpus // 2)
-        return Xpu(
-            vendor="nvidia",
-            model=node.gpu_model,
-            uuid=f"GPU-{node.name}-{minor}",
-            minor=minor,
-            resources={"gpu-core": 100, "gpu-memory": node.gpu_memory_bytes},
-            topology=XpuTopology(node_id=zone, pcie_id=f"pci0000:{switch:02x}", bus_id=f"0000:{minor:02x}:00.0"),
-            status=XpuStatus(healthy=fault is None, err_code=fault or ""),
-        )
+        """Return the devices that the machine finds now; the same object if nothing changed."""
+        return self.hardware.report()
 
     def tree(self, directory: str) -> tuple[str, ...]:
         """Return a cgroup directory and those up to two levels below, parents first; empty if it does not exist.

@@ -16,6 +16,7 @@ class SimulatedNode:
         gpus: Number of GPUs.
         gpu_model: Model of the GPUs; "" means unknown.
         gpu_memory_bytes: Memory of each GPU.
+        rdma_functions: Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters.
         driver: Cgroup driver.
     """
 
@@ -25,4 +26,5 @@ class SimulatedNode:
     gpus: int = 0
     gpu_model: str = ""
     gpu_memory_bytes: int = 16 << 30
+    rdma_functions: int = 0
     driver: Driver = Driver.SYSTEMD

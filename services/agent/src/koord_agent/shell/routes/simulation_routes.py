@@ -2,12 +2,18 @@
 
     {"latencySensitiveLoad": 1.0, "bestEffortLoad": 4.0}     factors on the usage of their profiles
 
-PUT /simulation/devices: a GPU of one node fails, or is healthy again ("" = healthy).
+PUT /simulation/devices: a GPU or RDMA adapter of one node fails, or is healthy again ("" = healthy).
 
-    {"node": "a", "minor": 0, "fault": "Xid79"}
+    {"node": "a", "type": "gpu", "minor": 0, "fault": "Xid79"}
+
+PUT /simulation/inventory: all devices of one node vanish, or are back.
+
+    {"node": "a", "found": false}
 
 A demo uses it to show a load peak with the same pods, with and without protection, and devices that fail.
 """
+
+from typing import Literal
 
 import msgspec
 from koordcore.values import codec
@@ -28,17 +34,25 @@ class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
 
 class DeviceFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A GPU of a simulated node that fails; an empty `fault` makes it healthy again."""
+    """A device of a simulated node that fails; an empty `fault` makes it healthy again."""
 
     node: str
     minor: int
+    type: Literal["gpu", "rdma"] = "gpu"
     fault: str = ""
 
 
-def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
-    """Return the routes GET and PUT /simulation and PUT /simulation/devices.
+class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether a simulated node finds its devices."""
 
-    Status 400 means a malformed body, 404 an unknown node.
+    node: str
+    found: bool
+
+
+def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
+    """Return the routes GET and PUT /simulation, PUT /simulation/devices and PUT /simulation/inventory.
+
+    Status 400 means a malformed body, 404 an unknown node or device.
     """
 
     async def load(request: Request) -> Response:
@@ -56,18 +70,35 @@ def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
     async def fail(request: Request) -> Response:
         try:
             wanted = codec.decode(await request.body(), DeviceFault)
-            host = fleet.host(wanted.node)
+            hardware = fleet.host(wanted.node).hardware
         except codec.DecodeError as error:
             return PlainTextResponse(f"{error}\n", status_code=400)
         except KeyError:
-            return PlainTextResponse("node: this process does not simulate it\n", status_code=404)
+            return _unknown_node()
+        if not hardware.has(wanted.type, wanted.minor):
+            return PlainTextResponse(f"minor: the node has no {wanted.type} {wanted.minor}\n", status_code=404)
         if wanted.fault:
-            host.device_faults[wanted.minor] = wanted.fault
+            hardware.faults[wanted.type, wanted.minor] = wanted.fault
         else:
-            host.device_faults.pop(wanted.minor, None)
+            hardware.faults.pop((wanted.type, wanted.minor), None)
+        return Response(codec.encode(wanted), media_type="application/json")
+
+    async def find(request: Request) -> Response:
+        try:
+            wanted = codec.decode(await request.body(), Inventory)
+            fleet.host(wanted.node).hardware.are_gone = not wanted.found
+        except codec.DecodeError as error:
+            return PlainTextResponse(f"{error}\n", status_code=400)
+        except KeyError:
+            return _unknown_node()
         return Response(codec.encode(wanted), media_type="application/json")
 
     return [
         Route("/simulation", load, methods=["GET", "PUT"]),
         Route("/simulation/devices", fail, methods=["PUT"]),
+        Route("/simulation/inventory", find, methods=["PUT"]),
     ]
+
+
+def _unknown_node() -> Response:
+    return PlainTextResponse("node: this process does not simulate it\n", status_code=404)
