@@ -56,6 +56,30 @@ def test_small_demo_ends_with_every_invariant_held() -> None:
             assert container["decided"].items() <= container["found"].items(), container
 
 
+def test_day_with_failing_devices_breaks_no_rule() -> None:
+    with server_directory() as folder:
+        var = folder / "demo"
+        done = subprocess.run(
+            demo(var, "--failing-devices", "--nodes", "40", "--limit", "300", "--seconds", "6", "--exit"),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            env={**os.environ, "KOORD_VAR": str(folder)},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        summary = json.loads((var / "summary.json").read_text())
+        assert summary["violations"] == []
+        assert summary["failed"] == summary["recovered"]
+        assert set(summary["failed"]) == {"gpu", "rdma"}
+        assert summary["vanished_nodes"] > 0
+        assert summary["told"] > 0
+        assert summary["pods_with_devices"] > 200
+        for rule in ("given_unhealthy", "given_twice", "untold_pods", "not_returned", "double_placements"):
+            assert summary[rule] == 0
+        assert summary["hash_live"] == summary["hash_replay"] == summary["hash_projector"]
+
+
 def hears_ctrl_c() -> None:
     """A shell's background job, and what it starts, ignores SIGINT from the beginning."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -27,3 +27,9 @@ def test_until_its_place_is_released_an_evicted_pod_counts_once_as_placed() -> N
     counts = seen(*PLACED_AND_EVICTED).counts(3, 4)
 
     assert (counts.placed, counts.evicted, counts.pending) == (2, 0, 1)
+
+
+def test_a_pod_that_ended_is_not_pending_and_was_answered() -> None:
+    tail = seen(("pod", "a", "PodPlaced"), ("pod", "a", "PodReleased"))
+
+    assert (tail.counts(1, 1).pending, tail.counts(1, 1).ended, tail.unanswered(1)) == (0, 1, 0)

@@ -15,10 +15,13 @@ from rich.table import Table
 
 from koordctl.access.clients import demo_directory, running_stack, var_directory
 from koordctl.commands.trace_folder import TRACE_FOLDER, find_trace
+from koordctl.demo.device_day import DeviceDaySummary
+from koordctl.demo.failing_devices import run_failing_devices
 from koordctl.demo.on_running import RunningDemo, run_on_running
-from koordctl.demo.run import DemoOptions, run
+from koordctl.demo.run import run
+from koordctl.demo.starting import DemoOptions
 from koordctl.demo.submitting import Watching
-from koordctl.demo.summary import Checks, Summary, invariants, table, write_summary
+from koordctl.demo.summary import Checks, Summary, table, write_summary
 from koordctl.demo.tail import PodCounts
 from koordctl.demo.trace import InvalidTrace, node_manifest, read_nodes, read_pods
 from koordctl.embedded.nodes import write_nodes
@@ -45,6 +48,12 @@ def demo(
     running: Annotated[
         bool, typer.Option("--running", help="Use the running system instead of a new stack; its clock is real.")
     ] = False,
+    failing_devices: Annotated[
+        bool,
+        typer.Option(
+            "--failing-devices", help="GPUs, RDMA adapters and the devices of whole nodes fail and come back."
+        ),
+    ] = False,
     nodes_file: Annotated[
         Path | None,
         typer.Option("--write-nodes", help="Only write the nodes for an agent that simulates them, and end."),
@@ -63,7 +72,11 @@ def demo(
       koord demo --nodes 60 --limit 300 --seconds 5 --exit
 
       koord demo --nodes 60 --limit 300 --seconds 5 --running
+
+      koord demo --failing-devices --speed 1152 --exit
     """
+    if failing_devices and (running or nodes_file is not None):
+        fail("--failing-devices needs a stack of its own, without --running and --write-nodes", status=2)
     if running or nodes_file is not None:
         _without_a_stack(trace or find_trace("--trace"), nodes_file, nodes=nodes, limit=limit, seconds=seconds)
         return
@@ -87,7 +100,7 @@ def demo(
         )
     except InvalidTrace as error:
         fail(str(error))
-    summary = asyncio.run(_demo(options, end=end))
+    summary = asyncio.run(_demo(options, end=end, failing_devices=failing_devices))
     if not summary.all_held:
         raise typer.Exit(1)
 
@@ -111,14 +124,15 @@ def _without_a_stack(
         raise typer.Exit(1)
 
 
-async def _demo(options: DemoOptions, *, end: bool) -> Summary:
+async def _demo(options: DemoOptions, *, end: bool, failing_devices: bool) -> Checks:
     """Run the demo and return its summary. SIGTERM ends it like Ctrl-C; the stack is always stopped."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with AsyncExitStack() as resources:
         with _watching() as watching:
-            summary, dashboard = await run(options, watching, resources)
+            course = run_failing_devices if failing_devices else run
+            summary, dashboard = await course(options, watching, resources)
         file = options.var / "summary.json"
         write_summary(file, summary)
         show(summary)
@@ -172,12 +186,13 @@ def _plain() -> Watching:
 
 
 def _became(pods: PodCounts) -> str:
-    return f"{pods.placed:,} placed, {pods.evicted:,} evicted for others, {pods.pending:,} pending"
+    ended = f", {pods.ended:,} ended" if pods.ended else ""
+    return f"{pods.placed:,} placed, {pods.evicted:,} evicted for others, {pods.pending:,} pending{ended}"
 
 
-def show(summary: Summary) -> None:
+def show(summary: Summary | DeviceDaySummary) -> None:
     """Print the demo's table of results, and for each invariant whether it held."""
-    _show_rows(table(summary))
+    _show_rows(table(summary) if isinstance(summary, Summary) else summary.rows())
     _show_checks(summary)
 
 
@@ -191,7 +206,7 @@ def _show_rows(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def _show_checks(checks: Checks) -> None:
-    for rule, held, found in invariants(checks):
+    for rule, held, found in checks.invariants():
         mark = "[green]held[/green]  " if held else "[red]BROKEN[/red]"
         console.print(f"{mark} {rule}: {found}", highlight=False, soft_wrap=True)
     for sentence in checks.violations[:20]:

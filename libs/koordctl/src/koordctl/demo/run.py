@@ -7,30 +7,24 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import httpx
-from koordcore.embedded.process import ProcessSpec
-from koordcore.embedded.supervisor import Supervisor
-
-from koordctl.access.clients import state_file
 from koordctl.access.folding import fold_to
-from koordctl.access.log import OpenLog, open_log
+from koordctl.access.log import OpenLog
 from koordctl.access.verification import verify_now
 from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_config
 from koordctl.demo.invariants import BATCH_CPU, Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations, newest_reports, protection_of, usage_of
 from koordctl.demo.real_container import HostKubelet, RealContainer, prepare_cgroups
+from koordctl.demo.starting import DemoOptions, RunningStack, fresh, start
 from koordctl.demo.submitting import Watching, register_nodes, settle, submit_pods, wait_until
 from koordctl.demo.summary import Summary, percentile, share_percent
-from koordctl.demo.tail import Tail
-from koordctl.demo.trace import TraceNode, TracePod, node_manifest
+from koordctl.demo.trace import node_manifest
 from koordctl.embedded.containers import unusable
-from koordctl.embedded.nodes import host_manifest, host_node_name, submit, write_nodes
-from koordctl.embedded.processes import PROXY_SOCKET, SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
-from koordctl.render.units import duration_text
+from koordctl.embedded.nodes import host_manifest, host_node_name, submit
+from koordctl.embedded.processes import PROXY_SOCKET, StackOptions
 
 WARM_UP_SECONDS: Final = 45.0
 VERIFY_SECONDS: Final = 90.0
@@ -42,7 +36,6 @@ LOOK_SECONDS: Final = 2.0
 NO_LIMIT: Final = -1
 RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
 """Factors on the pods' use so far: more users, and batch work that takes all it can get."""
-NOT_FOUND: Final = 404
 FAULT: Final = "Xid79"
 """Code of the fault of a GPU that has fallen off the bus."""
 FAILING_NODES: Final = 3
@@ -51,29 +44,6 @@ FAILURES: Final = 2
 VERIFY_TRIES: Final = 5
 """Tries to find the three hashes at one position while the log moves."""
 CPU: Final = "cpu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoOptions:
-    """The values of the command-line options of one run of the demo.
-
-    Attributes:
-        var: Folder of the demo's data; emptied first.
-        nodes: Nodes of the trace.
-        pods: Pods of the trace, in order.
-        speed: Seconds of the run per real second.
-        seconds: Real time during which pods arrive.
-        simulators: Number of agent processes that share the simulated nodes.
-        port_base: First of consecutive ports, or None for free ports.
-    """
-
-    var: Path
-    nodes: Sequence[TraceNode]
-    pods: Sequence[TracePod]
-    speed: float
-    seconds: float
-    simulators: int = 1
-    port_base: int | None = None
 
 
 async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
@@ -92,23 +62,11 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     containers = options.var / "containers"
     missing = unusable(containers)
     stack = _fresh(options, host, None if missing else containers)
-    processes = specs(stack)
-    await resources.enter_async_context(
-        Supervisor(processes, state_file=state_file(options.var), log=lambda line: watching.step(f"  {line}"))
-    )
-    startup_s = time.monotonic() - began
+    running = await start(stack, watching, resources)
     kubelet = HostKubelet(containers, host, containers / PROXY_SOCKET)
     if not missing:
         resources.push_async_callback(kubelet.remove)
-    urls = {spec.name: spec.urls.get("http", "") for spec in processes}
-    watching.step(f"ready after {duration_text(startup_s)}; dashboard {urls['projector']}/")
-    client = await resources.enter_async_context(
-        httpx.AsyncClient(base_url=manager_url(processes), timeout=60, trust_env=False)
-    )
-    log = await resources.enter_async_context(open_log(options.var))
-    tail = Tail()
-    tailing = asyncio.create_task(tail.follow(log))
-    resources.callback(tailing.cancel)
+    urls, client, log, tail = running.urls, running.client, running.log, running.tail
 
     # 2. configuration and nodes; best-effort pods need reports of the nodes before they can be placed
     watching.step(f"registering {len(options.nodes):,} simulated nodes and this host ({host})")
@@ -132,7 +90,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         watching.progress(tail.counts(pods, len(options.pods)))
         while faults and pods >= faults[0].at_pod:
             fault = faults.pop(0)
-            await _set_fault(processes, fault.node, fault.fault, watching)
+            await _set_fault(running, fault.node, fault.fault, watching)
 
     await submit_pods(client, options.pods, options.seconds, sent)
     await settle(len(options.pods), tail, watching)
@@ -140,7 +98,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     events_after = (await log.bus.events.head()).last_seq
 
     reports = await newest_reports(log, [node.name for node in options.nodes])
-    rushing = await _rush(processes, watching)
+    rushing = await _rush(running, watching)
 
     # 4. the reckoning: three folds at one position, every invariant from the events alone
     watching.step("comparing the fold from zero, the live fold and the projector's rows")
@@ -220,7 +178,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         hash_live=verification.live.hash,
         hash_replay=verification.replay,
         hash_projector=verification.projector.hash,
-        startup_s=round(startup_s, 2),
+        startup_s=round(running.startup_s, 2),
         wall_s=round(time.monotonic() - began, 2),
         speed=options.speed,
         violations=violations,
@@ -238,16 +196,13 @@ async def _released(log: OpenLog, nodes: Sequence[str]) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
+async def _rush(running: RunningStack, watching: Watching) -> float:
     """Raise the load of every simulated pod, and return the time at which that happened."""
     watching.step(
         f"load peak: {RUSH['latencySensitiveLoad']:g} times the users, best-effort work that wants"
         f" {RUSH['bestEffortLoad']:g} times its requests"
     )
-    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
-        for spec in processes:
-            if spec.name.startswith(SIMULATOR):
-                (await client.put(f"{spec.urls['http']}/simulation", json=RUSH)).raise_for_status()
+    await running.simulate("/simulation", RUSH)
     return time.monotonic()
 
 
@@ -256,21 +211,11 @@ def _fresh(options: DemoOptions, host: str, containers: Path | None) -> StackOpt
 
     `containers` is the folder of its containerd; None for a stack without containers.
     """
-    stack = StackOptions(
-        var=options.var,
-        port_base=options.port_base,
-        host_node=host,
-        simulated=options.var / "simulated-nodes.json",
-        simulators=options.simulators,
-        containers=containers,
-    )
-    wipe(stack)
+    stack = fresh(options, [node_manifest(node) for node in options.nodes])
     if containers is not None:
         containers.mkdir(parents=True, exist_ok=True)  # mounts of a killed demo keep the folder
         prepare_cgroups()
-    stack = replace(stack, clock=shared_clock(options.speed, options.var))
-    write_nodes(options.var / "simulated-nodes.json", [node_manifest(node) for node in options.nodes])
-    return stack
+    return replace(stack, host_node=host, containers=containers)
 
 
 class DeviceFault(NamedTuple):
@@ -304,13 +249,7 @@ def device_faults(nodes: Sequence[str], pods: int) -> list[DeviceFault]:
     return faults
 
 
-async def _set_fault(processes: Sequence[ProcessSpec], node: str, fault: str, watching: Watching) -> None:
+async def _set_fault(running: RunningStack, node: str, fault: str, watching: Watching) -> None:
     """Let the first GPU of a simulated node fail, or make it healthy again if the fault is empty."""
     watching.step(f"GPU 0 of {node} fails ({fault})" if fault else f"GPU 0 of {node} is healthy again")
-    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
-        for spec in processes:
-            if spec.name.startswith(SIMULATOR):
-                body = {"node": node, "minor": 0, "fault": fault}
-                answer = await client.put(f"{spec.urls['http']}/simulation/devices", json=body)
-                if answer.status_code != NOT_FOUND:  # another process simulates the node
-                    answer.raise_for_status()
+    await running.simulate("/simulation/devices", {"node": node, "minor": 0, "fault": fault})

@@ -36,7 +36,12 @@ class Watching:
 
 
 async def register_nodes(
-    client: httpx.AsyncClient, nodes: Sequence[TraceNode], speed: float, others: Sequence[Manifest] = ()
+    client: httpx.AsyncClient,
+    nodes: Sequence[TraceNode],
+    speed: float,
+    others: Sequence[Manifest] = (),
+    *,
+    rdma_functions: int = 0,
 ) -> None:
     """Apply the configuration of the demo, its namespace and priority classes, and the nodes with their topology.
 
@@ -45,12 +50,20 @@ async def register_nodes(
         nodes: Nodes of the trace.
         speed: Seconds of the run per real second.
         others: Further objects.
+        rdma_functions: Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters.
     """
     namespace: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await submit(client, [namespace, *priority_class_manifests(), slo_controller_config(speed), *others])
     for begin in range(0, len(nodes), CHUNK):
         part = nodes[begin : begin + CHUNK]
-        await submit(client, [manifest for node in part for manifest in (node_manifest(node), topology_manifest(node))])
+        await submit(
+            client,
+            [
+                manifest
+                for node in part
+                for manifest in (node_manifest(node, rdma_functions=rdma_functions), topology_manifest(node))
+            ],
+        )
 
 
 async def submit_pods(
@@ -58,6 +71,7 @@ async def submit_pods(
     pods: Sequence[TracePod],
     seconds: float,
     sent: Callable[[int], Awaitable[None]],
+    manifest_of: Callable[[TracePod], Manifest] = pod_manifest,
 ) -> None:
     """Submit every group of pods at its time.
 
@@ -68,14 +82,27 @@ async def submit_pods(
         pods: Pods of the trace, in order.
         seconds: Real time during which they arrive.
         sent: Called after each group with the number of pods submitted so far.
+        manifest_of: Returns the Kubernetes Pod for a pod of the trace.
     """
     began = time.monotonic()
     for group in arrivals(len(pods), seconds):
         ahead = group.at_seconds - (time.monotonic() - began)
         if ahead > 0:
             await asyncio.sleep(ahead)
-        await submit(client, [pod_manifest(pod) for pod in pods[group.begin : group.end]])
+        await submit(client, [manifest_of(pod) for pod in pods[group.begin : group.end]])
         await sent(group.end)
+
+
+async def delete_pods(client: httpx.AsyncClient, pods: Sequence[TracePod]) -> None:
+    """Delete pods of the trace.
+
+    Raises:
+        httpx.HTTPStatusError: The manager refused.
+    """
+    for begin in range(0, len(pods), CHUNK):
+        part = pods[begin : begin + CHUNK]
+        items = [{"kind": "Pod", "namespace": NAMESPACE, "name": pod.name} for pod in part]
+        (await client.post("/v1/delete", json={"kind": "List", "items": items})).raise_for_status()
 
 
 async def settle(sent: int, tail: Tail, watching: Watching) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.protocol.amount_text import cores
@@ -46,6 +46,20 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Invariant(NamedTuple):
+    """A rule that must hold in every log.
+
+    Attributes:
+        name: The rule.
+        held: Whether it held.
+        found: Number of its violations, or the compared hashes, as text.
+    """
+
+    name: str
+    held: bool
+    found: str
+
+
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """The invariants of a log at one position, and the hashes of three folds there.
 
@@ -80,6 +94,24 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     def all_held(self) -> bool:
         """Whether every invariant held."""
         return self.hashes_agree and not self.violations
+
+    def invariants(self) -> list[Invariant]:
+        """Return each invariant, and whether it held."""
+        agree = "equal" if self.hashes_agree else "differ"
+        hashes = f"{agree}: live {self.hash_live}, replay {self.hash_replay}, projector {self.hash_projector}"
+        return [
+            Invariant("no pod is placed twice", not self.double_placements, f"{self.double_placements} found"),
+            Invariant(
+                "no node is over its allocatable", not self.overcommitted_nodes, f"{self.overcommitted_nodes} found"
+            ),
+            Invariant(
+                "node ledgers match the pods", not self.ledger_differences, f"{self.ledger_differences} differences"
+            ),
+            Invariant(
+                "every pod is placed or explained", not self.unexplained_pods, f"{self.unexplained_pods} unexplained"
+            ),
+            Invariant("replay, live fold and projector agree", self.hashes_agree, hashes),
+        ]
 
 
 class Summary(Checks, frozen=True, kw_only=True):
@@ -186,23 +218,6 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("replay from zero", f"{summary.replay_events_per_s:,.0f} events/s"),
         ("stack ready after", duration_text(summary.startup_s)),
         ("whole run", duration_text(summary.wall_s)),
-    ]
-
-
-def invariants(summary: Checks) -> list[tuple[str, bool, str]]:
-    """Return (name, whether it held, sentences about its violations) of each invariant."""
-    agree = "equal" if summary.hashes_agree else "differ"
-    hashes = f"{agree}: live {summary.hash_live}, replay {summary.hash_replay}, projector {summary.hash_projector}"
-    return [
-        ("no pod is placed twice", not summary.double_placements, f"{summary.double_placements} found"),
-        ("no node is over its allocatable", not summary.overcommitted_nodes, f"{summary.overcommitted_nodes} found"),
-        ("node ledgers match the pods", not summary.ledger_differences, f"{summary.ledger_differences} differences"),
-        (
-            "every pod is placed or explained",
-            not summary.unexplained_pods,
-            f"{summary.unexplained_pods} unexplained",
-        ),
-        ("replay, live fold and projector agree", summary.hashes_agree, hashes),
     ]
 
 

@@ -16,17 +16,18 @@ KINDS = ("pod", "nodepolicy", "nodestate", "eviction")
 
 
 class PodCounts(NamedTuple):
-    """Numbers of pods for the progress bar: submitted so far, to submit in total, placed, and evicted."""
+    """Numbers of pods for the progress bar: submitted so far, to submit in total, placed, evicted, and ended."""
 
     sent: int
     total: int
     placed: int
     evicted: int
+    ended: int = 0
 
     @property
     def pending(self) -> int:
-        """Number of pods that were submitted and are neither placed nor evicted."""
-        return self.sent - self.placed - self.evicted
+        """Number of pods that were submitted and are neither placed nor evicted nor ended."""
+        return self.sent - self.placed - self.evicted - self.ended
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Tail:
 
     Attributes:
         placed: Uids of placed pods.
+        released: Uids of pods that were placed and have left their node.
         explained: Uids with at least one explanation.
         evicted: Uids of pods that were evicted for others.
         overcommit: Subject tokens (encoded names) of nodes with published batch resources.
@@ -44,6 +46,7 @@ class Tail:
     """
 
     placed: set[str] = field(default_factory=set[str])
+    released: set[str] = field(default_factory=set[str])
     explained: set[str] = field(default_factory=set[str])
     evicted: set[str] = field(default_factory=set[str])
     overcommit: set[str] = field(default_factory=set[str])
@@ -68,8 +71,10 @@ class Tail:
         match stored.type:
             case "PodPlaced":
                 self.placed.add(stored.ref.id)
+                self.released.discard(stored.ref.id)
             case "PodReleased":
                 self.placed.discard(stored.ref.id)
+                self.released.add(stored.ref.id)
             case "PodUnschedulable" | "DecisionAbandoned":
                 self.explained.add(stored.ref.id)
             case "PodEvicted":
@@ -84,8 +89,8 @@ class Tail:
                 pass
 
     def unanswered(self, submitted: int) -> int:
-        """Return the number of submitted pods that are neither placed, explained nor evicted."""
-        return submitted - len(self.placed | self.explained | self.evicted)
+        """Return the number of submitted pods that were neither placed nor explained nor evicted."""
+        return submitted - len(self.placed | self.released | self.explained | self.evicted)
 
     def counts(self, sent: int, total: int) -> PodCounts:
         """Return the counts for the progress bar, from the events seen so far. Nothing is read.
@@ -96,4 +101,10 @@ class Tail:
             sent: Number of pods submitted so far.
             total: Number of pods that will be submitted.
         """
-        return PodCounts(sent=sent, total=total, placed=len(self.placed), evicted=len(self.evicted - self.placed))
+        return PodCounts(
+            sent=sent,
+            total=total,
+            placed=len(self.placed),
+            evicted=len(self.evicted - self.placed),
+            ended=len(self.released - self.evicted),
+        )

@@ -11,6 +11,7 @@ Source:
     examples/openb/README.md
 """
 
+import copy
 import csv
 import json
 import zlib
@@ -19,19 +20,29 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordcore.events.scheduling.node_ledger import USAGE_PROFILE
-from koordcore.protocol.keys import CPU_TOPOLOGY, GPU_MODEL, MANAGED_BY, MANAGED_BY_KOORDINATOR
-from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY_RATIO
+from koordcore.protocol.keys import (
+    CPU_TOPOLOGY,
+    DEVICE_ALLOCATE_HINT,
+    DEVICE_JOINT_ALLOCATE,
+    GPU_MODEL,
+    MANAGED_BY,
+    MANAGED_BY_KOORDINATOR,
+)
+from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY_RATIO, RDMA
 from koordcore.values.topology import simulated_places
 
 NAMESPACE: Final = "openb"
 GPUS: Final = "koordstream.io/simulated-gpus"
 """Label of a Node with its number of GPUs: the agent that simulates the node reports so many devices."""
+RDMA_FUNCTIONS: Final = "koordstream.io/simulated-rdma-functions"
+"""Label of a Node: the agent reports an RDMA adapter with so many virtual functions at each PCIe switch with GPUs."""
 BATCH_CPU: Final = "kubernetes.io/batch-cpu"
 BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
 QOS_LABEL: Final = "koordinator.sh/qosClass"
 PROD_PRIORITY: Final = 9500
 BATCH_PRIORITY: Final = 5500
 MAX_PODS_PER_NODE: Final = 110
+WHOLE_GPU_MILLI: Final = 1000
 NODE_FILE: Final = "openb_node_list_all_node.csv"
 POD_FILE: Final = "openb_pod_list_default.csv"
 
@@ -121,8 +132,13 @@ def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
     ]
 
 
-def node_manifest(node: TraceNode) -> Manifest:
-    """Return the Kubernetes Node for one row of the node list."""
+def node_manifest(node: TraceNode, *, rdma_functions: int = 0) -> Manifest:
+    """Return the Kubernetes Node for one row of the node list.
+
+    Args:
+        node: The row.
+        rdma_functions: Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters.
+    """
     amounts: dict[str, str] = {
         "cpu": f"{node.cpu_milli}m",
         "memory": f"{node.memory_mib}Mi",
@@ -132,6 +148,8 @@ def node_manifest(node: TraceNode) -> Manifest:
     if node.gpus:
         labels[GPUS] = str(node.gpus)
         labels[GPU_MODEL] = node.model
+        if rdma_functions:
+            labels[RDMA_FUNCTIONS] = str(rdma_functions)
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -193,6 +211,24 @@ def pod_manifest(pod: TracePod) -> Manifest:
     if pod.models:
         spec["affinity"] = _on_models(pod.models)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def with_rdma(manifest: Manifest) -> Manifest:
+    """Return the pod with a request for a virtual function of an RDMA adapter under each switch of its GPUs.
+
+    The manifest is not changed.
+    """
+    found = copy.deepcopy(manifest)
+    resources = found["spec"]["containers"][0]["resources"]
+    for amounts in resources.values():
+        amounts[RDMA] = "1"
+    found["metadata"].setdefault("annotations", {}).update(
+        {
+            DEVICE_JOINT_ALLOCATE: '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
+            DEVICE_ALLOCATE_HINT: '{"rdma":{"vfSelector":{}}}',
+        }
+    )
+    return found
 
 
 def gpu_percent(pod: TracePod) -> int:

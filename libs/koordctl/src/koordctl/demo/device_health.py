@@ -1,0 +1,203 @@
+"""Rules for devices that fail and come back, checked from the events of the log alone.
+
+Feed every event of the stream of facts in order to `DeviceAudit.see`.
+
+A new pod must not be given a device that the Device object states as unhealthy. A device that is not in the object
+counts as unhealthy. The health is that of any position from the one that the decision was based on up to the placement.
+The last fact `PodDeviceUnhealthy` of each pod must name exactly the unhealthy devices that the pod holds.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from koordcore.events.envelope import Event, StoredEvent, name_from_token, name_token
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodPlaced, PodReallocated, PodReleased
+from koordcore.protocol.hardware.devices import read_devices
+from koordcore.values.allocation import Allocation
+
+DEVICES: Final = "devices"
+
+
+class DeviceId(NamedTuple):
+    """A device on its node: type and minor number."""
+
+    type: str
+    minor: int
+
+    def __str__(self) -> str:
+        """Return `gpu 0`."""
+        return f"{self.type} {self.minor}"
+
+
+class _Health(NamedTuple):
+    """The health of a device from a position of the log on."""
+
+    since: int
+    is_healthy: bool
+
+
+@dataclass(slots=True)
+class _Holder:
+    """A placed pod with devices.
+
+    Attributes:
+        name: Namespace and name of the pod.
+        token: Node of the pod.
+        devices: Devices that it holds.
+        since: Position from which on it holds them.
+        told: Unhealthy devices that its last fact names.
+    """
+
+    name: str
+    token: str
+    devices: frozenset[DeviceId]
+    since: int
+    told: frozenset[DeviceId] = frozenset()
+
+
+class DeviceAudit:
+    """Checks event by event what happens to pods when devices fail. One task owns an instance.
+
+    Attributes:
+        placed: Number of placements with devices.
+        failed: Device type -> how often a device of this type became unhealthy or vanished.
+        recovered: Device type -> how often a device of this type became healthy again.
+        told: Number of facts that told a pod that one of its devices is unhealthy.
+        on_unhealthy: A sentence for each placement that gave an unhealthy device.
+        missed: A sentence for each pod that held a failing device and was not told before the device was healthy again.
+    """
+
+    def __init__(self) -> None:
+        """Create an audit that has seen no event."""
+        self.placed = 0
+        self.failed: Counter[str] = Counter()
+        self.recovered: Counter[str] = Counter()
+        self.told = 0
+        self.on_unhealthy: list[str] = []
+        self.missed: list[str] = []
+        self._health: dict[str, dict[DeviceId, list[_Health]]] = {}
+        self._holders: dict[str, _Holder] = {}
+        self._on_node: dict[str, set[str]] = {}
+
+    @property
+    def holders(self) -> int:
+        """Number of placed pods that hold devices."""
+        return len(self._holders)
+
+    def is_healthy(self, node: str, device: DeviceId) -> bool:
+        """Return whether the Device object of the node states the device as healthy now."""
+        known = self._health.get(name_token(node), {}).get(device)
+        return known is not None and known[-1].is_healthy
+
+    def untold(self) -> list[str]:
+        """Return a sentence for each pod whose last fact does not name exactly its unhealthy devices."""
+        found: list[str] = []
+        for holder in self._holders.values():
+            unhealthy = frozenset(each for each in holder.devices if not self._is_healthy(holder.token, each))
+            if unhealthy != holder.told:
+                node = name_from_token(holder.token)
+                found.append(
+                    f"pod {holder.name} on {node}: unhealthy of its devices are {_names(unhealthy)}, and its last fact"
+                    f" names {_names(holder.told)}"
+                )
+        return found
+
+    def see(self, stored: StoredEvent, event: Event) -> None:
+        """Check the next event of the stream of facts. Events must come in the order of the log.
+
+        Args:
+            stored: The event with its envelope and position.
+            event: The same event, decoded.
+        """
+        uid = stored.ref.id
+        match event:
+            case CustomObjectObserved() if plural_of(uid) == DEVICES:
+                found, _ = read_devices(event.object)
+                stated = {DeviceId(each.type, each.minor): each.health for each in found}
+                self._stated(uid.partition("=")[2], stored.seq, stated)
+            case CustomObjectDeleted() if plural_of(uid) == DEVICES:
+                self._stated(uid.partition("=")[2], stored.seq, {})
+            case PodPlaced() if event.allocation.devices:
+                self._placed(stored, uid, event)
+            case PodReallocated():
+                self._hold(stored.seq, uid, f"{event.namespace}/{event.name}", event.node, event.allocation)
+            case PodReleased():
+                self._leave(uid)
+            case PodDeviceUnhealthy():
+                self.told += bool(event.devices)
+                if uid in self._holders:
+                    self._holders[uid].told = frozenset(DeviceId(each.type, each.minor) for each in event.devices)
+            case _:
+                pass
+
+    def _stated(self, token: str, position: int, stated: dict[DeviceId, bool]) -> None:
+        known = self._health.setdefault(token, {})
+        for device in sorted(known.keys() | stated.keys()):
+            is_healthy = stated.get(device, False)
+            history = known.setdefault(device, [])
+            if history and history[-1].is_healthy == is_healthy:
+                continue
+            if history or not is_healthy:
+                (self.recovered if is_healthy else self.failed)[device.type] += 1
+            if history and is_healthy:
+                self._recovers(token, device, history[-1].since)
+            history.append(_Health(position, is_healthy))
+
+    def _recovers(self, token: str, device: DeviceId, since: int) -> None:
+        for uid in sorted(self._on_node.get(token, ())):
+            holder = self._holders[uid]
+            if holder.since < since and device in holder.devices and device not in holder.told:
+                self.missed.append(
+                    f"pod {holder.name} on {name_from_token(token)} was not told that {device} was unhealthy from"
+                    f" position {since} on"
+                )
+
+    def _placed(self, stored: StoredEvent, uid: str, event: PodPlaced) -> None:
+        self.placed += 1
+        name, token = f"{event.namespace}/{event.name}", name_token(event.node)
+        since = min(event.explanation.based_on.ev, stored.seq)
+        for device in _devices(event.allocation):
+            if not self._was_healthy(token, device, since):
+                self.on_unhealthy.append(
+                    f"pod {name} got {device} of {event.node} at position {stored.seq}, based on {since}; the device"
+                    " was not healthy"
+                )
+        self._hold(stored.seq, uid, name, event.node, event.allocation)
+
+    def _hold(self, position: int, uid: str, name: str, node: str, allocation: Allocation) -> None:
+        told = self._holders[uid].told if uid in self._holders else frozenset[DeviceId]()
+        self._leave(uid)
+        devices = frozenset(_devices(allocation))
+        if devices or told:
+            token = name_token(node)
+            self._holders[uid] = _Holder(name=name, token=token, devices=devices, since=position, told=told)
+            self._on_node.setdefault(token, set()).add(uid)
+
+    def _leave(self, uid: str) -> None:
+        holder = self._holders.pop(uid, None)
+        if holder is not None:
+            self._on_node[holder.token].discard(uid)
+
+    def _is_healthy(self, token: str, device: DeviceId) -> bool:
+        known = self._health.get(token, {}).get(device)
+        return known is not None and known[-1].is_healthy
+
+    def _was_healthy(self, token: str, device: DeviceId, since: int) -> bool:
+        """Return whether the device was healthy at a position from `since` on."""
+        for change in reversed(self._health.get(token, {}).get(device, ())):
+            if change.is_healthy:
+                return True
+            if change.since <= since:
+                return False
+        return False
+
+
+def _devices(allocation: Allocation) -> list[DeviceId]:
+    return [DeviceId(each.type, each.minor) for each in allocation.devices]
+
+
+def _names(devices: Iterable[DeviceId]) -> str:
+    return ", ".join(str(each) for each in sorted(devices)) or "none"
