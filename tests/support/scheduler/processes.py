@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.setup.streams import StreamSizes
@@ -14,6 +14,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
 from koordcore.events.objects.mirror import NodeSpecAdded
 from koordcore.ports.eventlog import Appended
+from koordcore.protocol.objects import Node
 from support.scheduler.scheduling import node
 from support.until import DEADLINE_SECONDS
 
@@ -25,13 +26,13 @@ LEASE = ("--lease-duration=3s", "--lease-renew-deadline=2s", "--lease-retry=300m
 
 
 @contextlib.asynccontextmanager
-async def cluster(server: NatsServer, name: str) -> AsyncGenerator[Bus]:
-    """Streams of a cluster of its own, three nodes."""
+async def cluster(server: NatsServer, name: str, nodes: Sequence[Node] = ()) -> AsyncGenerator[Bus]:
+    """Streams of a cluster of its own, with the nodes; without nodes, three of 10 cores."""
     settings = BusSettings(urls=(server.url,), cluster=name)
     await bootstrap_bus(settings, sizes=SMALL)
     async with open_bus(settings) as bus:
-        for number in range(3):
-            await say(bus, "nodespec", f"n{number}", NodeSpecAdded(object=node(f"n{number}", cpu="10")))
+        for each in nodes or [node(f"n{number}", cpu="10") for number in range(3)]:
+            await say(bus, "nodespec", each.metadata.name, NodeSpecAdded(object=each))
         yield bus
 
 
