@@ -92,6 +92,15 @@ class Machine:
 
         await until(serves, f"start {starts} of the agent")
 
+    async def until_agent_has_the_list(self) -> None:
+        """Wait until the agent knows the pods that the kubelet lists.
+
+        Before, it takes a pod of its ledger for one without containers, and sets CPUs for the whole pod.
+        """
+        asked = len(self.kubelet.tokens)
+        # An agent asks again only after it has read the answer before.
+        await until(lambda: len(self.kubelet.tokens) >= asked + 2, "the agent has read the list of the kubelet")
+
     async def _answers(self) -> bool:
         address = f"unix://{self.node.folder / 'koordlet.sock'}"
         async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -151,16 +160,17 @@ async def test_required_agent_that_is_killed_between_sandbox_and_container(machi
 
 
 async def test_optional_agent_that_is_killed_repairs_what_started_without_it(machine: Machine) -> None:
-    node = machine.node
+    node, of_node = machine.node, (V1 / "cpuset" / KUBEPODS / "cpuset.cpus").read_text().strip()
+    machine.kubelet.lists(kubelet_document(LSR))
     agent = machine.start_agent(FailurePolicy.IGNORE)
     await machine.until_agent_serves(1)
+    await machine.until_agent_has_the_list()
     node.start_proxy()
     sandbox = await asyncio.to_thread(node.run_sandbox, LSR)
     agent.kill()
     agent.wait()
     container = await start(machine, LSR, sandbox)
-    # The agent had set the CPUs of the pod already, and a container begins with those of its pod.
-    without = {"cpus": "1", "quota": "100000", "gpu": ""}
+    without = {"cpus": of_node, "quota": "100000", "gpu": ""}
     assert differences(await asyncio.to_thread(node.first_line, LSR), without) == {}
     machine.kubelet.lists(kubelet_document(LSR, container))
     machine.start_agent(FailurePolicy.IGNORE)
@@ -177,5 +187,6 @@ async def test_optional_agent_that_is_killed_repairs_what_started_without_it(mac
         return bool(await repairs())
 
     await until(is_told, "the log has what the agent repaired")
-    assert await repairs() == {"cpu.cfs_quota_us": ("100000", "-1")}
+    assert await repairs() == {"cpu.cfs_quota_us": ("100000", "-1"), "cpuset.cpus": (of_node, "1")}
+    assert node.value(LSR, container, "cpus") == "1"
     node.call("StopContainer", message((1, container)))

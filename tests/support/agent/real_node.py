@@ -281,8 +281,12 @@ def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str
     return {name: (found.get(name), value) for name, value in wanted.items() if found.get(name) != value}
 
 
-def kubelet_document(pod: Wanted, container: str) -> dict[str, Any]:
-    """The pod as the kubelet lists it once its container runs."""
+def kubelet_document(pod: Wanted, container: str = "") -> dict[str, Any]:
+    """The pod as the kubelet lists it.
+
+    container    id of its running container; "" = none is created yet
+    """
+    created = [{"name": "main", "containerID": f"containerd://{container}"}] if container else []
     return {
         "metadata": {
             "name": pod.name,
@@ -293,8 +297,8 @@ def kubelet_document(pod: Wanted, container: str) -> dict[str, Any]:
         },
         "spec": {"containers": [{"name": "main"}]},
         "status": {
-            "phase": "Running",
+            "phase": "Running" if container else "Pending",
             "qosClass": pod.kube_qos,
-            "containerStatuses": [{"name": "main", "containerID": f"containerd://{container}"}],
+            "containerStatuses": created,
         },
     }
