@@ -1,0 +1,136 @@
+"""The rows about throughput: which pods, which pods and objects before them, and which sides can place them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.kubernetes_perf.api import PODS
+from bench.kubernetes_perf.objects import (
+    GANG,
+    Json,
+    Make,
+    apart,
+    devices,
+    gpu_share,
+    in_gang,
+    large_node,
+    owner,
+    plain,
+    rather_together,
+    reserved,
+    small_node,
+    spread_over_zones,
+    together,
+    topology,
+    whole_cores,
+)
+
+RESERVATIONS: Final = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
+DEVICES: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One workload. Counts are those at scale 1.
+
+    Attributes:
+        key: Name on the command line.
+        title: Description in the results.
+        nodes: Number of nodes.
+        node: Makes a node from its number.
+        of_node: Objects that exist once for each node: (collection, maker from the node's number).
+        reservations: Number of Reservations that have a node before the first measured pod.
+        initial: Number of pods like the measured ones that are bound before.
+        measured: Number of measured objects.
+        make: Makes a measured object.
+        path: Collection of the measured objects: pods or Reservations.
+        ratio: Target as a multiple of kube-scheduler's rate; None if kube-scheduler cannot place these objects.
+        target: Target in objects per second, or None.
+        group: Measured objects that belong together.
+    """
+
+    key: str
+    title: str
+    measured: int
+    make: Make
+    nodes: int = 1_000
+    node: Callable[[int], Json] = small_node
+    of_node: Sequence[tuple[str, Callable[[int], Json]]] = ()
+    reservations: int = 0
+    initial: int = 0
+    path: str = PODS
+    ratio: float | None = None
+    target: float | None = None
+    group: int = 1
+
+
+PLAIN: Final = Row(key="plain", title="plain pods", measured=2_000, make=plain, ratio=1.0)
+LARGE: Final = Row(key="large", title="plain pods, 5,000 nodes", nodes=5_000, measured=50_000, make=plain, ratio=1.0)
+"""The whole cluster once; not among the rows that run by default."""
+
+ROWS: Final[Sequence[Row]] = (
+    PLAIN,
+    Row(
+        key="affinity",
+        title="required pod affinity, one domain",
+        initial=1_000,
+        measured=2_000,
+        make=together,
+        ratio=3.0,
+    ),
+    Row(
+        key="preferred-affinity",
+        title="preferred pod affinity by hostname",
+        initial=1_000,
+        measured=2_000,
+        make=rather_together,
+        ratio=3.0,
+    ),
+    Row(key="anti-affinity", title="required pod anti-affinity by hostname", measured=1_000, make=apart, ratio=3.0),
+    Row(
+        key="spread",
+        title="topology spread over zones, skew 5",
+        initial=1_000,
+        measured=2_000,
+        make=spread_over_zones,
+        ratio=3.0,
+    ),
+    # Twice the rates of koord-scheduler on an idle machine of this kind; ten times for GPU shares (issue text).
+    Row(key="gangs", title="gangs of 8", measured=2_000, make=in_gang, group=GANG, target=458),
+    Row(
+        key="reservations",
+        title="Reservations that get a node",
+        measured=2_000,
+        make=reserved,
+        path=RESERVATIONS,
+        target=414,
+    ),
+    Row(
+        key="owners",
+        title="owner pods of Reservations",
+        reservations=2_000,
+        measured=2_000,
+        make=owner,
+        target=232,
+    ),
+    Row(
+        key="cpusets",
+        title="LSR pods that bind two whole cores",
+        node=large_node,
+        of_node=((TOPOLOGIES, topology),),
+        measured=2_000,
+        make=whole_cores,
+        target=394,
+    ),
+    Row(
+        key="gpu-shares",
+        title="pods that ask for 20 to 80 percent of a GPU",
+        node=large_node,
+        of_node=((TOPOLOGIES, topology), (DEVICES, devices)),
+        measured=2_000,
+        make=gpu_share,
+        target=400,
+    ),
+)
+BY_KEY: Final = {row.key: row for row in (*ROWS, LARGE)}
