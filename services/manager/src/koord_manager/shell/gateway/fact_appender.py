@@ -1,14 +1,17 @@
 """Append the facts of the gateway, and wait until they are folded.
 
-If the log refuses a fact because its aggregate has changed, the caller decides again on the new fold.
+If the log refuses a fact because its aggregate has changed, the caller decides again on the new fold. Facts that come
+one by one while others are appended, such as the outcomes of bindings, are appended together afterwards. Two facts of
+one aggregate are never under way at once: the second one is decided again when the first one is folded.
 
 Source:
     event-bus spec, 4.1, 4.3
 """
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import AggregateRef, Draft, Origin
@@ -22,13 +25,27 @@ from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.shell.appender import Decision, append_decisions
+from koord_manager.shell.appender import MAX_BATCH, Decision, append_decisions, is_misconfigured
 
 REFOLDS: Final = 8
+OVERTAKEN: Final = Conflict()
+"""Outcome of a fact that was not sent, because another fact of its aggregate was under way. That one is folded now."""
 
 
 class NotLeading(Exception):
     """Raised if this instance does not lead any more, so that it must not write."""
+
+
+class _Waiting(NamedTuple):
+    """A fact that waits to be appended together with others.
+
+    Attributes:
+        draft: The fact.
+        outcome: Its outcome, once it is known.
+    """
+
+    draft: Draft
+    outcome: "asyncio.Future[AppendOutcome]"
 
 
 class FactAppender:
@@ -60,6 +77,9 @@ class FactAppender:
         self._folded = folded
         self._actor = actor
         self._ended: dict[AggregateRef, int] = {}
+        self._under_way: dict[AggregateRef, asyncio.Future[None]] = {}
+        self._waiting: list[_Waiting] = []
+        self._one_at_a_time = asyncio.Lock()
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
         """Append the facts that `decide` returns, one after the other, until it returns None.
@@ -78,15 +98,47 @@ class FactAppender:
             draft = decide()
             if draft is None:
                 return True
-            outcome = (await self.append([draft]))[0]
-            if not isinstance(outcome, Appended):
+            outcome = await self._append_with_others(draft)
+            if not isinstance(outcome, Appended) and outcome is not OVERTAKEN:
                 await backoff.wait()
         return decide() is None
 
-    async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
-        """Append facts of different aggregates independently, and wait until the stored ones are folded.
+    async def _append_with_others(self, draft: Draft) -> AppendOutcome:
+        """Append one fact, together with all that came while the facts before it were appended."""
+        waiting = _Waiting(draft, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        while not waiting.outcome.done():
+            async with self._one_at_a_time:
+                if waiting.outcome.done():
+                    break
+                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+                try:
+                    await self._append_batch(batch)
+                finally:  # if this task is cancelled, the tasks of the others append theirs again
+                    self._waiting = [one for one in batch if not one.outcome.done()] + self._waiting
+        return waiting.outcome.result()
 
-        While the log is full or does not answer, this method waits.
+    async def _append_batch(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            outcomes = await self.append([one.draft for one in batch])
+        except Exception as error:  # noqa: BLE001 - raised in the tasks that wait for these facts
+            if len(batch) > 1 and not isinstance(error, NotLeading) and not is_misconfigured(error):
+                for one in batch:
+                    await self._append_batch([one])
+                return
+            for one in batch:
+                if not one.outcome.done():
+                    one.outcome.set_exception(error)
+            return
+        for one, outcome in zip(batch, outcomes, strict=True):
+            if not one.outcome.done():
+                one.outcome.set_result(outcome)
+
+    async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
+        """Append facts independently, and wait until the stored ones are folded.
+
+        While the log is full or does not answer, this method waits. A fact is not sent if another fact of its aggregate
+        is under way.
 
         Returns:
             The outcome of each fact. If it is not `Appended`, the caller has to decide again on the new fold.
@@ -94,6 +146,33 @@ class FactAppender:
         Raises:
             NotLeading: The term of leadership has ended, so nothing may be written any more.
         """
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        others: set[asyncio.Future[None]] = set()
+        sent: list[Draft] = []
+        outcomes: list[AppendOutcome] = [OVERTAKEN] * len(drafts)
+        places: list[int] = []
+        for place, draft in enumerate(drafts):
+            other = self._under_way.get(draft.ref)
+            if other is None:
+                self._under_way[draft.ref] = mine
+                sent.append(draft)
+                places.append(place)
+            elif other is not mine:
+                others.add(other)
+        try:
+            if sent:
+                for place, outcome in zip(places, await self._send(sent), strict=True):
+                    outcomes[place] = outcome
+        finally:
+            for draft in sent:
+                del self._under_way[draft.ref]
+            mine.set_result(None)
+        if others:
+            await asyncio.wait(others)
+        return outcomes
+
+    async def _send(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
+        """Append facts of different aggregates, and wait until the stored ones are folded."""
         drafts = [self._expecting(draft) for draft in drafts]
         decisions = [Decision([draft], self._origin(draft)) for draft in drafts]
         outcomes = await append_decisions(self._log, decisions)

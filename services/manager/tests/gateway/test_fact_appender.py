@@ -1,0 +1,137 @@
+"""How the gateway appends facts: those that come meanwhile go together, and one aggregate has one under way."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.shell.gateway.fact_appender import OVERTAKEN, FactAppender, NotLeading
+from koordcore.events.envelope import AggregateRef, Draft, NewEvent
+from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog, TooLarge
+from koordcore.service.clock import SystemClock
+from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.telemetry.logging import logger
+from koordcore.service.telemetry.tracing import make_tracer
+from support.until import until
+
+
+class Log:
+    """Stores what it is given, one append after the other, when the test lets it; `large` is too large for it."""
+
+    def __init__(self, large: str = "") -> None:
+        self.large = large
+        self.appends: list[list[str]] = []
+        self.stored: list[str] = []
+        self.go_on = asyncio.Event()
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        names = [event.ref.id for event in events]
+        self.appends.append(names)
+        await self.go_on.wait()
+        if self.large in names:
+            raise TooLarge("too large", frozenset(event.ref for event in events if event.ref.id == self.large))
+        begin = len(self.stored)
+        self.stored += names
+        return Appended(len(self.stored), tuple(range(begin + 1, len(self.stored) + 1)))
+
+
+def appender(log: Log, leadership: SoleLeader | None = None) -> FactAppender:
+    async def folded(seq: int) -> None:
+        assert seq <= len(log.stored)
+
+    tracer = make_tracer("t", instance="t", cluster="t", otlp_endpoint=None, trace_file=None, sample_ratio=0.0)
+    events = cast("EventLog", log)
+    leader = leadership or SoleLeader("t")
+    return FactAppender(ManagerView(), events, leader, SystemClock(), tracer, logger("t"), folded, "manager/t")
+
+
+def draft(name: str) -> Draft:
+    return Draft(AggregateRef("podspec", name), PodSpecDeleted(namespace="default", name=name), 0)
+
+
+def until_stored(log: Log, name: str) -> Draft | None:
+    """Decide a fact until it is stored."""
+    return None if name in log.stored else draft(name)
+
+
+def write(facts: FactAppender, log: Log, name: str) -> asyncio.Task[bool]:
+    return asyncio.create_task(facts.write(lambda: until_stored(log, name)))
+
+
+async def test_facts_that_come_during_an_append_are_appended_together() -> None:
+    log = Log()
+    facts = appender(log)
+    first = write(facts, log, "a")
+    await until(lambda: log.appends)
+    others = [write(facts, log, name) for name in "bcd"]
+    await asyncio.sleep(0)
+
+    log.go_on.set()
+
+    assert await asyncio.gather(first, *others) == [True] * 4
+    assert log.appends == [["a"], ["b", "c", "d"]]
+
+
+async def test_two_facts_of_one_aggregate_are_not_under_way_at_once() -> None:
+    log = Log()
+    facts = appender(log)
+    first = write(facts, log, "a")
+    await until(lambda: log.appends)
+
+    both = asyncio.create_task(facts.append([draft("a"), draft("b")]))
+    await until(lambda: len(log.appends) == 2)
+    log.go_on.set()
+
+    overtaken, stored = await both
+    assert overtaken is OVERTAKEN
+    assert isinstance(stored, Appended)
+    assert await first
+    assert log.stored == ["a", "b"]
+
+
+async def test_a_cancelled_writer_does_not_lose_the_facts_of_the_others() -> None:
+    log = Log()
+    facts = appender(log)
+    write(facts, log, "a")
+    await until(lambda: log.appends)
+    others = [write(facts, log, name) for name in "bc"]
+    await asyncio.sleep(0)
+    log.go_on.set()
+    await until(lambda: log.stored)
+    log.go_on.clear()
+    await until(lambda: len(log.appends) == 2)
+
+    others[0].cancel()  # it appends for both
+    await until(others[0].done)
+    log.go_on.set()
+
+    assert await others[1]
+    assert "c" in log.stored
+
+
+async def test_a_fact_that_can_never_be_stored_fails_alone() -> None:
+    log = Log(large="b")
+    facts = appender(log)
+    first = write(facts, log, "a")
+    await until(lambda: log.appends)
+    others = [write(facts, log, name) for name in "bc"]
+    await asyncio.sleep(0)
+    log.go_on.set()
+
+    with pytest.raises(TooLarge):
+        await others[0]
+    assert await asyncio.gather(first, others[1]) == [True, True]
+    assert log.stored == ["a", "c"]
+
+
+async def test_nothing_is_appended_after_the_term() -> None:
+    log = Log()
+    leadership = SoleLeader("t")
+    facts = appender(log, leadership)
+    await leadership.resign()
+
+    with pytest.raises(NotLeading):
+        await write(facts, log, "a")
+    assert log.appends == []
