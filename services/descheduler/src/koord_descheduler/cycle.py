@@ -5,7 +5,7 @@ and the pages answer meanwhile. Its decision is a fact before it is carried out,
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,10 +25,10 @@ from koord_descheduler.domain.effects import is_to_carry_out, plan_drafts, propo
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
+from koord_descheduler.domain.job_control.counting import counted_jobs, migrating_pods
 from koord_descheduler.domain.job_control.viewing import JobReader
-from koord_descheduler.domain.migration.arbitration import in_flight
-from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
-from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests, job_of_pod
+from koord_descheduler.domain.migration.jobs import JobsInFlight
+from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detectors
 from koord_descheduler.domain.reporting.refusals import Refused, noting
 from koord_descheduler.domain.reporting.round_story import round_ended
@@ -40,7 +40,6 @@ from koord_descheduler.domain.round_memory import (
     seconds_until_next,
 )
 from koord_descheduler.domain.view.building import ViewBuilder
-from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.folding import ViewFold
 from koord_descheduler.shell.leading import Leading
@@ -174,10 +173,13 @@ class Rounds:
         """
         # 1. The view of this moment, jobs and evictions that are still under way, and what the last round left.
         await views_are_current(self.builder)
-        cluster = self.builder.view(self.clock.now().timestamp())
+        now, jobs = self.clock.now().timestamp(), self._reader.jobs()
+        unseen = list(self.effects.unseen({job.name for job in jobs}, now))
+        migrating = [*migrating_pods(jobs, self.builder), *(job.pod_uid for job in unseen)]
+        cluster = self.builder.view(now, migrating)
         position = self.builder.state.position
         await asyncio.to_thread(getattr, cluster, "pod_by_uid")  # an index over all pods; the event loop goes on
-        self.shared.of(JobsInFlight).replace(self._in_flight(cluster))
+        self.shared.of(JobsInFlight).replace([*counted_jobs(jobs, self.builder.evictions(), cluster), *unseen])
         memory = self._memory()
         self.shared.of(Detectors).states = detectors_of(memory)
 
@@ -268,17 +270,3 @@ class Rounds:
 
     def _memory(self) -> RoundsState | None:
         return self.builder.state.of_kind(RoundsState).get(ROUNDS.id)
-
-    def _in_flight(self, cluster: ClusterView) -> Iterator[JobInFlight]:
-        """Yield the jobs that limits count: all that have not ended, created ones that are not folded, and evictions.
-
-        A requested eviction without a job counts as a job.
-        """
-        jobs = self._reader.jobs()
-        yield from (in_flight(job, cluster) for job in jobs if job.is_in_flight)
-        yield from self.effects.unseen({job.name for job in jobs}, cluster.now)
-        with_job = {job.pod.uid for job in jobs if job.pod is not None and job.is_in_flight}
-        pods = cluster.pod_by_uid
-        yield from (
-            job_of_pod(uid, pods[uid]) for uid in self.builder.evictions() if uid in pods and uid not in with_job
-        )

@@ -4,7 +4,7 @@ Views of nodes and pods are made again only for objects that changed. `ViewBuild
 start, all objects count as changed: `refresh` makes their views in pieces, so that other work runs in between.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
@@ -177,11 +177,12 @@ class ViewBuilder:
         """Return uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
         return self.state.of_kind(EvictionState)
 
-    def view(self, now: float) -> ClusterView:
+    def view(self, now: float, migrating: Iterable[str] = ()) -> ClusterView:
         """Return the cluster as of the last applied event.
 
         Args:
             now: Unix seconds.
+            migrating: Uids of the pods with a migration job in flight. Pods whose eviction is requested are added.
         """
         self._refresh()
         budgets: dict[str, list[PodDisruptionBudget]] = {}
@@ -203,7 +204,7 @@ class ViewBuilder:
             budgets=budgets,
             priority_classes=self.priority_classes(),
             metrics=dict(self._metrics),
-            migrating=frozenset(self.evictions()),
+            migrating=frozenset([*self.evictions(), *migrating]),
             workloads=dict(self.workloads()),
             disruptions=self.disruptions(),
             gpus=gpu_inventory(

@@ -47,7 +47,7 @@ class ClusterView:
         budgets: Namespace -> its PodDisruptionBudgets.
         priority_classes: Name of a PriorityClass -> its value.
         metrics: Name of a node -> its latest usage report.
-        migrating: Uids of the pods with a migration job in flight.
+        migrating: Uids of the pods with a migration job in flight, or whose eviction is requested.
         workloads: Uid of the controller of a pod -> its workload. Unknown and vanished workloads are absent.
         disruptions: Pods that are being taken from their workloads, whatever the cause.
         gpus: Devices, gangs, and plans that make room for gangs.
@@ -75,8 +75,8 @@ class ClusterView:
     def caught_up(self) -> "ClusterView":
         """Return the cluster with usage reports as if they were of this moment, as far as pods have moved since.
 
-        Reports are a minute apart, and rounds follow each other faster. A pod that has left a node, or whose eviction
-        is requested, does not count there any more. A pod that came counts with its usage on its former node, else with
+        Reports are a minute apart, and rounds follow each other faster. A pod that has left a node, or that is about to
+        leave it, does not count there any more. A pod that came counts with its usage on its former node, else with
         what it requests.
         """
         known = {key: usage for metric in self.metrics.values() for key, usage in metric.pods.items()}
