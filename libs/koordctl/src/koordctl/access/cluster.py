@@ -10,8 +10,8 @@ from koordctl.access.log import OpenLog
 from koordctl.access.run_clock import run_clock
 
 
-async def live_cluster(log: OpenLog) -> ClusterView:
-    """Return the cluster at the last position of the log, with the newest usage report of each node.
+async def live_builder(log: OpenLog) -> ViewBuilder:
+    """Return the folded log at its last position, with the newest usage report of each node.
 
     Raises:
         LogTrouble: An event cannot be decoded.
@@ -23,4 +23,9 @@ async def live_cluster(log: OpenLog) -> ClusterView:
         report = CATALOGUE.read(stored)
         if isinstance(report, NodeUsageReported):
             builder.observe(stored.ref.id, report)
-    return builder.view(run_clock().now().timestamp())
+    return builder
+
+
+async def live_cluster(log: OpenLog) -> ClusterView:
+    """Return the cluster now, see `live_builder`."""
+    return (await live_builder(log)).view(run_clock().now().timestamp())

@@ -52,9 +52,10 @@ from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.drain.changes import API_VERSION
 from koord_descheduler.domain.drain.viewing import reservation_of_job
-from koord_descheduler.domain.framework.registry import Registry, SharedState
+from koord_descheduler.domain.framework.registry import Registry
 from koord_descheduler.domain.look_ahead.dry_run import dry_run
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
+from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
@@ -220,16 +221,16 @@ class Commands:
         if not 1 <= request.rounds <= MOST_ROUNDS:
             raise Refusal(ErrorCode.INVALID, f"rounds: must be from 1 to {MOST_ROUNDS}, got {request.rounds}")
         await views_are_current(self._builder)
-        cluster = self._builder.view(self._clock.now().timestamp())
         position = self._builder.state.position
         try:
             configuration = load(request.config.encode(), self._registry) if request.config else self._configuration
-            player = RoundPlayer(configuration, self._registry, SharedState(priority_classes=cluster.priority_classes))
+            start = start_of_round(self._builder, self._clock.now().timestamp(), configuration, self._registry)
+            player = RoundPlayer(configuration, self._registry, start.shared)
         except (InvalidConfiguration, InvalidInput) as error:
             raise Refusal(ErrorCode.INVALID, str(error)) from error
         interval = configuration.descheduling_interval or _INTERVAL
         proving = proving_profiles(configuration)
-        asking = dry_run(player.play, cluster, rounds=request.rounds, interval=interval, proving=proving)
+        asking = dry_run(player.play, start.cluster, rounds=request.rounds, interval=interval, proving=proving)
         try:
             found = await answered(asking, self._question)
         except InvalidInput as error:  # such as a cluster of one node

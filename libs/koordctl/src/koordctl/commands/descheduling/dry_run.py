@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 from koord_descheduler.domain.config.fingerprint import configuration_hash
 from koord_descheduler.domain.config.profiles import proving_profiles
-from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
 from koord_descheduler.domain.look_ahead.measures import Measures, Spread
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
+from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.reporting.refusals import Refused
 from koordcore.requests.catalogue import DESCHEDULER_ABORT_MIGRATION, DESCHEDULER_NOTE_DRY_RUN, DESCHEDULER_RUN_ROUND
@@ -22,8 +22,9 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.capacity import ask_capacity_on
 from koordctl.access.clients import manager
-from koordctl.access.cluster import live_cluster
+from koordctl.access.cluster import live_builder
 from koordctl.access.log import LogTrouble, open_log, wait_for
+from koordctl.access.run_clock import run_clock
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
@@ -57,8 +58,9 @@ def deschedule(
 
     With --dry-run, nothing is changed. The rounds are played on the current state. The scheduler places all moved pods
     with its real engine on a copy of its state, and capacity counts. Pods without a place would not be evicted.
-    LowNodeLoad acts on nodes that are hot in several rounds in a row, so play more rounds than
-    consecutiveAbnormalities. The audit records who asked (koord audit).
+    The rounds begin with what the next round of the descheduler begins with: its anomaly detectors, its jobs in flight,
+    and the evictions that limits count. LowNodeLoad acts on nodes that are hot in several rounds in a row, so play more
+    rounds than consecutiveAbnormalities. The audit records who asked (koord audit).
 
     Examples:
 
@@ -86,10 +88,10 @@ def deschedule(
 
     async def run() -> tuple[DryRun, Refused]:
         async with open_log() as log:
-            cluster = await live_cluster(log)
-            player = RoundPlayer(configuration, BUILT_IN, SharedState(priority_classes=cluster.priority_classes))
+            start = start_of_round(await live_builder(log), run_clock().now().timestamp(), configuration, BUILT_IN)
+            player = RoundPlayer(configuration, BUILT_IN, start.shared)
             proving = proving_profiles(configuration)
-            asking = dry_run(player.play, cluster, rounds=rounds, interval=interval, proving=proving)
+            asking = dry_run(player.play, start.cluster, rounds=rounds, interval=interval, proving=proving)
             try:
                 question = next(asking)
                 while True:
