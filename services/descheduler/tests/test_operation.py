@@ -1,13 +1,17 @@
-"""The audit has each change of the configuration and each dry run: who, when, with which configuration."""
+"""The audit has each change of the configuration, each dry run and each closed node: who, when, why."""
 
 import msgspec
 from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koordcore.events.descheduling.decisions import ROUNDS, RoundDecided, RoundMove
 from koordcore.events.descheduling.operation import DeschedulerConfigured
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.mirror import NodeSpecChanged
+from koordcore.protocol.objects import node_from_json
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from support.descheduler.jobs import configuration
-from support.descheduler.world import World
+from support.descheduler.world import AT, World
 from support.until import until
 
 FIRST = configuration(plugins=False)
@@ -77,3 +81,31 @@ def test_only_fields_that_differ_are_named_with_their_paths() -> None:
         "new": {"after": '"text"'},
         "profiles[0].x.cpu": {"before": "45.0", "after": "50.0"},
     }
+
+
+async def test_nodes_that_are_closed_and_opened_are_recorded_with_the_one_who_did_it() -> None:
+    world = World()
+    drained = ("drain.descheduler.koordinator.sh/drain-node", "d1")
+    move = RoundMove(namespace="d", name="p", uid="u-p", node="a", profile="x", plugin="CustomPriority", reason="r")
+
+    async def node(closed: bool, *taints: tuple[str, str]) -> None:
+        spec = {"unschedulable": closed, "taints": [{"key": k, "value": v, "effect": "NoSchedule"} for k, v in taints]}
+        event = NodeSpecChanged(object=node_from_json({"metadata": {"name": "a"}, "spec": spec, "status": {}}))
+        await world.write(AggregateRef("nodespec", "a"), event)
+
+    await node(False)
+    await node(True)
+    await node(False, ("other", "1"))
+    await world.write(ROUNDS, RoundDecided(started_at=AT, moves=[move], closed=["a"]))
+    await node(True, ("other", "1"))
+    await node(False, drained)
+    await node(False)
+    found = [(each.action, each.plugin, each.node, *each.after.values()) for each in await audit(world)]
+    assert found == [
+        ("cordon", "", "a", "true"),
+        ("uncordon", "", "a", "false"),
+        ("cordon", "CustomPriority", "a", "true"),
+        ("uncordon", "", "a", "false"),
+        ("taint", "Drain", "a", "d1"),
+        ("untaint", "Drain", "a", ""),
+    ]

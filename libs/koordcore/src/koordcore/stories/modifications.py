@@ -1,5 +1,7 @@
 """The audit of the descheduler: each change of the cluster that it allowed, delayed or refused, read from the facts.
 
+Nodes that a user closes or opens are records, too, so that one list says why a node gets no pods.
+
 There is no separate audit log: a fact already has its actor, term, cause, and the position that it was based on.
 
 Source:
@@ -11,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.events.descheduling.drain import (
     DrainAborted,
     DrainCompleted,
@@ -31,16 +34,22 @@ from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, R
 from koordcore.events.envelope import HEADER_EPOCH, Event, StoredEvent, name_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
 from koordcore.protocol import keys
+from koordcore.protocol.objects import Node
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import EvictionState
+from koordcore.state.aggregates import EvictionState, NodeSpecState
 from koordcore.state.descheduler import DeschedulerState
 from koordcore.state.migrations import MigrationState
 from koordcore.state.repacks import DONE, RepackState
+from koordcore.stories.closed_nodes import node_acts
 
 Json: TypeAlias = dict[str, Any]
 
-KINDS: Final = ("descheduler", "migration", "repack", "eviction", "drain", "draingroup", "customspec")
+KINDS: Final = (
+    *("descheduler", "descheduling", "migration", "repack", "eviction", "drain", "draingroup"),
+    *("customspec", "nodespec"),
+)
 """Aggregate kinds whose facts the audit reads."""
 DESCHEDULER: Final = "descheduler"
 _DEFAULT: Final = "default"
@@ -63,7 +72,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         cause: Id of the event or request that led to it.
         action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
             `reservation_delete`, `evict_request`, `evict`, `plan_moves`, `plan_commit`, `plan_end`, `drain_transition`,
-            `gc_delete`, `config_change` or `dry_run`.
+            `cordon`, `uncordon`, `taint`, `untaint`, `label`, `gc_delete`, `config_change` or `dry_run`.
         decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`; `dry_run` if
             nothing was changed.
         asked_by: The user who asked for it; "" if nobody did.
@@ -152,6 +161,8 @@ class AuditReader:
     def __init__(self) -> None:
         self._state = ClusterState()
         self._objects: set[str] = set()
+        self._closing: dict[str, str] = {}
+        """Name of a node that the last round closes -> the plugin that chose it."""
 
     def read(self, stored: StoredEvent) -> Iterator[Modification]:
         """Yield the modifications that an event records.
@@ -160,8 +171,15 @@ class AuditReader:
             stored: The next event of an aggregate of `KINDS`.
         """
         before = self._state.of_kind(EvictionState).get(stored.ref.id)
+        node = self._state.of_kind(NodeSpecState).get(stored.ref.id) if stored.ref.kind == "nodespec" else None
         event = self._state.apply(stored)
         if event is None:
+            return
+        if isinstance(event, RoundDecided):
+            plugins = {move.node: move.plugin for move in reversed(event.moves)}
+            self._closing = {name: plugins.get(name, "") for name in event.closed}
+        if isinstance(event, NodeSpecAdded | NodeSpecChanged):
+            yield from self._node(stored, None if node is None else node.object, event.object)
             return
         if isinstance(event, CustomObjectObserved | CustomObjectDeleted):
             yield from self._object(stored, event)
@@ -259,6 +277,14 @@ class AuditReader:
             job=meta["name"],
             reasons=[text for text in (annotations.get(keys.EVICT_REASON, ""),) if text],
         )
+
+    def _node(self, stored: StoredEvent, before: Node | None, after: Node) -> Iterator[Modification]:
+        """Yield the records of a node that was closed for new pods or opened again, by whomever."""
+        name = after.metadata.name
+        for act in node_acts(before, after):
+            plugin = "Drain" if act.drain else self._closing.pop(name, "") if act.action == "cordon" else ""
+            record = self._record(stored, Act(act.action, "done"))
+            yield msgspec.structs.replace(record, plugin=plugin, node=name, after={act.key: act.value})
 
     def _record(self, stored: StoredEvent, act: Act) -> Modification:
         known = self._state.of_kind(DeschedulerState).get(_DEFAULT)

@@ -13,13 +13,14 @@ from koordctl.render.output import Format, show_document, show_table
 from koordctl.render.units import time_text
 
 _SHOWN = 2
+_OF_NODES = ("cordon", "uncordon", "taint", "untaint", "label")
 _REQUEST_COLUMNS = ("AT", "SUBJECT", "ROLES", "REQUEST", "OBJECTS", "STATUS", "BY")
 _COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "CONFIGURATION", "REASONS")
 
 
 def audit(
     pod: Annotated[str | None, typer.Option("--pod", help="Only this pod: its name, namespace/name, or uid.")] = None,
-    node: Annotated[str | None, typer.Option("--node", help="Only pods and drains of this node.")] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Only this node, and pods and drains of it.")] = None,
     job: Annotated[str | None, typer.Option("--job", help="Only this PodMigrationJob.")] = None,
     plugin: Annotated[str | None, typer.Option("--plugin", help="Only this plugin or controller, or Drain.")] = None,
     action: Annotated[
@@ -35,6 +36,8 @@ def audit(
     output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
 ) -> None:
     """Show what the descheduler changed or refused to change, and who changed its configuration or tried another one.
+
+    Nodes that were closed or opened are shown whoever did it. BY names the plugin or the drain, else it was a user.
 
     With --requests, show who asked the services for a change, a dry run or a what-if, and with which result. The log
     keeps these records for 90 days.
@@ -76,7 +79,7 @@ def audit(
             each.node or "-",
             each.asked_by or each.plugin or "a user",
             each.configuration[:8] or "-",
-            "; ".join(each.reasons) or each.after.get("status", each.after.get("event", "-")),
+            "; ".join(each.reasons) or _changed(each),
         )
         for each in records
     ]
@@ -88,6 +91,13 @@ def _about(record: Modification) -> str:
     if record.pod:
         return f"{record.namespace}/{record.pod}"
     return next((record.after[name] for name in ("name", "drain", "gang") if name in record.after), "-")
+
+
+def _changed(record: Modification) -> str:
+    """Return what a record without reasons changed: the status of a job, the event of a drain, or a field of a node."""
+    if record.action in _OF_NODES:
+        return "; ".join(f"{name}={value}" for name, value in record.after.items())
+    return record.after.get("status", record.after.get("event", "-"))
 
 
 async def _records() -> list[Modification]:

@@ -1,0 +1,56 @@
+"""Nodes that were closed for new pods or opened again, read from the facts of their objects.
+
+`koord cordon` and CustomPriority set `spec.unschedulable`. A drain sets a taint and a label.
+
+Source:
+    descheduler spec, 11.2 (3), 12
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from koordcore.protocol.drains.documents import DRAIN_NODE, NODE_GROUP, NODE_PLANNING
+from koordcore.protocol.objects import Node
+
+
+class NodeAct(NamedTuple):
+    """A change that closes a node or opens it.
+
+    Attributes:
+        action: `cordon`, `uncordon`, `taint`, `untaint` or `label`, as in the audit.
+        key: Field, taint key or label that changed.
+        value: Its new value; "" if it was removed.
+        drain: Whether a drain made the change.
+    """
+
+    action: str
+    key: str
+    value: str
+    drain: bool
+
+
+def node_acts(before: Node | None, after: Node) -> Iterator[NodeAct]:
+    """Yield the changes that close a node or open it, between two states of its object.
+
+    Args:
+        before: The object before; None if the node is new.
+        after: The object after.
+    """
+    was_closed = before is not None and before.spec.unschedulable
+    if after.spec.unschedulable != was_closed:
+        action = "cordon" if after.spec.unschedulable else "uncordon"
+        yield NodeAct(action, "spec.unschedulable", str(after.spec.unschedulable).lower(), drain=False)
+    old, new = _drain_taint(before), _drain_taint(after)
+    if old != new:
+        yield NodeAct("untaint" if new is None else "taint", DRAIN_NODE, new or "", drain=True)
+    for label in (NODE_PLANNING, NODE_GROUP):
+        previous = "" if before is None else before.metadata.labels.get(label, "")
+        value = after.metadata.labels.get(label, "")
+        if value != previous:
+            yield NodeAct("label", label, value, drain=True)
+
+
+def _drain_taint(node: Node | None) -> str | None:
+    """Return the value of the taint that a drain sets; None if there is no such taint."""
+    taints = [] if node is None else node.spec.taints
+    return next((taint.value for taint in taints if taint.key == DRAIN_NODE), None)
