@@ -19,44 +19,20 @@ from koord_descheduler.domain.migration.world import (
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
 from koordcore.events.descheduling.migration import MigratedPod
 from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMove, RepackPlanned
-from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.protocol import keys
-from koordcore.protocol.objects import pod_from_json
 from koordcore.state.repacks import DONE, ROLLED_BACK, RepackState
-from support.descheduler.jobs import configuration, job, leave
+from support.descheduler.jobs import leave
+from support.descheduler.plans import PLAN, PODS, configuration_of_plans, world_with_plan
 from support.descheduler.world import World
 from support.until import until
 
-PLAN = "plan-1"
-PODS = ("replica-0", "replica-1")
-TEXT = configuration(
-    plugins=False, maxMigratingPerNode=0, maxMigratingPerWorkload="90%", maxUnavailablePerWorkload="90%",
-    objectLimiters={}, evictBurst=10,
-)  # fmt: skip
-MEMBER = MigratedPod(namespace="d", name="gang-0", uid="u-gang-0")
+TEXT = configuration_of_plans()
 
 
 @pytest.fixture
 async def world() -> World:
-    """Return a cluster with a plan of two moves off node "b", for a pod that waits."""
-    world = World()
-    await world.begin()
-    await world.replicas(20)
-    meta = {"name": MEMBER.name, "namespace": MEMBER.namespace, "uid": MEMBER.uid}
-    waiting = {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Pending"}}
-    await world.write(AggregateRef("podspec", MEMBER.uid), PodSpecAdded(object=pod_from_json(waiting)))
-    moves = [
-        RepackMove(job=f"j-{pod}", pod=MigratedPod(namespace="d", name=pod, uid=f"u-{pod}"), source="b", target="a")
-        for pod in PODS
-    ]
-    plan = RepackPlanned(gang="d/gang", members=[MEMBER], nodes=["b", "c"], moves=moves, gpus=2)
-    await world.write(AggregateRef("repack", PLAN), plan)
-    for pod in PODS:
-        made = job(f"j-{pod}", pod)
-        made["metadata"]["annotations"] = {keys.MOVE_PLAN: PLAN}
-        await world.custom("PodMigrationJob", made)
-    return world
+    """Return a cluster with a plan."""
+    return await world_with_plan()
 
 
 async def ended(world: World) -> list[RepackEnded]:
