@@ -56,6 +56,11 @@ _EACH_SERVER: Final = """\
             - --server=nats-{{ . }}.nats.koordinator-system.svc
             {{- end }}
 """
+_EACH_ADDRESS: Final = """\
+        {{- range .Values.apiServerCidrs }}
+        - ipBlock: {cidr: {{ quote . }}}
+        {{- end }}
+"""
 HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     "base/manager.yaml": (
         IMAGE._replace(times=2),
@@ -77,7 +82,7 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
             "{{- toYaml .Values.nats.resources | nindent 12 }}\n",
         ),
     ),
-    "base/network-policies.yaml": (Hole(r"(?<=cidr: )0\.0\.0\.0/0", "{{ .Values.apiServerCidr }}", times=2),),
+    "base/network-policies.yaml": (Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _EACH_ADDRESS),),
     "nodes/agent.yaml": (IMAGE, _resources("nodes.agentResources")),
     "nodes/devicediscovery.yaml": (IMAGE,),
     "overlays/ha/postgres.yaml": (Hole(r"(?<=externalName: )\S+", "{{ .Values.postgres.host }}"),),

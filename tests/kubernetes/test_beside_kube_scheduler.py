@@ -1,18 +1,14 @@
 """kube-scheduler and ours on the same nodes: each places its own pods, and counts those of the other."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from koordcore.embedded.ports import LOOPBACK, free_ports
-from koordcore.embedded.process import NEVER_RESTART, ChildProcess, ProcessSpec
-from support.kubernetes.control_plane import TOOLS, ControlPlane
+from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation
+from support.kubernetes.kube_scheduler import PROGRAM, kube_scheduler
 from support.kubernetes.kubelets import add_nodes, node_document
 
-PROGRAM = TOOLS / "kube-scheduler"
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.timeout(600),
@@ -22,34 +18,6 @@ pytestmark = [
 Json = dict[str, Any]
 NODES = ("shared-0", "shared-1")
 THEIRS, OURS = "default-scheduler", "koord-scheduler"
-
-
-@asynccontextmanager
-async def kube_scheduler(plane: ControlPlane) -> AsyncGenerator[None]:
-    """Run kube-scheduler with the rights that Kubernetes has for it."""
-    account = ("kube-scheduler", "-n", "kube-system")
-    plane.kubectl("create", "serviceaccount", *account)
-    for role in ("system:kube-scheduler", "system:volume-scheduler"):
-        name = role.replace("system:", "test-")
-        subject = "--serviceaccount=kube-system:kube-scheduler"
-        plane.kubectl("create", "clusterrolebinding", name, f"--clusterrole={role}", subject)
-    kubeconfig = plane.kubeconfig("kube-scheduler", plane.token("kube-scheduler", "kube-system"))
-    (port,) = free_ports(1)
-    address = (f"--bind-address={LOOPBACK}", f"--secure-port={port}")
-    spec = ProcessSpec(
-        name="kube-scheduler",
-        argv=(str(PROGRAM), f"--kubeconfig={kubeconfig}", "--leader-elect=false", *address),
-        log_file=plane.directory / "kube-scheduler.log",
-        restart=NEVER_RESTART,
-    )
-    process = ChildProcess(spec)
-    await process.start()
-    try:
-        yield
-    finally:
-        await process.kill()
-        plane.kubectl("delete", "clusterrolebinding", "test-kube-scheduler", "test-volume-scheduler")
-        plane.kubectl("delete", "serviceaccount", *account)
 
 
 def pod(name: str, scheduler: str) -> Json:

@@ -18,7 +18,8 @@ pytestmark = [
 
 Json = dict[str, Any]
 DEV = ("--values", "k8s/chart/values-dev.yaml")
-BASE = ("--set", "nodes.enabled=false,postgres.mode=none")
+HA = ("--set", "apiServerCidrs={192.0.2.1/32}")
+BASE = (*HA, "--set", "nodes.enabled=false,postgres.mode=none")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def without_false_namespace(document: Json) -> Json:
 
 @pytest.mark.parametrize(
     ("folder", "flags"),
-    [("k8s/base", BASE), ("k8s/overlays/dev", DEV), ("k8s/overlays/ha", ())],
+    [("k8s/base", BASE), ("k8s/overlays/dev", DEV), ("k8s/overlays/ha", HA)],
     ids=["base", "dev", "ha"],
 )
 def test_helm_renders_the_objects_of_kustomize(chart: Path, folder: str, flags: tuple[str, ...]) -> None:
@@ -73,7 +74,8 @@ def test_helm_renders_the_objects_of_kustomize(chart: Path, folder: str, flags: 
         ("nats.servers=2", "/nats/servers"),
         ("manager.replicas=0", "/manager/replicas"),
         ("manager.resources.limits.memory=much", "/manager/resources/limits/memory"),
-        ("apiServerCidr=somewhere", "/apiServerCidr"),
+        ("apiServerCidrs={somewhere}", "/apiServerCidrs/0"),
+        ("image=koordstream:1", "/apiServerCidrs"),
         ("schedular.replicas=1", "schedular"),
     ],
 )
@@ -85,16 +87,16 @@ def test_a_wrong_value_is_named(chart: Path, value: str, named: str) -> None:
 
 
 def test_a_value_reaches_its_objects(chart: Path) -> None:
-    flags = ("--set", "image=registry/koord:2,scheduler.replicas=3,apiServerCidr=10.1.2.3/32")
+    flags = ("--set", "image=registry/koord:2,scheduler.replicas=3,apiServerCidrs={10.1.2.3/32}")
 
     objects = by_name(
         [item for item in yaml.safe_load_all(helm("template", "k", chart, "--kube-version=1.35", *flags).out) if item]
     )
 
-    texts = {key[0]: yaml.safe_dump(item) for key, item in objects.items()}
+    policy = objects["NetworkPolicy", "koordinator-system", "api-server"]["spec"]
     assert objects["Deployment", "koordinator-system", "koord-scheduler"]["spec"]["replicas"] == 3
     assert "koordstream:latest" not in "".join(yaml.safe_dump(item) for item in objects.values())
-    assert "0.0.0.0/0" not in texts["NetworkPolicy"]
+    assert policy["ingress"][0]["from"] == policy["egress"][0]["to"] == [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
 
 
 def test_an_installed_kustomization_can_be_handed_to_helm(plane: ControlPlane, chart: Path) -> None:

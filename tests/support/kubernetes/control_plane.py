@@ -11,18 +11,19 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from koordcore.bus.setup.tls_files import TlsFiles
+from koordcore.bus.setup.tls_files import LOOPBACK_HOSTS, TlsFiles, ensure_tls_files
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.process import NEVER_RESTART, ChildProcess
+from koordcore.service.clock import SystemClock
 from koordctl.embedded.kubernetes import control_plane as embedded
-from koordctl.embedded.kubernetes.places import ADMIN, admin_kubeconfig
+from koordctl.embedded.kubernetes.places import ADMIN, API_SERVER, admin_kubeconfig
 from koordctl.embedded.kubernetes.programs import find_programs
 
 Json = dict[str, Any]
@@ -147,15 +148,25 @@ def run_kubectl(kubeconfig: Path, *arguments: str, stdin: str | None = None) -> 
 
 
 @contextmanager
-def running_control_plane(directory: Path) -> Generator[ControlPlane]:
-    """Start a control plane in a folder of its own, and end it afterwards."""
+def running_control_plane(
+    directory: Path, server_flags: Sequence[str] = (), hosts: Sequence[str] = LOOPBACK_HOSTS
+) -> Generator[ControlPlane]:
+    """Start a control plane in a folder of its own, and end it afterwards.
+
+    Args:
+        directory: Its folder.
+        server_flags: Flags of the API server besides those of `koord up --kubernetes`.
+        hosts: Names and addresses in the certificate of the API server.
+    """
+    ensure_tls_files(directory / "tls", now=SystemClock().now(), hosts=hosts)
     ports = dict(zip(embedded.PORTS, free_ports(len(embedded.PORTS)), strict=True))
     files = embedded.prepare(directory, directory, find_programs(TOOLS, built=TOOLS), ports)
     plane = ControlPlane(files)
     loop = asyncio.new_event_loop()
     try:
         for spec in embedded.specs(files):
-            plane.processes[spec.name] = ChildProcess(replace(spec, restart=NEVER_RESTART))
+            flags = tuple(server_flags) if spec.name == API_SERVER else ()
+            plane.processes[spec.name] = ChildProcess(replace(spec, argv=(*spec.argv, *flags), restart=NEVER_RESTART))
             loop.run_until_complete(plane.processes[spec.name].start())
         yield plane
     finally:

@@ -1,0 +1,168 @@
+"""What every workload of the highly available overlay has: probes, resources, budgets, spread, closed networks."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.kubernetes.control_plane import ROOT, missing_programs
+from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, rendered
+
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(missing_programs() is not None, reason="kubectl not built: `make test-kubernetes` needs Go"),
+]
+
+Json = dict[str, Any]
+WITHOUT_PORT = {("koord-keys", "keys"), ("nats", "reloader")}
+"""Containers that only write files or send signals: nothing waits for them."""
+SIZED = {"koord-manager": "manager", "koord-scheduler": "scheduler", "koord-descheduler": "descheduler"} | {
+    "koord-projector": "projector",
+    "koord-agent": "agent, per node",
+    "nats": "NATS",
+}
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[Json]:
+    """The objects of k8s/overlays/ha."""
+    return rendered("k8s/overlays/ha")
+
+
+def workloads(objects: list[Json]) -> dict[str, Json]:
+    """Return name -> spec of Deployments, StatefulSets and DaemonSets."""
+    kinds = ("Deployment", "StatefulSet", "DaemonSet")
+    return {item["metadata"]["name"]: item["spec"] for item in objects if item["kind"] in kinds}
+
+
+def containers(objects: list[Json]) -> Iterator[tuple[str, Json]]:
+    """Yield each workload's name with each of its containers that stay."""
+    for name, spec in workloads(objects).items():
+        for container in spec["template"]["spec"]["containers"]:
+            yield name, container
+
+
+def policies(objects: list[Json], namespace: str) -> dict[str, Json]:
+    """Return name -> spec of the NetworkPolicies of a namespace."""
+    found = (item for item in objects if item["kind"] == "NetworkPolicy")
+    return {item["metadata"]["name"]: item["spec"] for item in found if item["metadata"]["namespace"] == namespace}
+
+
+def test_every_container_that_serves_has_probes(objects: list[Json]) -> None:
+    """The first look is soon, and a slow start is no reason for a restart."""
+    without = {
+        (name, container["name"])
+        for name, container in containers(objects)
+        if not {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+    }
+    patience = [
+        probe["periodSeconds"] * probe["failureThreshold"]
+        for _, container in containers(objects)
+        if (probe := container.get("startupProbe"))
+    ]
+
+    assert without == WITHOUT_PORT
+    assert min(patience) >= 120
+    assert {
+        container["readinessProbe"]["periodSeconds"]
+        for _, container in containers(objects)
+        if "readinessProbe" in container
+    } == {2}
+
+
+def test_every_container_has_requests_and_a_limit_of_memory(objects: list[Json]) -> None:
+    missing = [
+        (name, container["name"])
+        for name, container in containers(objects)
+        if not {"cpu", "memory"} <= container["resources"]["requests"].keys()
+        or "memory" not in container["resources"]["limits"]
+    ]
+
+    assert missing == []
+
+
+def amounts(resources: Json) -> str:
+    """Return an amount as the sizing page writes it; "-" for no CPU limit."""
+    return f"{resources.get('cpu', '-')}, {resources['memory']}"
+
+
+def test_the_sizing_page_states_the_shipped_requests_and_limits(objects: list[Json]) -> None:
+    page = (ROOT / "docs" / "guide" / "sizing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+    stated = {name: (requests, limits) for name, requests, limits in rows if name in SIZED.values()}
+    shipped = {
+        SIZED[name]: (amounts(container["resources"]["requests"]), amounts(container["resources"]["limits"]))
+        for name, container in containers(objects)
+        if name in SIZED and container["name"] != "reloader"
+    }
+
+    assert stated == shipped
+
+
+def test_every_workload_with_replicas_has_a_budget_and_is_spread(objects: list[Json]) -> None:
+    replicated = {name: spec for name, spec in workloads(objects).items() if spec.get("replicas", 1) > 1}
+    budgets = {
+        item["spec"]["selector"]["matchLabels"]["koord-app"]
+        for item in objects
+        if item["kind"] == "PodDisruptionBudget"
+    }
+    spread = {
+        name
+        for name, spec in replicated.items()
+        for each in spec["template"]["spec"].get("topologySpreadConstraints", ())
+        if each["topologyKey"] == "kubernetes.io/hostname"
+        and each["labelSelector"] == spec["selector"]
+        and each["labelSelector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    }
+
+    assert set(replicated) == budgets == spread == {"koord-manager", "koord-scheduler", "koord-descheduler", "nats"}
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, NODE_NAMESPACE])
+def test_what_no_policy_lists_is_denied(objects: list[Json], namespace: str) -> None:
+    everything: Json = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+    assert policies(objects, namespace)["default-deny"] == everything
+
+
+def test_only_the_api_server_reaches_the_webhooks(objects: list[Json]) -> None:
+    """Each rule lists its ports, and only one lists that of the webhooks; its peers are addresses."""
+    rules = [
+        (name, rule) for name, policy in policies(objects, NAMESPACE).items() for rule in policy.get("ingress", ())
+    ]
+    webhook = [(name, rule["from"]) for name, rule in rules if {"webhook", 9876} & {p["port"] for p in rule["ports"]}]
+
+    assert webhook == [("api-server", [{"ipBlock": {"cidr": "192.0.2.1/32"}}])]
+    assert all(rule.get("from") for _, rule in rules)
+
+
+def test_no_policy_of_the_overlay_opens_every_address(objects: list[Json]) -> None:
+    """But the projector reaches Postgres wherever it is."""
+    peers = [
+        peer
+        for namespace in (NAMESPACE, NODE_NAMESPACE)
+        for policy in policies(objects, namespace).values()
+        for way in ("ingress", "egress")
+        for rule in policy.get(way, ())
+        for peer in rule.get("from", rule.get("to", ()))
+    ]
+    without_peer = [
+        name
+        for name, policy in policies(objects, NAMESPACE).items()
+        for rule in policy.get("egress", ())
+        if not rule.get("to")
+    ]
+
+    assert [peer for peer in peers if peer.get("ipBlock", {}).get("cidr", "").endswith("/0")] == []
+    assert without_peer == ["projector-to-postgres"]
+
+
+def test_namespaces_enforce_pod_security(objects: list[Json]) -> None:
+    levels = {
+        item["metadata"]["name"]: item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for item in objects
+        if item["kind"] == "Namespace"
+    }
+
+    assert levels == {NAMESPACE: "restricted", NODE_NAMESPACE: "privileged"}
