@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,24 @@ def test_printer_columns() -> None:
 def test_copies_for_kubectl_have_not_drifted() -> None:
     copies = {path.name: path.read_text(encoding="utf-8") for path in COPIES.glob("*.yaml")}
     assert copies == definition_texts(), "run: python -m koordcore.protocol.crd schemas/crds"
+
+
+def undescribed(schema: Schema, path: str) -> Iterator[str]:
+    """Yield the paths of fields without a description. The API server describes metadata."""
+    for name, child in schema.properties.items():
+        place = f"{path}.{name}"
+        if not child.description and name != "metadata":
+            yield place
+        yield from undescribed(child, place)
+    for child in (schema.items, schema.additional):
+        if child is not None:
+            yield from undescribed(child, path)
+
+
+def test_every_field_is_described_however_deep() -> None:
+    places = [place for version in resource_versions() for place in undescribed(version.schema, version.kind)]
+
+    assert places == []
 
 
 def test_keyword_that_admission_would_not_enforce_is_refused() -> None:
