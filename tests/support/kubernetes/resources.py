@@ -74,6 +74,7 @@ BUILT_IN = (
     _of("storage.k8s.io", "storageclasses", "StorageClass", namespaced=False),
     _of("storage.k8s.io", "csidrivers", "CSIDriver", namespaced=False),
     _of("storage.k8s.io", "csinodes", "CSINode", namespaced=False),
+    _of("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False, has_status=True),
     _of("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity"),
     _of("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", namespaced=False),
     _of(_ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False),

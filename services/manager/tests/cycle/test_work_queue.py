@@ -255,6 +255,20 @@ def test_the_next_timer_is_known() -> None:
     assert queue.next_due == 7
 
 
+def test_a_retry_is_not_later_than_its_longest_delay() -> None:
+    queue = WorkQueue(first_delay=1, longest_delay=30)
+    for now in range(1, 400, 40):
+        queue.begin(now)
+        queue.take("c")
+        queue.add_rate_limited("c", "a")
+    queue.begin(400)
+    queue.take("c")
+    queue.add_rate_limited("c", "a", longest_delay=3)
+    assert queue.next_due == 403
+    queue.begin(403)
+    assert queue.take("c") == ["a"]
+
+
 def test_metrics_have_the_names_of_client_go() -> None:
     registry, queue = CollectorRegistry(), WorkQueue()
     metrics = QueueMetrics(registry)

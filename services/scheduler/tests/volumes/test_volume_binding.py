@@ -1,8 +1,10 @@
 """Pods with claims through the whole scheduler: which volumes are chosen, refused, kept and given back."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.framework.extension_points import EXTENSION_POINTS
 from koordcore.events.objects.gateway import PodBindFailed
 from koordcore.protocol.objects import Pod
@@ -329,7 +331,7 @@ def test_deleted_pod_is_not_remembered_by_its_claim() -> None:
     claim(scheduler, of="disks")
     scheduler.run(now=40.0)
     assert "p" not in scheduler.state.pods
-    assert scheduler.state.cluster.volumes.take_woken() == []
+    assert scheduler.state.cluster.volumes.waiting.take_woken() == []
     assert node_of(scheduler, user_of("data", uid="q"), now=40.0) == "a"
 
 
@@ -377,6 +379,111 @@ def test_higher_limit_helps_and_other_drivers_do_not_count() -> None:
     limit(scheduler, "a", 1)
     scheduler.run(now=20.0)
     assert scheduler.state.pods["q"].node == "a"
+
+
+def attach(scheduler: Scheduler, name: str, volume_name: str, node_name: str) -> None:
+    """The volume is attached to the node by the driver of the class `disks`."""
+    source = {"persistentVolumeName": volume_name}
+    spec = {"attacher": "disks.example.com", "nodeName": node_name, "source": source}
+    say(scheduler, "volumeattachments", {"metadata": {"name": name}, "spec": spec})
+
+
+def attached(scheduler: Scheduler, *rows: int) -> list[int]:
+    """How many volumes without a pod occupy places of the nodes at these positions."""
+    scheduler.run(now=10.0)
+    counted = scheduler.state.cluster.volumes.attachments.unused("disks.example.com")
+    return [int(counted[row]) for row in rows]
+
+
+def disk(scheduler: Scheduler, name: str, of_claim: str) -> None:
+    """A volume of the driver on node `a` that is bound to a claim."""
+    driver = {"driver": "disks.example.com"}
+    volume(scheduler, name, of="disks", host="a", claim=of_claim, claim_uid=f"uid-of-{of_claim}", csi=driver)
+
+
+def test_volume_that_is_attached_without_a_pod_occupies_a_place_until_it_is_detached() -> None:
+    scheduler = scheduler_of(a="x")
+    csi(scheduler)
+    limit(scheduler, "a", 1)
+    disk(scheduler, "left", "old")
+    attach(scheduler, "of-left", "left", "a")
+    claim(scheduler, "new", of="disks")
+
+    assert node_of(scheduler, user_of("new", uid="q")) == ""
+    assert "1 node(s) exceed max volume count" in refusal(scheduler).message
+
+    forget(scheduler, "volumeattachments", "of-left")
+    scheduler.run(now=20.0)
+    assert scheduler.state.pods["q"].node == "a"
+
+
+def test_attached_volume_of_a_pod_counts_once() -> None:
+    """However the objects arrive: attachment, volume, node and pod may come and go in any order."""
+    scheduler = scheduler_of(a="x", b="x")
+    csi(scheduler)
+    attach(scheduler, "of-one", "one", "a")
+    assert attached(scheduler, 0, 1) == [0, 0]  # the volume is not known yet
+    disk(scheduler, "one", "data")
+    assert attached(scheduler, 0, 1) == [1, 0]
+    claim(scheduler, "data", of="disks", bound_to="one")
+    assert node_of(scheduler, user_of("data")) == "a"
+    assert attached(scheduler, 0, 1) == [0, 0]
+    attach(scheduler, "of-one", "one", "b")
+    assert attached(scheduler, 0, 1) == [0, 1]
+    scheduler.log.remove_node("b")
+    scheduler.run(now=30.0)
+    scheduler.log.add_node(node("c", labels={ZONE: "x", HOST: "c"}))
+    assert attached(scheduler, 0, 1) == [0, 0]  # `c` has the row of `b` now
+
+
+# --- which changes wake a pod ----------------------------------------------------------------------------------------
+
+
+def helps(scheduler: Scheduler, uid: str) -> bool:
+    """Whether the events since the last call may help a waiting pod. They are folded, and nobody is woken."""
+    for stored in scheduler.log.events[scheduler.state.log.position :]:
+        fold(scheduler.state, stored)
+    volumes, subject = scheduler.state.cluster.volumes, scheduler.state.pods[uid].subject
+    assert subject is not None
+    assert subject.claims is not None
+    return volumes.take_helped().may_help(volumes.traits(subject.claims))
+
+
+def test_only_changes_of_its_own_storage_wake_a_pod() -> None:
+    scheduler = scheduler_of(a="x", b="y")
+    csi(scheduler)
+    storage_class(scheduler, "other", "others.example.com")
+    claim(scheduler)
+    claim(scheduler, "log", of="disks")
+    limit(scheduler, "a", 0)
+    attach(scheduler, "first", "disk", "a")
+    assert node_of(scheduler, user_of("data", "log")) == ""
+    assert not helps(scheduler, "p")
+
+    volume(scheduler, "of-another-class", of="other")
+    claim(scheduler, "another", of="other")
+    storage_class(scheduler, "third")
+    attach(scheduler, "second", "disk", "b")
+    limit(scheduler, "b", 1)  # it had no limit before
+    say(scheduler, "csidrivers", {"metadata": {"name": "others.example.com"}, "spec": {"storageCapacity": True}})
+    assert not helps(scheduler, "p")
+
+    changes: dict[str, Callable[[], None]] = {
+        "volume": lambda: volume(scheduler, "disk"),
+        "claim": lambda: claim(scheduler, size="2Gi"),
+        "class": lambda: storage_class(scheduler),
+        "free storage": lambda: capacity(scheduler, "of-x", "x", "5Gi"),
+        "higher limit": lambda: limit(scheduler, "a", 1),
+        "no limit": lambda: forget(scheduler, "csinodes", "b"),
+        "detached": lambda: forget(scheduler, "volumeattachments", "first"),
+        "driver": lambda: say(scheduler, "csidrivers", {"metadata": {"name": "disks.example.com"}, "spec": {}}),
+    }
+    helped: dict[str, bool] = {}
+    for name, change in changes.items():
+        change()
+        helped[name] = helps(scheduler, "p")
+    assert helped == dict.fromkeys(changes, True)
+    assert not helps(scheduler, "p")
 
 
 def test_pod_without_claims_is_asked_by_no_volume_plugin() -> None:

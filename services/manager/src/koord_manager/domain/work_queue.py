@@ -12,6 +12,7 @@ time, and nothing of the queue survives a restart.
 """
 
 import heapq
+import math
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
@@ -156,7 +157,13 @@ class WorkQueue:
             self._back_offs.pop((controller, name), None)
 
     def add_rate_limited(
-        self, controller: str, name: str, least_delay: float = 0.0, *, requeue: bool = True
+        self,
+        controller: str,
+        name: str,
+        least_delay: float = 0.0,
+        *,
+        longest_delay: float = math.inf,
+        requeue: bool = True,
     ) -> tuple[int, float, bool]:
         """Make a key ready after its back-off, which doubles with each retry.
 
@@ -166,6 +173,7 @@ class WorkQueue:
             controller: Name of the controller.
             name: Name of the object.
             least_delay: Lower bound of the delay in seconds.
+            longest_delay: Upper bound of the delay in seconds; it takes precedence.
             requeue: If False, start the back-off and do not make the key ready afterwards.
 
         Returns:
@@ -181,7 +189,7 @@ class WorkQueue:
             back_off.delay = min(back_off.delay * 2 or self._first, self._longest)
             back_off.due = self.now + back_off.delay * self._jitter()
             self._retries[controller] = self._retries.get(controller, 0) + 1
-        back_off.due = max(back_off.due, self.now + least_delay)
+        back_off.due = min(max(back_off.due, self.now + least_delay), self.now + longest_delay)
         if requeue:
             self.add_after(controller, name, back_off.due)
         return back_off.retries, back_off.delay, is_new

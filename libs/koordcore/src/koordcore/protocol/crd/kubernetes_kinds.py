@@ -123,6 +123,11 @@ def _storage_kinds() -> tuple[ResourceVersion, ...]:
             },
         },
     }
+    attachment: dict[str, Any] = {
+        "attacher": _TEXT,
+        "nodeName": _TEXT,
+        "source": {**_OPEN, "properties": {"persistentVolumeName": _TEXT}},
+    }
     topology: dict[str, Any] = {
         **_OPEN,
         "properties": {
@@ -192,6 +197,15 @@ def _storage_kinds() -> tuple[ResourceVersion, ...]:
             (),
             {"storageCapacity": {"type": "boolean"}},
             {"Storage-Capacity": ".spec.storageCapacity"},
+            scope="Cluster",
+        ),
+        _kind(
+            group,
+            "VolumeAttachment",
+            "volumeattachments",
+            (),
+            attachment,
+            {"Attacher": ".spec.attacher", "PV": ".spec.source.persistentVolumeName", "Node": ".spec.nodeName"},
             scope="Cluster",
         ),
         _version(

@@ -160,6 +160,27 @@ class CsiNode(KubeStruct):
     spec: CsiNodeSpec = msgspec.field(default_factory=CsiNodeSpec)
 
 
+class VolumeAttachmentSource(KubeStruct):
+    """Object `source` of a VolumeAttachment. `persistent_volume_name` is "" for a volume in the pod's specification."""
+
+    persistent_volume_name: str = ""
+
+
+class VolumeAttachmentSpec(KubeStruct):
+    """Object `spec` of a VolumeAttachment: a volume, the CSI driver that attaches it, and the node."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = msgspec.field(default_factory=VolumeAttachmentSource)
+
+
+class VolumeAttachment(KubeStruct):
+    """A VolumeAttachment object (storage.k8s.io/v1)."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: VolumeAttachmentSpec = msgspec.field(default_factory=VolumeAttachmentSpec)
+
+
 class CsiDriverSpec(KubeStruct):
     """Object `spec` of a CSIDriver. `storage_capacity`: whether CSIStorageCapacity objects tell its free storage."""
 

@@ -98,6 +98,7 @@ OTHERS = (
     _of(_STORAGE, "storageclasses", "StorageClass", Intake.TRIMMED, namespaced=False),
     _of(_STORAGE, "csidrivers", "CSIDriver", Intake.TRIMMED, namespaced=False),
     _of(_STORAGE, "csinodes", "CSINode", Intake.TRIMMED, namespaced=False),
+    _of(_STORAGE, "volumeattachments", "VolumeAttachment", Intake.TRIMMED, namespaced=False),
     _of(_STORAGE, "csistoragecapacities", "CSIStorageCapacity", Intake.TRIMMED),
     _of("", "persistentvolumes", "PersistentVolume", Intake.TRIMMED, namespaced=False),
     _of("", "persistentvolumeclaims", "PersistentVolumeClaim", Intake.TRIMMED),

@@ -13,6 +13,7 @@ from koordcore.protocol.storage.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 from koordcore.values import codec
 
@@ -25,6 +26,7 @@ _STORAGE: Final[Mapping[str, type[KubeStruct]]] = {
     "persistentvolumes": PersistentVolume,
     "storageclasses": StorageClass,
     "csinodes": CsiNode,
+    "volumeattachments": VolumeAttachment,
     "csidrivers": CsiDriver,
     "csistoragecapacities": CsiStorageCapacity,
 }

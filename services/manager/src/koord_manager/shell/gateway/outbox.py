@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
@@ -52,6 +52,7 @@ from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.status_writes import pending_objects, quota_refused
 from koord_manager.domain.gateway.topology_object import pending_topology
+from koord_manager.domain.gateway.volumes.claim_steps import seconds_until_due
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
@@ -67,6 +68,12 @@ Key = tuple[str, str]
 
 Counted = Callable[[str, str], None]
 """(purpose, meaning) of each write, for metrics."""
+
+
+class AtMost(NamedTuple):
+    """A write is tried again after its back-off, and after this many seconds at the latest."""
+
+    seconds: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,7 +183,7 @@ class Outbox:
         return None
 
     async def _attempt(self, key: Key, slots: asyncio.Semaphore) -> None:
-        done: bool | float = 0.0
+        done: bool | float | AtMost = 0.0
         try:
             with self._errors("/".join(key)):
                 done = await self._carry_out(key)
@@ -187,16 +194,18 @@ class Outbox:
         queue.begin(asyncio.get_running_loop().time())
         if done is True:
             queue.forget(*key)
+        elif isinstance(done, AtMost):
+            queue.add_rate_limited(*key, longest_delay=done.seconds)
         else:
             queue.add_rate_limited(*key, least_delay=done or 0.0)
         self._news.set()
 
-    async def _carry_out(self, key: Key) -> bool | float:
+    async def _carry_out(self, key: Key) -> bool | float | AtMost:
         """Decide and send the writes for one key.
 
         Returns:
-            True if no write for the key is pending any more. Otherwise the minimum number of seconds before the next
-            attempt.
+            True if no write for the key is pending any more. Otherwise the minimum, or with `AtMost` the maximum,
+            number of seconds before the next attempt.
         """
         name, id_ = key
         if name == BINDING:
@@ -213,7 +222,7 @@ class Outbox:
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
-    async def _bind(self, uid: str) -> bool | float:
+    async def _bind(self, uid: str) -> bool | float | AtMost:
         view = self._facts.view
         binding = pending_binding(view, uid)
         if binding is None:
@@ -223,7 +232,7 @@ class Outbox:
         if settled is None and binding.claims:
             prepared = await self._volumes.bind(view, binding, self._facts.clock.now())
             if isinstance(prepared, Later):
-                return 0.0
+                return AtMost(seconds_until_due(binding, self._facts.clock.now()))
             settled = prepared
         if settled is None and (binding.lock or binding.labels):
             prepared = await self._prepare(binding)

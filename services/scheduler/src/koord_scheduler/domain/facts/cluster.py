@@ -55,8 +55,9 @@ from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 from koord_scheduler.domain.reservation.books import ReservationBooks
 from koord_scheduler.domain.reservation.owner_index import Group
 from koord_scheduler.domain.topology_hints.affinities import Affinities
-from koord_scheduler.domain.volumes.books import TakenVolumes, VolumeBooks
+from koord_scheduler.domain.volumes.books import VolumeBooks
 from koord_scheduler.domain.volumes.storage_objects import STORAGE_PLURALS, drop_storage, put_storage
+from koord_scheduler.domain.volumes.taken import TakenVolumes
 
 T = TypeVar("T", bound=Plugin)
 ConfigReader: TypeAlias = Callable[[Mapping[str, str]], list[str]]
@@ -259,7 +260,7 @@ class Cluster:
         If it waited at Permit, the caller has released its node before.
         """
         self._follow(self.gangs.pod_deleted(uid))
-        self.volumes.wait_no_longer(uid)
+        self.volumes.waiting.wait_no_longer(uid)
         self.quotas.pod_gone(uid)
         self.quotas.moves += 1
 
@@ -341,7 +342,7 @@ class Cluster:
                 self.warnings += self.devices.put(document)
             case _ if plural in STORAGE_PLURALS:
                 put_storage(self.volumes, plural, document)
-                self.activated(self.volumes.take_woken())
+                self.activated(self.volumes.waiting.take_woken())
             case _ if plural in CONTROLLER_PLURALS:
                 owner = object_from_json(document, SelectingController)
                 kind, meta = CONTROLLER_PLURALS[plural], owner.metadata

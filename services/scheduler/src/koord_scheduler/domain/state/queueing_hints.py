@@ -25,7 +25,7 @@ class QueueingHints:
     Attributes:
         helped: Positions of the nodes on which something has changed that may help. `wake` empties it.
         trigger: Id of the last event that may help.
-        population_moves_seen: Number of pods and volumes that came or went up to the last `wake`.
+        population_moves_seen: Number of pods that came or went up to the last `wake`.
     """
 
     def __init__(
@@ -139,13 +139,18 @@ class QueueingHints:
         return self._wake_refused(ClusterEvent(EventKind.OWN, _NO_ROWS), moved) if moved else 0
 
     def _wake_cross_node(self) -> int:
-        """Wake pods whose constraints depend on pods elsewhere, if any pod or volume came or went."""
-        moves = self._cluster.population.moves + self._cluster.volumes.changes
-        if self.population_moves_seen == moves:
+        """Wake pods whose constraints depend on pods elsewhere or on storage, if one of these has changed."""
+        volumes, moves = self._cluster.volumes, self._cluster.population.moves
+        helped = volumes.take_helped()
+        has_moved = self.population_moves_seen != moves
+        if not has_moved and not helped:
             return 0
         self.population_moves_seen = moves
         woken = 0
         for subject in self._queue.waiting_subjects():
+            claims = subject.claims
+            if not has_moved and (claims is None or not helped.may_help(volumes.traits(claims))):
+                continue
             engine = self._frameworks.engine_of(subject)
             if engine.cross_node_filters(subject).filters and engine.has_room(subject):
                 self._queue.wake_first(subject, self.trigger)

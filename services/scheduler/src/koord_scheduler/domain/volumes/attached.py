@@ -29,19 +29,22 @@ class AttachedVolumes:
         self._changes = 0
         self._columns: dict[str, tuple[tuple[int, int, int], IntArray]] = {}
 
-    def put_node(self, found: CsiNode) -> None:
-        """Set the limits of a node."""
-        self._limits[found.metadata.name] = {
+    def put_node(self, found: CsiNode) -> set[str]:
+        """Set the limits of a node, and return the drivers whose limit is higher than before, or gone."""
+        name = found.metadata.name
+        before = self._limits.get(name, {})
+        limits = self._limits[name] = {
             each.name: each.allocatable.count
             for each in found.spec.drivers
             if each.allocatable is not None and each.allocatable.count is not None
         }
         self._changes += 1
+        return {driver for driver, count in before.items() if driver not in limits or limits[driver] > count}
 
-    def drop_node(self, name: str) -> None:
-        """Forget the limits of a node. No-op if it has none."""
-        self._limits.pop(name, None)
+    def drop_node(self, name: str) -> set[str]:
+        """Forget the limits of a node, and return the drivers that it limited."""
         self._changes += 1
+        return set(self._limits.pop(name, ()))
 
     def began(self, claim: ClaimKey, row: int, driver: str) -> None:
         """Count a claim that the first pod on a node uses.

@@ -6,7 +6,7 @@ claim stays with its volume or node. What the API server states about a bound cl
 Source: scheduler-core spec, 5.9.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ from koordcore.protocol.storage.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 from koordcore.values.allocation import ClaimBinding
 
@@ -27,6 +28,8 @@ from koord_scheduler.domain.pods.claims import Claims, claims_of_pod
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.volumes.attached import AttachedVolumes
+from koord_scheduler.domain.volumes.attachments import Attachments
+from koord_scheduler.domain.volumes.helped import HelpedStorage
 from koord_scheduler.domain.volumes.matching import Matching
 from koord_scheduler.domain.volumes.objects import (
     Capacity,
@@ -39,6 +42,7 @@ from koord_scheduler.domain.volumes.objects import (
     class_from,
     volume_from,
 )
+from koord_scheduler.domain.volumes.waiting import PodsThatWait
 
 _Taker: TypeAlias = tuple[str, int]
 """Uid of a placed pod, and the position of its node."""
@@ -86,7 +90,10 @@ class VolumeBooks:
         volumes: Name -> volume.
         users: Claim -> position of a node -> number of pods there that use the claim.
         matching: Unbound volumes and storage classes, and the nodes that suit unbound claims.
-        attached: Numbers of volumes on nodes, by CSI driver.
+        attached: Numbers of volumes that pods of nodes use, by CSI driver.
+        attachments: Volumes that are attached to nodes without a pod that uses them.
+        waiting: Pods that were rejected because of one of their claims.
+        helped: What has changed and may help waiting pods; `QueueingHints` empties it.
     """
 
     name = CLAIMS
@@ -99,13 +106,13 @@ class VolumeBooks:
         self.users: dict[ClaimKey, dict[int, int]] = {}
         self.matching = Matching(nodes)
         self.attached = AttachedVolumes(nodes)
+        self.attachments = Attachments(nodes, self.volumes, self.users)
+        self.helped = HelpedStorage()
         self._reserved: dict[ClaimKey, dict[str, None]] = {}
         self._taken: dict[ClaimKey, dict[_Taker, Taken]] = {}
         self._takers: dict[str, set[_Taker]] = {}
         self._capacities: dict[str, Capacity] = {}
-        self._waiting: dict[ClaimKey, dict[str, None]] = {}
-        self._waits_for: dict[str, set[ClaimKey]] = {}
-        self._woken: dict[str, None] = {}
+        self.waiting = PodsThatWait()
 
     # --- objects of the API ------------------------------------------------------------------------------------------
 
@@ -122,7 +129,8 @@ class VolumeBooks:
 
     def _claim_changed(self, key: ClaimKey) -> None:
         self._count_driver(key)
-        self._woken.update(self._waiting.pop(key, {}))
+        self.waiting.claim_changed(key)
+        self.helped.claims.add(key)
         self.changes += 1
 
     def put_volume(self, found: PersistentVolume) -> None:
@@ -130,8 +138,11 @@ class VolumeBooks:
         volume = volume_from(found)
         self.drop_volume(volume.name)
         self.volumes[volume.name] = volume
+        self.attachments.volume_changed(volume.name)
+        self.helped.classes.add(volume.storage_class)
         if volume.claim is not None:
             self._reserved.setdefault(volume.claim, {})[volume.name] = None
+            self.helped.claims.add(volume.claim)
             self._count_driver(volume.claim)
         elif self._is_open(volume):
             self.matching.add_volume(volume)
@@ -142,7 +153,9 @@ class VolumeBooks:
         volume = self.volumes.pop(name, None)
         if volume is None:
             return
+        self.attachments.volume_changed(name)
         if volume.claim is not None:
+            self.helped.claims.add(volume.claim)
             names = self._reserved[volume.claim]
             del names[name]
             if not names:
@@ -166,8 +179,9 @@ class VolumeBooks:
 
     def _class_changed(self, name: str) -> None:
         self.changes += 1
-        for key in [key for key in self._waiting if self._class_of(key) == name]:
-            self._woken.update(self._waiting.pop(key))
+        self.helped.classes.add(name)
+        for key in [key for key in self.waiting.claims if self._class_of(key) == name]:
+            self.waiting.claim_changed(key)
         for key in self.users:
             if self._class_of(key) == name:
                 self._count_driver(key)
@@ -182,6 +196,7 @@ class VolumeBooks:
         self.drop_capacity(found.metadata.namespace, found.metadata.name)
         self._capacities[capacity.id] = capacity
         self.matching.add_capacity(capacity)
+        self.helped.classes.add(capacity.storage_class)
 
     def drop_capacity(self, namespace: str, name: str) -> None:
         """Forget a deleted CSIStorageCapacity. No-op if it is unknown."""
@@ -192,44 +207,36 @@ class VolumeBooks:
 
     def put_limits(self, found: CsiNode) -> None:
         """Add or change a CSINode."""
-        self.attached.put_node(found)
+        self.helped.drivers.update(self.attached.put_node(found))
         self.changes += 1
 
     def drop_limits(self, node: str) -> None:
         """Forget the deleted CSINode of a node."""
-        self.attached.drop_node(node)
+        self.helped.drivers.update(self.attached.drop_node(node))
         self.changes += 1
+
+    def put_attachment(self, found: VolumeAttachment) -> None:
+        """Add or change a VolumeAttachment."""
+        self.drop_attachment(found.metadata.name)
+        self.attachments.put(found)
+
+    def drop_attachment(self, name: str) -> None:
+        """Forget a deleted VolumeAttachment. No-op if it is unknown."""
+        driver = self.attachments.drop(name)
+        if driver:
+            self.helped.drivers.add(driver)
 
     def put_driver(self, found: CsiDriver) -> None:
         """Add or change a CSIDriver."""
         self.matching.count_driver(found.metadata.name, is_counted=found.spec.storage_capacity)
+        self.helped.drivers.add(found.metadata.name)
         self.changes += 1
 
     def drop_driver(self, name: str) -> None:
         """Forget a deleted CSIDriver."""
         self.matching.count_driver(name, is_counted=False)
+        self.helped.drivers.add(name)
         self.changes += 1
-
-    # --- waiting pods ------------------------------------------------------------------------------------------------
-
-    def wait(self, key: ClaimKey, uid: str) -> None:
-        """Wake the pod with this uid when the claim or its storage class changes."""
-        self._waiting.setdefault(key, {})[uid] = None
-        self._waits_for.setdefault(uid, set()).add(key)
-
-    def wait_no_longer(self, uid: str) -> None:
-        """Forget what a deleted pod waited for. No-op if it did not wait."""
-        for key in self._waits_for.pop(uid, ()):
-            waiting = self._waiting.get(key, {})
-            waiting.pop(uid, None)
-            if not waiting:
-                self._waiting.pop(key, None)
-
-    def take_woken(self) -> list[str]:
-        """Return the uids of the pods whose claims have changed since the last call, and forget them."""
-        woken = list(self._woken)
-        self._woken.clear()
-        return woken
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
@@ -252,6 +259,7 @@ class VolumeBooks:
             rows[row] = rows.get(row, 0) + 1
             if rows[row] == 1:
                 self.attached.began(key, row, self.driver_of(key))
+                self.attachments.use_changed(row)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """See `Follower.gave`."""
@@ -265,6 +273,7 @@ class VolumeBooks:
             if not rows[row]:
                 del rows[row]
                 self.attached.ended(key, row, is_last=not rows)
+                self.attachments.use_changed(row)
             if not rows:
                 del self.users[key]
 
@@ -291,6 +300,7 @@ class VolumeBooks:
         taker = (uid, row)
         for each in bindings:
             key = (each.namespace, each.claim)
+            self.helped.claims.add(key)
             del self._taken[key][taker]
             if not self._taken[key]:
                 del self._taken[key]
@@ -306,6 +316,12 @@ class VolumeBooks:
             volume = self.volumes.get(name)
             if volume is not None and volume.claim is None and self._is_open(volume):
                 self.matching.add_volume(volume)
+                self.helped.classes.add(volume.storage_class)
+
+    def take_helped(self) -> HelpedStorage:
+        """Return what has changed since the last call and may help waiting pods, and forget it."""
+        helped, self.helped = self.helped, HelpedStorage()
+        return helped
 
     # --- what a pod needs --------------------------------------------------------------------------------------------
 
@@ -346,6 +362,12 @@ class VolumeBooks:
         taken = (each.node for each in self._taken.get(claim.key, {}).values() if not each.volume)
         return next(taken, claim.selected_node)
 
+    def traits(self, claims: Claims) -> Iterator[tuple[ClaimKey, str, str]]:
+        """Yield key, storage class and CSI driver of each claim of a pod; "" for what is unknown."""
+        for name in claims.names:
+            key = (claims.namespace, name)
+            yield key, self._class_of(key) or "", self.driver_of(key)
+
     def driver_of(self, key: ClaimKey) -> str:
         """Return the CSI driver of a claim: that of its volume, otherwise the provisioner of its class; "" for none."""
         claim = self.claims.get(key)
@@ -361,27 +383,6 @@ class VolumeBooks:
         rows = self.users.get(key)
         if rows:
             self.attached.driver_is(key, list(rows), self.driver_of(key))
-
-
-class TakenVolumes:
-    """Passes what placed pods take to `VolumeBooks`: the follower of pods with an allocation."""
-
-    def __init__(self, books: VolumeBooks) -> None:
-        self._books = books
-
-    def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return False, because evicting a pod does not unbind its volumes."""
-        return False
-
-    def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.took`."""
-        if pod_info.allocation.volume_claims:
-            self._books.take(row, pod_info.uid, pod_info.allocation.volume_claims)
-
-    def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.gave`."""
-        if pod_info.allocation.volume_claims:
-            self._books.give(row, pod_info.uid, pod_info.allocation.volume_claims)
 
 
 def _claims_of(pod_info: PodInfo) -> Claims | None:

@@ -11,6 +11,7 @@ from koordcore.protocol.storage.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 
 from koord_scheduler.domain.volumes.books import VolumeBooks
@@ -20,6 +21,7 @@ _PUT: Final[dict[str, Callable[[VolumeBooks, object], None]]] = {
     "persistentvolumes": lambda books, found: books.put_volume(object_from_json(found, PersistentVolume)),
     "storageclasses": lambda books, found: books.put_class(object_from_json(found, StorageClass)),
     "csinodes": lambda books, found: books.put_limits(object_from_json(found, CsiNode)),
+    "volumeattachments": lambda books, found: books.put_attachment(object_from_json(found, VolumeAttachment)),
     "csidrivers": lambda books, found: books.put_driver(object_from_json(found, CsiDriver)),
     "csistoragecapacities": lambda books, found: books.put_capacity(object_from_json(found, CsiStorageCapacity)),
 }
@@ -53,6 +55,8 @@ def drop_storage(books: VolumeBooks, plural: str, namespace: str, name: str) -> 
             books.drop_class(name)
         case "csinodes":
             books.drop_limits(name)
+        case "volumeattachments":
+            books.drop_attachment(name)
         case "csidrivers":
             books.drop_driver(name)
         case _:

@@ -9,6 +9,7 @@ Source:
     scheduler-core spec, 5.9; https://kubernetes.io/docs/concepts/storage/persistent-volumes/#binding
 """
 
+import math
 from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
@@ -211,6 +212,12 @@ def step_after_write(status: int, message: str) -> Progress | Later | Settled:
 def is_overdue(binding: Binding, now: datetime) -> bool:
     """Return whether the time is over within which the claims of a pod must be bound."""
     return binding.claims_due is not None and now >= binding.claims_due
+
+
+def seconds_until_due(binding: Binding, now: datetime) -> float:
+    """Return the seconds until `is_overdue` becomes true, not below 0; infinity for a binding without claims."""
+    due = binding.claims_due
+    return math.inf if due is None else max(0.0, (due - now).total_seconds())
 
 
 def failed(cause: str) -> Settled:

@@ -1,10 +1,9 @@
 """NodeVolumeLimits: a node attaches at most as many volumes of a CSI driver as its CSINode object states.
 
-Volumes count that pods of the node use. Volumes of VolumeAttachment objects without a pod do not count, because these
-objects are not mirrored.
+Volumes count that pods of the node use, or that are attached to it (VolumeAttachment).
 
 Source:
-    scheduler-core spec, 5.9
+    scheduler-core spec, 5.9; Kubernetes 1.35
 """
 
 from typing import Final
@@ -72,7 +71,7 @@ class LimitFilter:
             new = np.full(len(rows), len(keys), np.int64)
             for key in keys:
                 new -= np.isin(rows, list(self._volumes.users.get(key, ())))
-            used = self._volumes.attached.used(driver)[rows]
+            used = self._volumes.attached.used(driver)[rows] + self._volumes.attachments.unused(driver)[rows]
             refused |= (limits >= 0) & (new > 0) & (used + new > limits)
         return refused.astype(np.int64) * _EXCEEDED
 

@@ -106,7 +106,7 @@ class VolumeBinding(WakesItself):
 
     def _rejected(self, pod: PodRecord, claims: Claims, name: str, message: str, details: Iterable[str]) -> Rejection:
         for each in claims.names:
-            self.volumes.wait((claims.namespace, each), pod.uid)
+            self.volumes.waiting.wait((claims.namespace, each), pod.uid)
         return Rejection(plugin=self.name, message=message, key=f"{claims.namespace}/{name}", details=tuple(details))
 
     def version(self) -> int:

@@ -1,0 +1,26 @@
+"""What placed pods take of volumes and claims, from their allocations."""
+
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.volumes.books import VolumeBooks
+
+
+class TakenVolumes:
+    """Passes what placed pods take to `VolumeBooks`: the follower of pods with an allocation."""
+
+    def __init__(self, books: VolumeBooks) -> None:
+        self._books = books
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """Return False, because evicting a pod does not unbind its volumes."""
+        return False
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.took`."""
+        if pod_info.allocation.volume_claims:
+            self._books.take(row, pod_info.uid, pod_info.allocation.volume_claims)
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.gave`."""
+        if pod_info.allocation.volume_claims:
+            self._books.give(row, pod_info.uid, pod_info.allocation.volume_claims)
