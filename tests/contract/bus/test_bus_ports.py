@@ -21,7 +21,7 @@ from koordcore.ports.eventlog import Appended
 from koordcore.ports.snapshots import Snapshot, state_digest
 from support.bus.bus_worlds import Place, opened, origin, sealed
 from support.bus.lossy_proxy import LossyProxy
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 
 @pytest.fixture(params=["memory", pytest.param("server", marks=pytest.mark.nats)])
@@ -155,7 +155,7 @@ async def put_on_node(bus: Bus, node: str, expected: int, cause: str) -> int:
 @pytest.mark.parametrize("others", [0, 30], ids=["own subscriptions", "wildcard"])
 async def test_pushes_say_what_came_before_them(bus: Bus, others: int):
     feed = bus.pushes.pushes(["a.example", *(f"x{i}" for i in range(others))])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         assert await anext(feed) is None
         first = await put_on_node(bus, "a.example", 0, "1")
         await put_on_node(bus, "b.example", 0, "2")
@@ -174,15 +174,28 @@ async def test_pushes_say_what_came_before_them(bus: Bus, others: int):
 
 
 @pytest.mark.nats
+async def test_a_flush_is_answered_after_the_subscriptions_before_it(place: Place):
+    proxy = LossyProxy(place.url)
+    await proxy.start()
+    connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent"))
+    await connection.client.subscribe_sink("a.subject", connection.client.sinks[b"1"])
+    await connection.client.flush()
+    assert proxy.sent.index(b"SUB a.subject") < proxy.sent.rindex(b"PING")
+    await connection.drain_and_close()
+    await proxy.stop()
+
+
+@pytest.mark.nats
 async def test_after_a_reconnect_the_feed_asks_to_read_again(place: Place):
     proxy = LossyProxy(place.url)
     await proxy.start()
     connection = await connect(ConnectionSettings(urls=(proxy.url,), user="agent", reconnect_wait_seconds=0.05))
     feed = JetStreamPushFeed(connection, place.bus.names).pushes(["n1"])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         assert await anext(feed) is None
         proxy.cut()
         assert await anext(feed) is None
+        await connection.client.flush()  # the subscriptions are sent again before what the client sends now
         seq = await put_on_node(place.bus, "n1", 0, "1")
         push = await anext(feed)
     assert push is not None

@@ -11,6 +11,7 @@ class LossyProxy:
     Attributes:
         swallow: While it is set, bytes from the server are thrown away.
         swallowed: What has been thrown away.
+        sent: What clients have sent.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -24,6 +25,7 @@ class LossyProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.swallow = False
         self.swallowed = bytearray()
+        self.sent = bytearray()
 
     @property
     def url(self) -> str:
@@ -68,6 +70,8 @@ class LossyProxy:
                 if lossy and self.swallow:
                     self.swallowed += data
                     continue
+                if not lossy:
+                    self.sent += data
                 sink.write(data)
                 await sink.drain()
         sink.close()

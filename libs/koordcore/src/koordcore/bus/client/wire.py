@@ -130,6 +130,16 @@ class BusClient(Client):
         if queue is not None and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
 
+    async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
+        """Send all waiting commands, then PING. So the answer to `flush` proves that the server knows a subscription.
+
+        nats-py sends PING first, while the command that subscribes still waits.
+        """
+        if self.is_connected and self._pending and self._transport is not None:
+            waiting, self._pending, self._pending_data_size = self._pending, [], 0
+            self._transport.writelines(waiting)
+        await super()._send_ping(future)
+
 
 class FastParser(Parser):
     """Parser of the data that a NATS server sends. It uses byte positions instead of regular expressions."""
