@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_agent.domain.state.desired import DesiredView, apply_push, view_of
+from koord_agent.domain.state.desired import DesiredView, apply_push, view_of, with_last_fact
 from koord_agent.domain.state.pods import AgentPod
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.nodes.desired_state import desired_node
-from koordcore.events.envelope import Event
+from koordcore.events.envelope import HEADER_EXPECTED_LAST, Event, StoredEvent
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.ports.desired import DesiredNode, Push
@@ -23,6 +23,7 @@ from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation
+from msgspec.structs import replace as replace_fields
 from support.histories import Recorder, node, pod
 
 NODE = "node-a"
@@ -101,6 +102,18 @@ class World:
             case _:
                 pass
 
+    def ledger(self) -> list[StoredEvent]:
+        """The facts of the node's ledger."""
+        return [event for event in self.log.events if event.ref.kind == "node"]
+
+    def last_of_ledger(self) -> StoredEvent | None:
+        """The last fact of the node's ledger, with the position before it, as it comes from the log."""
+        facts = self.ledger()
+        if not facts:
+            return None
+        before = facts[-2].seq if len(facts) > 1 else 0
+        return replace_fields(facts[-1], headers={**facts[-1].headers, HEADER_EXPECTED_LAST: str(before)})
+
     def _take(self, uid: str, step: Step, cpu_milli: int) -> None:
         wanted = pod(step.pod, cpu_milli)
         entry = pod_on_node(uid, wanted, Allocation(cpuset=str(step.pod), quota=f"q-{step.variation}"))
@@ -138,6 +151,23 @@ def test_pushes_the_bucket_and_a_restart_agree(history: list[Step]) -> None:
     world.restart()
     world.read()
     assert world.agent == view_of(world.bucket())
+
+
+@given(steps, st.integers(0, 30))
+def test_a_state_of_the_past_follows_the_ledger_or_is_known_to_miss_facts(history: list[Step], kept_at: int) -> None:
+    """The agent was down from some step on, and no manager has written the bucket since."""
+    world = World()
+    kept = world.agent.desired
+    for number, step in enumerate(history):
+        world.do(step)
+        kept = world.agent.desired if number < kept_at else kept
+
+    view = with_last_fact(view_of(kept), world.last_of_ledger())
+
+    ledger = world.log.state.of_kind(NodeLedger).get(NODE, NodeLedger(seq=0))
+    missed = [event.seq for event in world.ledger() if event.seq > kept.as_of.get("node", 0)]
+    assert view.misses_facts == (len(missed) > 1)
+    assert view.misses_facts or view.desired.pods == list(ledger.pods.values())
 
 
 def test_a_resized_pod_and_its_cpus_look_the_same_by_push_and_by_the_bucket() -> None:

@@ -61,7 +61,7 @@ from koordctl.access.folding import everything_kept
 from support.bus.bus_worlds import SMALL, origin, sealed
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 
@@ -183,7 +183,7 @@ async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: st
         await manager.desired.put(DesiredNode(node=node))
         assert await bus.desired.get(node) == DesiredNode(node=node)
         feed = bus.pushes.pushes([node])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             assert await anext(feed) is None
             event = sealed("node", node, NodeResourcesReturned(pods=[]), 0, f"push-{node}")
             assert isinstance(await scheduler.events.append([event]), Appended)
@@ -192,6 +192,9 @@ async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: st
         await bus.observations.publish(AggregateRef("node", node), report, origin(user))
         assert bus.connection is not None
         own = OwnFactLog(bus.connection, NAMES)
+        of_ledger = await own.last_of(AggregateRef("node", node))
+        assert of_ledger is not None
+        assert (of_ledger.seq, of_ledger.expected_last) == (push.event.seq, push.last_seq)
         first = await own.append([sealed("nodestate", node, PodsStarted(pods=[]), 0, f"{user}-1")])
         assert isinstance(first, Appended)
         again = await own.append([sealed("nodestate", node, PodsStarted(pods=["x"]), first.last_seq, f"{user}-2")])
@@ -379,6 +382,7 @@ async def test_a_user_appends_only_the_kinds_of_its_manifest(guarded: Guarded, m
     "subject",
     [
         f"$JS.API.DIRECT.GET.{NAMES.ev}.koord.perm.ev.podspec.p",
+        f"$JS.API.DIRECT.GET.{NAMES.ev}.koord.perm.ev.node.n2",
         f"$JS.API.DIRECT.GET.{NAMES.ev}",
         f"$JS.API.STREAM.MSG.GET.{NAMES.ev}",
         f"$JS.API.CONSUMER.CREATE.{NAMES.ev}.mine",

@@ -150,6 +150,13 @@ async def test_an_event_comes_back_as_it_was_appended(world: LogWorld):
     assert last.stored_at_ns == found.stored_at_ns > 0
 
 
+async def test_an_event_names_the_one_before_it_in_its_aggregate(world: LogWorld):
+    log = await world.handle()
+    await stored(log, new("n1"))
+    await stored(log, new("n1", 1, cause="d"), new("n2", cause="d"))  # in a batch, too
+    assert [event.expected_last for event in await everything(log)] == [0, 1, 0]
+
+
 async def test_an_empty_log_has_no_events(world: LogWorld):
     log = await world.handle()
     assert await log.head() == (1, 0)

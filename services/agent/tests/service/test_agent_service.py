@@ -17,6 +17,7 @@ from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
 from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.bus.client.connection import Denied
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, memory_bus, open_bus
 from koordcore.bus.write.own_facts import OwnFactLog, OwnFacts
 from koordcore.embedded.nats import NatsServer
@@ -126,7 +127,16 @@ class LossyFeed:
 class World:
     """One agent process on a bus, whose rounds the test makes."""
 
-    def __init__(self, bus: Bus, clock: ManualClock, folder: Path, *, nodes: Sequence[str] = (NODE,), **flags: str):
+    def __init__(
+        self,
+        bus: Bus,
+        clock: ManualClock,
+        folder: Path,
+        *,
+        nodes: Sequence[str] = (NODE,),
+        log: AwayLog | None = None,
+        **flags: str,
+    ):
         file = folder / "nodes.jsonl"
         file.write_text("".join(f'{{"node":"{n}","cpu_milli":10000,"memory_bytes":{64 * GIB}}}\n' for n in nodes))
         words = [f"--simulated-nodes-file={file}", f"--state-dir={folder / 'state'}", "--cycle-seconds=5s"]
@@ -136,7 +146,7 @@ class World:
         self.health, metrics = Health(), Metrics("agent")
         self.service = Service("agent", health=self.health)
         self.spans = Spans()
-        self.log = AwayLog(bus.events)
+        self.log = log or AwayLog(bus.events)
         self.feed = LossyFeed(bus.pushes)
         self.link = BusLink(
             Ports(facts=self.log, reports=bus.observations, desired=bus.desired, pushes=self.feed)
@@ -298,6 +308,85 @@ async def test_a_restart_without_the_bus_goes_on_and_repeats_nothing(tmp_path: P
         facts = await second.facts()
         assert [event for event in facts if isinstance(event, PodsStarted)] == [PodsStarted(pods=["job", "web"])]
         assert sum(isinstance(event, AgentStarted) for event in facts) == 2
+
+
+async def run_until_killed(world: World, *, leaves: bool = False) -> None:
+    """Run an agent with the pod web until it is killed.
+
+    leaves    whether the pod leaves before; the manager is gone by then, and the bucket keeps the pod
+    """
+    async with world.running():
+        placed = await world.place(pod("web", "LS", 4_000))
+        await world.bus.desired.put(at(placed.seq, pod("web", "LS", 4_000)))
+        await world.until(lambda: NODE in world.cycle.states.views)
+        await world.round()
+        if leaves:
+            await world.release("web")
+            await world.until(lambda: not world.cycle.states.views[NODE].pods)
+            await world.round()
+
+
+async def starts(world: World) -> list[Event]:
+    """What the log holds about starts and ends of pods."""
+    return [event for event in await world.facts() if isinstance(event, PodsStarted | PodsStopped)]
+
+
+@pytest.mark.parametrize("leaves_before", [True, False], ids=["before the kill", "while it is down"])
+async def test_a_pod_that_left_does_not_start_again_with_a_killed_agent_and_no_manager(
+    tmp_path: Path, leaves_before: bool
+) -> None:
+    bus, clock = memory_bus(), ManualClock()
+    first = World(bus, clock, tmp_path)
+    await run_until_killed(first, leaves=leaves_before)
+    if not leaves_before:
+        await first.release("web")
+    async with World(bus, clock, tmp_path).running() as second:
+        await second.until(lambda: NODE in second.cycle.states.read_once)
+        await second.round(2)
+        assert second.cycle.agents[NODE].running_pods == set()
+        assert await starts(second) == [PodsStarted(pods=["web"]), PodsStopped(pods=["web"])]
+
+
+async def test_nothing_starts_from_a_bucket_that_misses_facts_until_it_is_written(tmp_path: Path) -> None:
+    """The pod gone left before the agent saw it. Who ran before runs on, as containers do beside a kubelet."""
+    bus, clock = memory_bus(), ManualClock()
+    first = World(bus, clock, tmp_path)
+    await run_until_killed(first)
+    placed = await first.place(pod("gone", "LS", 100))
+    await bus.desired.put(at(placed.seq, pod("web", "LS", 4_000), pod("gone", "LS", 100)))
+    await first.release("gone")
+    last = await first.place(pod("job", "BE", 500))
+    async with World(bus, clock, tmp_path).running() as second:
+        await second.until(lambda: NODE in second.cycle.states.read_once)
+        await second.round(2)
+        assert second.cycle.states.views[NODE].misses_facts
+        assert second.cycle.agents[NODE].running_pods == {"web"}
+        assert await starts(second) == [PodsStarted(pods=["web"])]
+
+        await bus.desired.put(at(last.seq, pod("web", "LS", 4_000), pod("job", "BE", 500)))
+        await second.until(lambda: not second.cycle.states.views[NODE].misses_facts)
+        await second.round()
+        assert second.cycle.agents[NODE].running_pods == {"web", "job"}
+        assert await starts(second) == [PodsStarted(pods=["web"]), PodsStarted(pods=["job"])]
+
+
+async def test_an_agent_that_may_not_read_its_ledger_believes_the_bucket(tmp_path: Path) -> None:
+    """The users of the server were made for an older version."""
+
+    class OldUser(AwayLog):
+        async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+            if ref.kind == "node":
+                raise Denied(str(ref))
+            return await super().last_of(ref)
+
+    bus = memory_bus()
+    world = World(bus, ManualClock(), tmp_path, log=OldUser(bus.events))
+    async with world.running():
+        placed = await world.place(pod("web", "LS", 4_000))
+        await bus.desired.put(at(placed.seq, pod("web", "LS", 4_000)))
+        await world.until(lambda: NODE in world.cycle.states.views)
+        await world.round()
+        assert world.cycle.agents[NODE].running_pods == {"web"}
 
 
 async def test_a_kept_desired_state_that_is_too_old_or_damaged_is_not_used(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ HEADER_BASED_ON = "Koord-Based-On"
 HEADER_TRACEPARENT = "traceparent"
 HEADER_TRACESTATE = "tracestate"
 HEADER_CONTENT_TYPE = "content-type"
+HEADER_EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 _EVENT_ID_NAMESPACE = uuid.UUID("6f1d0a52-6a0e-5d0c-9a3e-4b1d6a1f7c11")
 
@@ -240,6 +241,15 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
         """Sequence of the last fact that the writer had folded; 0 if the header is missing."""
         text = self.headers.get(HEADER_BASED_ON, "")
         return int(text) if text.isascii() and text.isdigit() else 0
+
+    @property
+    def expected_last(self) -> int | None:
+        """Sequence of the event before this one in the same aggregate; 0 for the first event. None if not stored.
+
+        It is the position that the writer expected, so the log checked it.
+        """
+        text = self.headers.get(HEADER_EXPECTED_LAST, "")
+        return int(text) if text.isascii() and text.isdigit() else None
 
     @property
     def traceparent(self) -> str:

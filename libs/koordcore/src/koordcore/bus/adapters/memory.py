@@ -13,7 +13,15 @@ from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
 from koordcore.bus.write.append import encode_event, is_same_event, is_trimmed, require_distinct, require_small
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
+from koordcore.events.envelope import (
+    HEADER_EXPECTED_LAST,
+    AggregateRef,
+    Draft,
+    Event,
+    NewEvent,
+    Origin,
+    StoredEvent,
+)
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.ports.eventlog import (
     Appended,
@@ -159,7 +167,10 @@ class MemoryEventLog:
             raise Unsendable(f"{events[0].ref}: an event id was used before for another event")
         if log.max_events is not None and log.last_seq - log.first_seq + 1 + len(events) > log.max_events:
             return Full(f"{log.max_events} events")
-        seqs = tuple(log.store(event.ref, event.headers, event.body) for event in events)
+        seqs = tuple(
+            log.store(event.ref, {**event.headers, HEADER_EXPECTED_LAST: str(event.expected_last)}, event.body)
+            for event in events
+        )
         return Appended(last_seq=seqs[-1], seqs=seqs)
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:

@@ -63,6 +63,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.agent_nodes:
         node = manifest.agent_nodes
         publish += [f"koord.{names.cluster}.obs.node.{node}", *_own_aggregate(names, "nodestate", node)]
+        # After a restart it compares its desired state with the last fact of its ledger, which it also gets as a push.
+        publish += [f"$JS.API.DIRECT.GET.{names.ev}.{ev}node.{node}"]
         subscribe += [f"{names.prefix('push')}{kind}.{node}" for kind in ("node", "nodepolicy")]
     if manifest.proxy_nodes:
         publish += _own_aggregate(names, "criproxy", manifest.proxy_nodes)

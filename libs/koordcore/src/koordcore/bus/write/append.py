@@ -12,6 +12,7 @@ Source:
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from nats.nuid import NUID
@@ -22,7 +23,7 @@ from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
-from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+from koordcore.events.envelope import HEADER_EXPECTED_LAST, AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import (
     MOST_AT_ONCE,
     Appended,
@@ -40,6 +41,7 @@ MAX_SINGLES_IN_FLIGHT = 1000
 PUBLISH_SECONDS = 2.0
 BACKOFF_SECONDS = (0.05, 2.0)
 IN_FLIGHT_WAIT_SECONDS = (0.005, 0.05)
+_EXPECTATION: Final = HEADER_EXPECTED_LAST.encode() + b": %d\r\n"
 _BATCH_HEADERS_BYTES = 256
 """Largest number of bytes that sending in a batch adds to the headers of a message."""
 _READS_AT_ONCE = 32
@@ -71,7 +73,7 @@ def encode_event(names: BusNames, event: NewEvent) -> Encoded:
         header = encode_headers(event.headers)
     except (InvalidName, ValueError) as cause:
         raise Unsendable(f"{event.ref}: {cause}") from cause
-    expectation = b"Nats-Expected-Last-Subject-Sequence: %d\r\n" % event.expected_last
+    expectation = _EXPECTATION % event.expected_last
     return Encoded(subject, header + expectation, event.body)
 
 

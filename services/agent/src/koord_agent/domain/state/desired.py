@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import StoredEvent
 from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pods_after
 from koordcore.ports.desired import DesiredNode, Push
@@ -31,6 +32,8 @@ from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger, node_re
 from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
+LEDGER = "node"
+"""Kind of the aggregate of a node's ledger."""
 RENDERED_KINDS = 64
 """Largest number of parsed NodeSLOs in the cache."""
 
@@ -54,6 +57,7 @@ class DesiredView:
         host_applications: Processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1).
         capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
         allocatable: Allocatable of the node object, in the same units.
+        ledger_seq: Highest known position of a fact of the node's ledger; 0 if no later one is known than in `as_of`.
     """
 
     desired: DesiredNode
@@ -71,6 +75,12 @@ class DesiredView:
     allocatable: Amounts = field(default_factory=dict[str, int])
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    ledger_seq: int = 0
+
+    @property
+    def misses_facts(self) -> bool:
+        """Whether the log has facts of the node's ledger that this state does not contain."""
+        return self.as_of.get(LEDGER, 0) < self.ledger_seq
 
     @property
     def as_of(self) -> Mapping[str, int]:
@@ -300,3 +310,34 @@ def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
         known: `DesiredView.as_of` of the known state.
     """
     return any(read.get(kind, 0) < seq for kind, seq in known.items())
+
+
+def is_of_log(view: DesiredView, last: StoredEvent | None) -> bool:
+    """Return whether a state contains the node's ledger up to its last fact, or up to the fact before.
+
+    Such a state belongs to this log. A state of another log, for example from before a genesis, has other positions.
+
+    Args:
+        view: The state.
+        last: Last fact of the node's ledger. None if there is none, or if it could not be read.
+    """
+    return last is not None and view.as_of.get(LEDGER, 0) in (last.seq, last.expected_last)
+
+
+def with_last_fact(view: DesiredView, last: StoredEvent | None) -> DesiredView:
+    """Return a state after it was compared with the last fact of the node's ledger.
+
+    If the state misses only this fact, the fact is applied. If it misses more, its pods are as they were, and
+    `misses_facts` is true.
+
+    Args:
+        view: The state.
+        last: Last fact of the node's ledger. None if there is none, or if it could not be read.
+
+    Raises:
+        UnreadableEvent: The fact is newer than this agent can read.
+    """
+    if last is None or last.seq <= view.as_of.get(LEDGER, 0):
+        return view
+    before = -1 if last.expected_last is None else last.expected_last
+    return apply_push(view, Push(last, before)) or replace(view, ledger_seq=last.seq)

@@ -3,6 +3,7 @@
     start       the stored value, if intact and young enough (enforced while the bus is away)
     bucket      read once the pushes are subscribed; again on a gap, after a reconnect, and every 5 minutes
     push        applied if it follows the known value; otherwise it waits while the bucket is read again
+    ledger      its last fact is read beside the bucket: no pod starts from a value that misses facts of the ledger
 
 `koord_agent.cycle` passes changed states to their agents. Everything runs in one event loop.
 
@@ -14,9 +15,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from koordcore.bus.client.connection import NoAnswer
+from koordcore.bus.client.connection import Denied, NoAnswer
 from koordcore.events.catalogue import CATALOGUE
-from koordcore.events.envelope import HEADER_TRACESTATE, name_from_token
+from koordcore.events.envelope import HEADER_TRACESTATE, AggregateRef, StoredEvent, name_from_token, name_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
 from koordcore.ports.desired import DesiredNode, Push
@@ -24,14 +25,22 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.state.desired import DesiredView, apply_push, is_behind, view_of
+from koord_agent.domain.state.desired import (
+    LEDGER,
+    DesiredView,
+    apply_push,
+    is_behind,
+    is_of_log,
+    view_of,
+    with_last_fact,
+)
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 
 READS_AT_ONCE = 32
 REREAD_SECONDS = 300.0
 """Age of a desired state after which it is read again, in host time."""
 MISSING_SECONDS = (1.0, 10.0)
-"""Shortest and longest interval of reading the bucket for nodes without desired state."""
+"""Shortest and longest interval of reading the bucket for nodes whose desired state is missing or misses facts."""
 GAP_SECONDS = 0.3
 """Delay before the bucket is read after a gap, because the manager has to fold the missed fact first."""
 KEPT_PUSHES = 1_000
@@ -75,6 +84,7 @@ class DesiredStates:
         self._causes: dict[str, dict[str, Cause]] = defaultdict(dict)
         self._waiting: dict[str, deque[Push]] = {}
         self._provisional: set[str] = set()
+        self._is_denied = False
         self._unsaved: set[str] = set()
         self._to_read: dict[str, None] = {}
         self._read_now = asyncio.Event()
@@ -145,10 +155,10 @@ class DesiredStates:
             self._want_soon(node)
 
     def _note_cause(self, node: str, push: Push) -> None:
-        if push.event.ref.kind != "node":
+        if push.event.ref.kind != LEDGER:
             return
         view = self.views.get(node)
-        if view is not None and push.event.seq <= view.as_of.get("node", 0):
+        if view is not None and push.event.seq <= view.as_of.get(LEDGER, 0):
             return  # reflected already: who started these pods knew their cause, or never will
         event = CATALOGUE.read(push.event)
         if isinstance(event, NodeResourcesTaken):
@@ -168,18 +178,22 @@ class DesiredStates:
     def _apply(self, node: str, push: Push) -> bool:
         """Apply a pushed fact to the state of a node. Return False if facts before it were missed."""
         view = self.views.get(node)
-        if view is None:
-            return False
-        after = apply_push(view, push)
+        after = None if view is None else apply_push(view, push)
         if after is None:
             return False
-        if after is not view:
-            self.views[node] = after
-            for uid in view.pods.keys() - after.pods.keys():
-                self._causes[node].pop(uid, None)
-            self._unsaved.add(node)
-            self._changed(node)
+        self._replace(node, after)
         return True
+
+    def _replace(self, node: str, after: DesiredView) -> None:
+        """Use a state that follows the known one by facts. No-op if it is the same."""
+        before = self.views[node]
+        if after is before:
+            return
+        self.views[node] = after
+        for uid in before.pods.keys() - after.pods.keys():
+            self._causes[node].pop(uid, None)
+        self._unsaved.add(node)
+        self._changed(node)
 
     def _take(self, value: DesiredNode) -> bool:
         """Use a new state. Return False if it is invalid; then the last one stays."""
@@ -207,7 +221,7 @@ class DesiredStates:
 
     async def _read(self, ports: Ports, node: str) -> None:
         try:
-            value = await ports.desired.get(node)
+            value, last = await asyncio.gather(ports.desired.get(node), self._last_of_ledger(ports, node))
         except NoAnswer as error:
             self._logger.warning("desired_not_read", node=node, reason=str(error))
             self._want_soon(node)
@@ -217,17 +231,29 @@ class DesiredStates:
             self.read_once.add(node)
             return
         self.read_once.add(node)
-        if value is None:
-            return  # not written yet, or the node is gone: the last value stays in force
-        view = self.views.get(node)
-        if view is not None and node not in self._provisional and is_behind(value.as_of, view.as_of):
-            if node in self._waiting:
-                self._want_soon(node)
-            return
-        self._provisional.discard(node)
-        if not self._take(value):
-            return
-        # Pushes that came meanwhile follow the value; what it reflects already passes through.
+        known = self.views.get(node)
+        if value is not None:  # else it is not written yet, or the node is gone: the last value stays in force
+            is_older = known is not None and is_behind(value.as_of, known.as_of)
+            is_known_kept = is_older and known is not None and (node not in self._provisional or is_of_log(known, last))
+            self._provisional.discard(node)
+            if not is_known_kept and not self._take(value):
+                return
+        if node in self.views:
+            self._apply_waiting(node)
+            self._compare(node, last)
+
+    async def _last_of_ledger(self, ports: Ports, node: str) -> StoredEvent | None:
+        """Return the last fact of a node's ledger; None without facts, or if this user may not read it."""
+        try:
+            return await ports.facts.last_of(AggregateRef(LEDGER, name_token(node)))
+        except Denied as error:  # the server's users were configured for an older version
+            if not self._is_denied:
+                self._logger.warning("ledger_not_read", reason=str(error))
+            self._is_denied = True
+            return None
+
+    def _apply_waiting(self, node: str) -> None:
+        """Apply the pushes that came meanwhile; those that the state contains already change nothing."""
         waiting = self._waiting.pop(node, None)
         while waiting:
             if not self._apply(node, waiting[0]):
@@ -235,6 +261,20 @@ class DesiredStates:
                 self._want_soon(node)
                 return
             waiting.popleft()
+
+    def _compare(self, node: str, last: StoredEvent | None) -> None:
+        """Bring the state of a node up to the last fact of its ledger, or mark it as one that misses facts."""
+        view = self.views[node]
+        try:
+            if last is not None:
+                self._note_cause(node, Push(last, 0))
+            after = with_last_fact(view, last)
+        except UnreadableEvent as error:
+            self._logger.warning("ledger_not_read", node=node, reason=error.reason)
+            return
+        if after.misses_facts and after is not view and after.ledger_seq != view.ledger_seq:
+            self._logger.warning("desired_misses_facts", node=node, as_of=view.as_of, ledger=after.ledger_seq)
+        self._replace(node, after)
 
     def _want_soon(self, node: str) -> None:
         if node not in self._soon:
@@ -249,7 +289,7 @@ class DesiredStates:
         pause, most = MISSING_SECONDS
         while True:
             await asyncio.sleep(pause * self._jitter())
-            missing = [node for node in self.nodes if node not in self.views]
+            missing = [node for node in self.nodes if (view := self.views.get(node)) is None or view.misses_facts]
             pause = min(pause * 2, most) if missing else most
             self._want(missing)
 

@@ -113,6 +113,9 @@ class NodePods:
     def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
         """Start desired pods that do not run, and end pods that are not desired. A second call changes nothing.
 
+        If the desired state misses facts of the node's ledger, a pod in it may have left. Then no pod starts; those
+        that ran before run on.
+
         Args:
             desired: Desired state of the node.
             known: Pods in the list of the kubelet.
@@ -127,9 +130,10 @@ class NodePods:
             self._evicted.discard(uid)
         if gone:
             self._forget(gone)
-        self.running.update(
-            [uid for uid, pod in wanted.items() if uid not in self.running and self._start(pod, problems)]
-        )
+        waiting = [pod for uid, pod in wanted.items() if uid not in self.running]
+        if desired.misses_facts and self._runner is not None:
+            waiting = [pod for pod in waiting if pod.uid in self._announced]
+        self.running.update([pod.uid for pod in waiting if self._start(pod, problems)])
         to_announce = sorted(self.running - self._announced)
         ended = sorted(set(gone) & self._announced)
         self._announced = (self._announced | self.running) - set(gone)
