@@ -1,32 +1,44 @@
-"""A rolling restart of every service while pods are submitted: none lost, none placed twice, and every fold agrees.
+"""An upgrade and a restart of every service while pods are submitted: none lost, none placed twice, every fold agrees.
 
-How long pods wait meanwhile: `python -m tests.bench rolling_restart`.
+First, half of the services run the code of an earlier commit beside those that were upgraded, on one log: earlier
+leaders with new standbys, then new leaders with earlier standbys. How long pods wait meanwhile:
+`python -m tests.bench rolling_restart`.
 """
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from koordcore.service.lifecycle import EXIT_OK
 from support.embedded_stack import var_folder
-from support.rolling_restart import doubled_stack, outcome_of, services_of
+from support.rolling_restart import Code, checkout_of, doubled_stack, outcome_of, services_of
 
+EARLIER = "cc1cca1f"
+"""The commit from which an upgrade must work; the one of `tests/integration/golden`."""
 READY_SECONDS = 120.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(420)]
 
 
-async def test_a_rolling_restart_of_every_service_loses_no_pod() -> None:
+async def test_an_upgrade_and_a_restart_of_every_service_lose_no_pod(tmp_path: Path) -> None:
+    if not checkout_of(EARLIER, tmp_path / "earlier"):
+        pytest.skip(f"the repository has no commit {EARLIER}: git fetch --unshallow")
+    code = Code(tmp_path / "code")
+    code.use(tmp_path / "earlier")
     with var_folder() as var:
-        async with doubled_stack(var, nodes=4) as (supervisor, processes, clients):
+        async with doubled_stack(var, nodes=4, code=code) as (supervisor, processes, clients):
             services = services_of(processes)
-            halves = [[name for name in services if name.endswith("-2") is is_second] for is_second in (False, True)]
+            seconds = [name for name in services if name.endswith("-2")]
+            firsts = [name for name in services if name not in seconds]
+            code.use_present()
             async with clients.submitting(pods_per_second=40):
-                for half in halves:
-                    await asyncio.gather(*(supervisor.restart(name, seconds=READY_SECONDS) for name in half))
+                for wave in (firsts, seconds, firsts):
+                    await asyncio.gather(*(supervisor.restart(name, seconds=READY_SECONDS) for name in wave))
             outcome = await outcome_of(var, processes, clients)
-            restarted = [supervisor.status().find(name) for name in services]
+            ended = {each.name: (each.restarts, each.last_exit) for each in supervisor.status().processes}
 
-    assert [(each.restarts, each.last_exit) for each in restarted if each is not None] == [(1, EXIT_OK)] * len(services)
+    assert {name: ended[name] for name in firsts} == dict.fromkeys(firsts, (2, EXIT_OK))
+    assert {name: ended[name] for name in seconds} == dict.fromkeys(seconds, (1, EXIT_OK))
     assert outcome.submitted > 0
     assert outcome.lost == ()
     assert outcome.findings.all_hold, outcome.findings.sentences()

@@ -7,9 +7,12 @@ import asyncio
 import contextlib
 import json
 import math
+import subprocess
+import tarfile
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +29,7 @@ from koordctl.embedded.processes import DESCHEDULER, StackOptions, specs
 from support.embedded_stack import url_of, with_standbys, write_nodes
 from support.until import until
 
+REPOSITORY: Final = Path(__file__).parents[2]
 TWICE: Final = ("manager", "scheduler", DESCHEDULER)
 MANAGERS: Final = ("manager", "manager-2")
 PER_REQUEST: Final = 20
@@ -35,7 +39,8 @@ _DESCHEDULER_CONFIGURATION: Final = "apiVersion: descheduler/v1alpha2\nkind: Des
 
 
 def node_manifest(number: int) -> dict[str, Any]:
-    amounts = {"cpu": 64, "memory": "512Gi", "pods": 500}
+    """A node with room for all pods that are submitted until the slowest machine has restarted everything."""
+    amounts = {"cpu": 640, "memory": "4Ti", "pods": 10_000}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}, "status": {"capacity": amounts}}
 
 
@@ -44,6 +49,47 @@ def pod_manifest(number: int) -> dict[str, Any]:
     container = {"name": "main", "image": "pause", "resources": resources}
     metadata = {"name": f"pod-{number}"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+class Code:
+    """The source code that services run from their next start on. It can be exchanged while they run.
+
+    Args:
+        link: Path of a symbolic link, which is created. It points to the root of a checkout.
+    """
+
+    def __init__(self, link: Path) -> None:
+        self._link = link
+
+    def use(self, checkout: Path) -> None:
+        """Let every later start run the code of a checkout."""
+        fresh = self._link.with_name(f"{self._link.name}.new")
+        fresh.symlink_to(checkout)
+        fresh.replace(self._link)
+
+    def use_present(self) -> None:
+        """Let every later start run the code that the tests belong to."""
+        self.use(REPOSITORY)
+
+    def run_by(self, spec: ProcessSpec) -> ProcessSpec:
+        """Return the process of a service with its code from the link."""
+        packages = (path.relative_to(REPOSITORY) for path in REPOSITORY.glob("*/*/src"))
+        path = ":".join(str(self._link / package) for package in sorted(packages))
+        return replace(spec, env={**spec.env, "PYTHONPATH": path})
+
+
+def checkout_of(commit: str, folder: Path) -> bool:
+    """Write the packages of an earlier commit to a folder. Return False if the repository does not have it."""
+    archive = subprocess.run(
+        ["git", "-C", str(REPOSITORY), "archive", commit, "libs", "services"],
+        capture_output=True,
+        check=False,
+    )
+    if archive.returncode:
+        return False
+    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return True
 
 
 class Submitters:
@@ -123,15 +169,24 @@ class Outcome:
 
 @contextlib.asynccontextmanager
 async def doubled_stack(
-    var: Path, *, nodes: int, simulators: int = 2
+    var: Path, *, nodes: int, simulators: int = 2, code: Code | None = None
 ) -> AsyncGenerator[tuple[Supervisor, list[ProcessSpec], Submitters]]:
-    """Run two instances of the services that elect a leader, the projector, and agents of simulated nodes."""
+    """Run two instances of the services that elect a leader, the projector, and agents of simulated nodes.
+
+    Args:
+        var: Folder of the stack.
+        nodes: Number of simulated nodes.
+        simulators: Number of agents that share them.
+        code: Code of the services; None: the present one.
+    """
     manifests = [node_manifest(number) for number in range(nodes)]
     file = write_nodes(var, manifests)
     descheduler = var / "descheduler.yaml"
     descheduler.write_text(_DESCHEDULER_CONFIGURATION)
     options = StackOptions(var=var, simulated=file, simulators=simulators, descheduler=descheduler)
     processes = with_standbys(specs(options), TWICE)
+    if code is not None:
+        processes = [code.run_by(spec) if "http" in spec.ports else spec for spec in processes]
     async with Supervisor(processes, state_file=var / "run" / "stack.json") as supervisor:
         clients = Submitters([url_of(processes, name) for name in MANAGERS])
         try:
