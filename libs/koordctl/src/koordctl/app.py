@@ -135,6 +135,13 @@ COMMANDS = (
         "operating.backup",
         "restore",
     ),
+    Entry(
+        "drill",
+        RUN,
+        "Prove that a backup can be restored: restore it on a server of its own, and fold it again.",
+        "operating.drill",
+        "drill",
+    ),
     Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
     Entry(
         "descheduler",

@@ -1,0 +1,174 @@
+"""Compare the copies of a stream that the servers of a cluster hold, message by message.
+
+A consumer with one replica runs on one of these servers and reads the copy of this server. The server chooses where, so
+consumers are created until each copy was read.
+
+Source:
+    event-bus spec, 9.2: flipped or truncated bytes on a minority of servers lose committed data unnoticed
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from nats.nuid import NUID
+
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.read.feed import Feed
+from koordcore.bus.read.follower_settings import DEFAULTS
+from koordcore.bus.read.stream_reader import StreamReader, patient_api
+from koordcore.events.envelope import StoredEvent
+
+BLOCK: Final = 1000
+"""Number of positions whose messages have one digest. A difference is located up to so many positions."""
+_BATCH: Final = 500
+_ATTEMPTS_PER_COPY: Final = 30
+"""Consumers that are created for each copy. With five copies, one is missed in less than one of 100 million checks."""
+_SILENT_SECONDS: Final = 30.0
+"""Time after which a copy that sends no further message counts as incomplete."""
+_SECOND: Final = 1_000_000_000
+
+
+class CopyDigest(msgspec.Struct, frozen=True, kw_only=True):
+    """The copy of a stream on one server.
+
+    Attributes:
+        server: Name of the server.
+        messages: Number of its messages.
+        blocks: Number of a block of `BLOCK` positions -> digest of its messages: positions, subjects, headers, bodies.
+    """
+
+    server: str
+    messages: int
+    blocks: dict[int, str]
+
+
+class Peer(msgspec.Struct):
+    """A server that holds a copy, as the JetStream API names it."""
+
+    name: str
+
+
+class _Cluster(msgspec.Struct):
+    leader: str = ""
+    replicas: list[Peer] = []
+
+
+class _Clustered(msgspec.Struct):
+    cluster: _Cluster | None = None
+
+
+def difference(copies: list[CopyDigest]) -> str:
+    """Return the first difference between the copies as a sentence; empty if they are equal.
+
+    Args:
+        copies: At least one copy.
+    """
+    first, *others = copies
+    for other in others:
+        blocks = sorted(first.blocks.keys() | other.blocks.keys())
+        for block in blocks:
+            if first.blocks.get(block) != other.blocks.get(block):
+                positions = f"{block * BLOCK} to {(block + 1) * BLOCK - 1}"
+                return f"{first.server} and {other.server} differ in the positions {positions}"
+    return ""
+
+
+async def read_copies(
+    connection: BusConnection, stream: str, prefix: str, *, progress: Callable[[str], None]
+) -> list[CopyDigest]:
+    """Read the copy of each server up to the last message that the leader has now, in order of the servers' names.
+
+    Args:
+        connection: Connection of a user that may follow the stream.
+        stream: Name of the stream.
+        prefix: Text before the kind in the stream's subjects.
+        progress: Called with the name of each server before its copy is read.
+
+    Raises:
+        ApiError: The server refused a consumer.
+        NoAnswer: No server answers.
+    """
+    head = await StreamReader(connection, stream, prefix).head()
+    servers = await _servers(connection, stream)
+    copies: dict[str, CopyDigest] = {}
+    for _ in range(_ATTEMPTS_PER_COPY * len(servers)):
+        if len(copies) == len(servers):
+            break
+        feed = Feed(connection, stream, prefix, head.first_seq - 1, DEFAULTS)
+        await feed.subscribe()
+        try:
+            found, name = await _create_consumer(connection, stream, head.first_seq)
+            server = found if len(servers) > 1 else servers[0]
+            if server in copies:
+                await patient_api(connection, f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
+                continue
+            progress(server)
+            feed.open(name)
+            copies[server] = await _digest(feed, server, head.last_seq)
+        finally:
+            await feed.close()
+    return [copies.get(name, CopyDigest(server=name, messages=0, blocks={})) for name in servers]
+
+
+async def _servers(connection: BusConnection, stream: str) -> list[str]:
+    """Return the names of the servers with a copy; the name of a server without a cluster may be empty."""
+    info = msgspec.json.decode(await patient_api(connection, f"$JS.API.STREAM.INFO.{stream}", b""), type=_Clustered)
+    if info.cluster is None or not info.cluster.replicas:
+        return [_leader(info)]
+    return sorted([info.cluster.leader, *(peer.name for peer in info.cluster.replicas)])
+
+
+async def _create_consumer(connection: BusConnection, stream: str, begin: int) -> tuple[str, str]:
+    """Create a consumer with one replica, and return the name of its server and its own."""
+    name = f"c-{bytes(NUID().next()).decode()}"
+    config = {
+        "name": name,
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": begin,
+        "inactive_threshold": int(DEFAULTS.inactive_seconds * _SECOND),
+        "ack_policy": "none",
+        "replay_policy": "instant",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "max_waiting": 64,
+    }
+    asked = msgspec.json.encode({"stream_name": stream, "config": config, "action": "create"})
+    answer = await patient_api(connection, f"$JS.API.CONSUMER.CREATE.{stream}.{name}", asked)
+    return _leader(msgspec.json.decode(answer, type=_Clustered)), name
+
+
+def _leader(answer: _Clustered) -> str:
+    return "" if answer.cluster is None else answer.cluster.leader
+
+
+async def _digest(feed: Feed, server: str, last: int) -> CopyDigest:
+    """Read a copy up to a position. A copy that sends nothing for a while ends there."""
+    blocks: dict[int, str] = {}
+    messages = position = block = 0
+    hasher = hashlib.sha256()
+    while position < last:
+        try:
+            async with asyncio.timeout(_SILENT_SECONDS):
+                events = await feed.next_batch(_BATCH)
+        except TimeoutError:
+            break
+        if events is None:
+            break
+        for event in events:
+            position = event.seq
+            if position > last:
+                break
+            messages += 1
+            if position // BLOCK != block:
+                blocks[block] = hasher.hexdigest()
+                block, hasher = position // BLOCK, hashlib.sha256()
+            hasher.update(_content(event))
+        blocks[block] = hasher.hexdigest()
+    return CopyDigest(server=server, messages=messages, blocks=blocks)
+
+
+def _content(event: StoredEvent) -> bytes:
+    return msgspec.msgpack.encode((event.seq, str(event.ref), sorted(event.headers.items()), event.body))

@@ -1,0 +1,123 @@
+"""Fold a log again and compare its states with the snapshots that the manager has saved.
+
+    snapshot -> facts up to the next one -> equal to the state in this snapshot? -> ... -> end of the log
+
+A difference means that folding is not deterministic: a start from a snapshot and a start from the first fact give
+different states.
+
+Source:
+    event-bus spec, 6 (nightly job), 9.3 (restore drill)
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.events.registry import UnreadableEvent
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.snapshots import SnapshotStore
+from koordcore.state import ClusterState
+from koordcore.state.cluster import schema_fingerprint
+
+from koordctl.access.folding import BATCH, skipped_positions
+from koordctl.access.trouble import LogTrouble
+
+FOLD: Final = "manager"
+"""The fold whose snapshots are compared: its state is the whole cluster's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedSnapshot:
+    """A snapshot, and the state that folding gives at its position.
+
+    Attributes:
+        position: Position of its last fact.
+        stored: Hash of the state in the snapshot.
+        folded: Hash of the folded state.
+    """
+
+    position: int
+    stored: str
+    folded: str
+
+    @property
+    def equal(self) -> bool:
+        """Whether both states are equal."""
+        return self.stored == self.folded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldCheck:
+    """A log that was folded again.
+
+    Attributes:
+        begin: Position of the last fact before the folded ones; 0 if the fold began at the first fact.
+        position: Position of the last fact.
+        hash: Hash of the state there.
+        facts: Number of folded facts.
+        snapshots: The compared snapshots, oldest first. Those of another version of the states are left out.
+    """
+
+    begin: int
+    position: int
+    hash: str
+    facts: int
+    snapshots: list[CheckedSnapshot]
+
+    @property
+    def different(self) -> list[CheckedSnapshot]:
+        """The snapshots that differ from the folded state."""
+        return [each for each in self.snapshots if not each.equal]
+
+
+async def fold_again(log: EventLog, snapshots: SnapshotStore) -> FoldCheck:
+    """Fold a log up to its end, and compare the state at each snapshot of the manager with the snapshot.
+
+    The fold begins at the first fact. If the log has dropped it, the fold begins at the oldest snapshot.
+
+    Raises:
+        LogTrouble: The first fact was dropped and there is no snapshot, or a fact cannot be decoded.
+    """
+    head = await log.head()
+    kept = await _usable(snapshots, head.last_seq)
+    state, begin = ClusterState(), 0
+    if head.first_seq > 1:
+        if not kept:
+            raise LogTrouble(f"the log begins at position {head.first_seq}, and no snapshot of the manager fits")
+        begin = kept.pop(0)
+        state = await _restored(snapshots, begin)
+    skipped = await skipped_positions(log)
+    facts = 0
+    checked: list[CheckedSnapshot] = []
+    for mark in [*kept, head.last_seq]:
+        if mark > state.position:
+            async for batch in log.history(state.position, mark, batch=BATCH):
+                for stored in batch:
+                    if stored.seq in skipped:
+                        continue
+                    try:
+                        state.apply(stored)
+                    except UnreadableEvent as error:
+                        raise LogTrouble(str(error)) from error
+                    facts += 1
+            state.skip(mark)
+        if mark in kept:
+            stored_state = await _restored(snapshots, mark)
+            checked.append(CheckedSnapshot(position=mark, stored=stored_state.hash(), folded=state.hash()))
+    return FoldCheck(begin=begin, position=head.last_seq, hash=state.hash(), facts=facts, snapshots=checked)
+
+
+async def _usable(snapshots: SnapshotStore, last: int) -> list[int]:
+    """Return the positions of the snapshots that have the schema of this code, ascending."""
+    fingerprint = schema_fingerprint()
+    found: list[int] = []
+    for position in await snapshots.sequences(FOLD):
+        newest = await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=position)
+        if newest is not None and newest.seq == position <= last:
+            found.append(position)
+    return found
+
+
+async def _restored(snapshots: SnapshotStore, position: int) -> ClusterState:
+    snapshot = await snapshots.newest(FOLD, schema_fingerprint=schema_fingerprint(), at_most=position)
+    assert snapshot is not None, "it was usable a moment ago"
+    return ClusterState.restore(b"".join(snapshot.state))

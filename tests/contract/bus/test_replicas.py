@@ -1,0 +1,94 @@
+"""Each server's copy of the log is read, and a copy whose bytes were changed on the disk is found."""
+
+from pathlib import Path
+
+import pytest
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.factory import bus_on
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.replicas import CopyDigest, difference, read_copies
+from koordcore.bus.setup.bootstrap import bootstrap
+from koordcore.bus.setup.streams import streams
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.ports.eventlog import Appended
+from support.bus.bus_worlds import SMALL, sealed
+from support.bus.nats_cluster import NatsCluster
+from support.servers import server_directory
+
+pytestmark = pytest.mark.nats
+
+NAMES = BusNames("copies")
+FACTS = 40
+MARKED = "somebody"
+
+
+async def filled(urls: tuple[str, ...], replicas: int) -> BusConnection:
+    """Return a connection to servers with streams and some facts."""
+    connection = await connect(ConnectionSettings(urls=urls, user="test", reconnect_wait_seconds=0.05))
+    await bootstrap(connection, streams(NAMES, replicas=replicas, sizes=SMALL))
+    bus = bus_on(connection, NAMES)
+    for number in range(FACTS):
+        event = sealed("podspec", f"p{number}", PodSpecDeleted(namespace="d", name=MARKED), cause=str(number))
+        assert isinstance(await bus.events.append([event]), Appended)
+    return connection
+
+
+async def copies_of(connection: BusConnection) -> list[CopyDigest]:
+    return await read_copies(connection, NAMES.ev, NAMES.prefix("ev"), progress=lambda server: None)
+
+
+def flip(server: NatsServer) -> None:
+    """Change one letter of a fact in the files of a server that does not run."""
+    folder = Path(server.config.directory)
+    for file in sorted(folder.glob(f"**/{NAMES.ev}/msgs/*.blk")):
+        content = bytearray(file.read_bytes())
+        at = content.rfind(MARKED.encode(), 0, len(content) // 2)
+        if at >= 0:
+            content[at] ^= 1
+            file.write_bytes(content)
+            return
+    raise AssertionError(f"no fact in {folder}")
+
+
+async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_one_change() -> None:
+    with server_directory() as directory:
+        async with NatsCluster(directory) as cluster:
+            connection = await filled(cluster.urls, replicas=3)
+            try:
+                copies = await copies_of(connection)
+                assert [copy.server for copy in copies] == [server.config.name for server in cluster.servers]
+                assert [copy.messages for copy in copies] == [FACTS] * 3
+                assert difference(copies) == ""
+
+                victim = next(server for server in cluster.servers if server.url != connection.client.connected_url)
+                await victim.stop()
+                flip(victim)
+                await victim.start()
+                await cluster.wait_ready()
+                damaged = await copies_of(connection)
+            finally:
+                await connection.drain_and_close()
+
+    assert "differ in the positions 0 to 999" in difference(damaged)
+    assert {copy.server for copy in damaged if copy.blocks != copies[0].blocks} == {victim.config.name}
+
+
+async def test_a_single_server_has_one_copy() -> None:
+    with server_directory() as directory:
+        async with NatsServer(NatsServerConfig(directory=directory, sync_interval="1s")) as server:
+            connection = await filled((server.url,), replicas=1)
+            try:
+                copies = await copies_of(connection)
+            finally:
+                await connection.drain_and_close()
+    assert [copy.messages for copy in copies] == [FACTS]
+    assert difference(copies) == ""
+
+
+def test_a_copy_that_ends_early_differs_in_its_last_positions() -> None:
+    whole = CopyDigest(server="a", messages=2500, blocks={0: "x", 1: "y", 2: "z"})
+    cut = CopyDigest(server="b", messages=1500, blocks={0: "x", 1: "q"})
+    assert difference([whole, whole]) == ""
+    assert difference([whole, cut]) == "a and b differ in the positions 1000 to 1999"
