@@ -82,6 +82,11 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
             "{{- toYaml .Values.nats.resources | nindent 12 }}\n",
         ),
     ),
+    "base/nightly.yaml": (
+        Hole(r"(?<=image: )nats:\S+", "{{ .Values.natsImage }}"),
+        IMAGE._replace(times=4),
+        Hole(r"(?<=storage: )50Gi(?: +#.*)?", "{{ .Values.backups.storage }}"),
+    ),
     "base/network-policies.yaml": (Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _EACH_ADDRESS),),
     "nodes/agent.yaml": (IMAGE, _resources("nodes.agentResources")),
     "nodes/devicediscovery.yaml": (IMAGE,),

@@ -13,6 +13,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "dashboards").glob("*.json"))
 ALERTS = ROOT / "deploy" / "alerts" / "koordstream.yml"
+ALERT_FILES = (ALERTS, ROOT / "deploy" / "alerts" / "kubernetes.yml")
 METRIC = re.compile(r"\b(?:koord|koordlet|koordinator|scheduler|slo)_[a-z0-9_]+\b")
 SUFFIX = re.compile(r"_(total|bucket|sum|count)$")
 SCRAPED = {"service", "instance", "le"}
@@ -74,7 +75,8 @@ def test_every_alert_has_a_section_in_the_runbook() -> None:
     text = (ROOT / "docs" / "runbook.md").read_text()
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 ]", "", title.lower()).replace(" ", "-") for title in titles}
-    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    groups = [group for file in ALERT_FILES for group in yaml.safe_load(file.read_text())["groups"]]
+    rules = [rule for group in groups for rule in group["rules"]]
     wanted = {rule["alert"]: rule["annotations"]["runbook_url"].partition("#")[2] for rule in rules}
     assert set(wanted.values()) == anchors
 
@@ -91,6 +93,6 @@ def test_prometheus_accepts_the_alerts_and_every_expression_of_a_dashboard(tmp_p
     rules = [{"record": f"check:{number}", "expr": text} for number, (_, text) in enumerate(expressions())]
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
-    for each in (file, ALERTS):
+    for each in (file, *ALERT_FILES):
         done = subprocess.run(["promtool", "check", "rules", each], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -13,6 +13,7 @@ from koord_manager.domain.admission.webhooks import served
 from koord_manager.kubernetes_settings import LEASE_NAME
 from koord_manager.settings import ManagerSettings
 from koord_scheduler.settings import SchedulerSettings
+from koordcore.bus.setup.manifest import INSTALLED
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.management.nodepolicy import NodeSloRendered
 from koordcore.events.objects.gateway import PodEvictionRequested
@@ -23,6 +24,7 @@ from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
 from koordcore.values.allocation import Allocation, ClaimBinding
 from koordctl.documents.descheduler_config import descheduler_configuration
+from support.koord_command import KoordCommand
 from support.kubernetes.authorization import manager_user
 from support.kubernetes.gateway_world import World, gateway_world, node, pod
 from support.kubernetes.volumes import claim, local_volume, storage_class, user_of
@@ -61,6 +63,33 @@ def test_the_lease_that_is_allowed_is_the_one_that_is_used() -> None:
     names = [name for rule in rules if "leases" in rule["resources"] for name in rule.get("resourceNames", [])]
 
     assert names == [LEASE_NAME]
+
+
+def test_each_step_of_the_nightly_job_is_a_command_and_has_one_key() -> None:
+    (job,) = (item for item in documents("nightly.yaml") if item["kind"] == "CronJob")
+    spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    secrets = {item["name"]: item["secret"]["secretName"] for item in spec["volumes"] if "secret" in item}
+    users = {f"koord-{manifest.name}" for manifest in INSTALLED}
+    keys: dict[str, list[str]] = {}
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        mounted = [mount["name"] for mount in container["volumeMounts"]]
+        keys[container["name"]] = [secrets[name] for name in mounted if name in secrets]
+    used = ["verify --replicas", "backup", "drill --server", "bus archive"]
+
+    assert set(secrets.values()) <= users
+    assert keys == {
+        "drill-server": [],
+        "compare-copies": ["koord-auditor"],
+        "backup": ["koord-backup"],
+        "drill": [],
+        "archive": ["koord-retention"],
+    }
+    for command in used:
+        words = command.split()
+        said = KoordCommand(Path()).run(*(word for word in words if not word.startswith("--")), "--help")
+        assert all(word in said for word in words if word.startswith("--"))
 
 
 @pytest.mark.parametrize("file", ["manager.yaml", "scheduler.yaml", "descheduler.yaml"])

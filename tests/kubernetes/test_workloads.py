@@ -276,7 +276,13 @@ async def test_the_api_server_admits_the_pods_of_every_workload(plane: ControlPl
                 made.add(item["metadata"]["name"])
         return names - made
 
-    await installed.until(lambda: not unmade(), "every workload has its pods", seconds=60)
+    plane.kubectl("create", "job", "tonight", "--from=cronjob/koord-nightly", "-n", NAMESPACE)
+
+    def nightly() -> list[Json]:
+        found: list[Json] = plane.get("pods", "-n", NAMESPACE, "-l", "job-name=tonight")["items"]
+        return found
+
+    await installed.until(lambda: not unmade() and nightly(), "every workload has its pods", seconds=60)
 
 
 def test_the_services_accept_their_flags_and_environment(plane: ControlPlane) -> None:
