@@ -120,6 +120,30 @@ def test_a_refusal_says_in_numbers_what_the_switches_have() -> None:
     assert details == ["a: needs 2 GPUs under one PCIe switch: switches have 1, 1, 0, 1 free"]
 
 
+@pytest.mark.parametrize(
+    ("selector", "lacking"),
+    [
+        (
+            {"vfSelector": {"matchLabels": {"type": "other"}}},
+            "with a virtual function of the vfSelector: RDMA devices have 0, 0, 0, 0 such functions free",
+        ),
+        (
+            {"selector": {"matchLabels": {"rack": "x"}}},
+            "with the labels of the selector: 0 of 0 such RDMA devices are free",
+        ),
+    ],
+)
+def test_a_refusal_says_what_devices_lack_that_a_selector_names(selector: dict[str, Any], lacking: str) -> None:
+    log = _cluster("a")
+    log.add_pod(asking("picky", {RDMA: "1"}, hints={"rdma": selector}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    refusal = _refusal(scheduler, "picky")
+    assert refusal.diagnosis is not None
+    details = [each for failure in refusal.diagnosis.failures for each in failure.details]
+    assert details == [f"a: needs 1 RDMA device {lacking}"]
+
+
 def test_an_invalid_request_is_refused_before_any_node() -> None:
     log = _cluster("a")
     log.add_pod(asking("odd", {CORE: "150", RATIO: "150"}))

@@ -104,3 +104,31 @@ def test_affinity_names_the_domains_without_a_pod_to_be_near() -> None:
     scheduler.run()
     [failure] = [failure for failure in failures(scheduler) if failure.plugin == "InterPodAffinity"]
     assert failure.details == [f"no label {ZONE}", f"{ZONE}=a: no pod that it wants to be near"]
+
+
+def test_room_says_what_the_pod_needs_and_what_the_node_has_free() -> None:
+    log = SmallLog()
+    log.add_node(node("n1", cpu="4", memory="8Gi", more={"example.com/card": "2"}))
+    log.add_pod(pod("filler", {"cpu": "2500m", "memory": "6Gi"}))
+    log.add_pod(pod("large", {"cpu": "2", "memory": "3Gi", "example.com/card": "3"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    [failure] = [each for each in failures(scheduler) if each.plugin == "NodeResourcesFit"]
+    [detail] = failure.details
+    assert detail.split("; ") == [
+        "n1: needs 2 cpu, has 1.5 of 4 free",
+        "needs 3.0Gi memory, has 2.0Gi of 8.0Gi free",
+        "needs 3 example.com/card, has 2 of 2 free",
+    ]
+
+
+def test_only_a_few_nodes_without_room_are_described() -> None:
+    log = SmallLog()
+    for number in range(9):
+        log.add_node(node(f"n{number}", cpu="1", pods="0" if number % 2 else "10"))
+    log.add_pod(pod("large", {"cpu": "2"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    told = [failure.details for failure in failures(scheduler)]
+    assert [len(details) for details in told] == [5, 4]
+    assert "n1: needs 1 pods, has 0 of 0 free; needs 2 cpu, has 1 of 1 free" in [line for each in told for line in each]

@@ -12,7 +12,7 @@ from koordcore.events.scheduling.diagnosis import (
 )
 from koordcore.events.scheduling.pod import Victim
 
-from koord_scheduler.domain.columns.node_columns import row_list
+from koord_scheduler.domain.columns.node_columns import NodeColumns, row_list
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
 from koord_scheduler.domain.framework.cross_node_points import Detail, DetailedFilter
@@ -76,17 +76,18 @@ def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals
         preempt_might_help=refusals.is_resolvable,
         count=len(refusals.rows),
         nodes=sorted(names[row] for row in row_list(refusals.rows[:MOST_NODES_NAMED])),
-        details=[_told(state, detail) for detail in _details(engine, subject, refusals)],
+        details=[_told(state, detail) for detail in _details(state.nodes, engine, subject, refusals)],
     )
 
 
-def _details(engine: Engine, subject: Subject, refusals: Refusals) -> list[Detail]:
+def _details(nodes: NodeColumns, engine: Engine, subject: Subject, refusals: Refusals) -> list[Detail]:
     for name, rule in engine.cross_node_filters(subject).filters:
         if name == refusals.plugin and isinstance(rule, DetailedFilter):
             return rule.details(refusals.rows, refusals.reason)
     for plugin in engine.answers.asked.of(subject.pod_class).filters:
         if plugin[1].name == refusals.plugin and isinstance(plugin[1], DetailedNodeFilter):
-            return [Detail(text) for text in plugin[1].details(subject.pod_class, refusals.rows, refusals.reason)]
+            texts = plugin[1].details(subject.pod_class, nodes, refusals.rows, refusals.reason)
+            return [Detail(text) for text in texts]
     return []
 
 

@@ -5,9 +5,10 @@ Source: scheduler-fine-grained spec, 2.4 to 2.7.
 
 from collections.abc import Iterable, Mapping
 
-from koordcore.protocol.annotations.devices import SAME_PCIE
+from koordcore.protocol.annotations.devices import SAME_PCIE, DeviceHint
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, TypeRequest
 from koordcore.protocol.resource_names import GPU_MEMORY
+from koordcore.protocol.selectors import Selector
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.allocator import JOINT_VIOLATED, NOT_IN_SCOPE, NodeDevices
@@ -37,7 +38,10 @@ def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
         return f"needs {_counted(GPU_TYPE, gpu)} {scope} {_list(free)} free"
     if reason == JOINT_VIOLATED and pod.joint is not None:
         return _switches(node, pod, pod.joint.types)
-    short = [_short(node, type_, request) for type_, request in pod.requests.items()]
+    short = [
+        _short(node, type_, request) or _short_of_hint(node, type_, request, pod.hint(type_))
+        for type_, request in pod.requests.items()
+    ]
     return "; ".join(each for each in short if each)
 
 
@@ -62,6 +66,33 @@ def _short(node: NodeDevices, type_: str, request: TypeRequest) -> str:
     unhealthy = f", {len(cards) - len(healthy)} unhealthy" if len(healthy) < len(cards) else ""
     what = "have room for it" if request.is_shared else "are free"
     return f"needs {_counted(type_, request)}: {fitting} of {len(cards)} {what}{unhealthy}"
+
+
+def _short_of_hint(node: NodeDevices, type_: str, request: TypeRequest, hint: DeviceHint) -> str:
+    """Return what is short of the devices that match the selectors of the pod's hint; "" if that is enough."""
+    if hint.selector is None and hint.vf_selector is None:
+        return ""
+    cards = node.inventory.cards.get(type_, ())
+    matching = [card for card in cards if hint.selector is None or hint.selector.matches(card.labels)]
+    fitting = [card for card in matching if _fits(node, type_, card.minor, request)]
+    plural, wanted = _PLURALS.get(type_, type_), _counted(type_, request)
+    if len(fitting) < request.count:
+        return (
+            f"needs {wanted} with the labels of the selector: {len(fitting)} of {len(matching)} such {plural} are free"
+        )
+    if hint.vf_selector is None:
+        return ""
+    free = {card.minor: _free_functions(node, card, hint.vf_selector) for card in fitting}
+    if sum(count > 0 for count in free.values()) >= request.count:
+        return ""
+    counts = ", ".join(str(free[minor]) for minor in sorted(free))
+    return f"needs {wanted} with a virtual function of the vfSelector: {plural} have {counts} such functions free"
+
+
+def _free_functions(node: NodeDevices, card: Card, selector: Selector) -> int:
+    held = node.use.held_functions(card)
+    groups = [group for group in card.groups if selector.matches(group.labels)]
+    return sum(each.bus_id not in held for group in groups for each in group.functions)
 
 
 def _switches(node: NodeDevices, pod: PodDevices, types: tuple[str, ...]) -> str:

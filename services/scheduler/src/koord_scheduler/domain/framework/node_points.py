@@ -221,11 +221,12 @@ class RowStatesPlugin(Plugin, Protocol):
 class DetailedNodeFilter(Protocol):
     """A node filter that can tell in sentences what refused nodes lack, for the diagnosis of a failed attempt."""
 
-    def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
+    def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
         """Return up to five sentences about nodes that the filter refused for one reason.
 
         Args:
             pod: Equivalence class of the pod.
+            nodes: The node columns.
             rows: Positions of the refused nodes in the node columns, shape (K,).
             reason: The phrase of `reasons` for which they were refused.
         """

@@ -189,10 +189,10 @@ class NodeNUMAResource:
         need = self._need_of(pod)
         return reasons_of(code, need.amounts, need.binding.policy, self._judge.exact_reasons)
 
-    def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
+    def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
         """See `DetailedNodeFilter.details`: what the nodes have of what is short."""
         need = self._need_of(pod)
-        code, names = self._judge.row_codes(need), self._nodes.names
+        code, names = self._judge.row_codes(need), nodes.names
         found = [(names[row], details_of(need, code(row), self._books, row)) for row in row_list(rows[:MOST_DETAILS])]
         return [f"{name}: {text}" for name, text in found if text]
 

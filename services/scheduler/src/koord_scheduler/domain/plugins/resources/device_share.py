@@ -245,9 +245,9 @@ class DeviceShare:
             return np.zeros(len(rows), np.bool_)
         return self.states.codes_of.never(self.states.codes(asked, rows))
 
-    def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
+    def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
         """See `DetailedNodeFilter.details`: what each node lacks, in numbers."""
-        asked, names = self._asked(pod), self._nodes.names
+        asked, names = self._asked(pod), nodes.names
         found = [(names[row], self.states.devices_of(row)) for row in row_list(rows[:MOST_DETAILS])]
         return [] if asked is None or asked.error else shortages(found, asked, reason)
 

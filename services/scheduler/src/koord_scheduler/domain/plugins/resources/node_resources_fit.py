@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.hardware.device_requests import DEVICE_NAMES
 from koordcore.protocol.resource_names import CPU, GPU_SHARED, MEMORY
 
@@ -25,6 +26,7 @@ from koord_scheduler.domain.columns.node_columns import (
 )
 from koord_scheduler.domain.columns.resource_names import can_be_ignored, is_scalar
 from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs, UtilizationPoint
+from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
 from koord_scheduler.domain.framework.extension_points import (
     AMOUNTS_FILTER,
     FILTER,
@@ -137,6 +139,20 @@ class NodeResourcesFit:
                 too_small |= nodes.allocatable[column, rows] < amount
         return too_small
 
+    def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
+        """See `DetailedNodeFilter.details`: what is short on each node, in numbers."""
+        restored = self._restored.restored(pod) or {}
+        found: list[str] = []
+        for row in row_list(rows[:MOST_DETAILS]):
+            short: list[str] = []
+            for _, column, amount in self._compared(pod, nodes):
+                free = nodes.free.item(column, row) + restored.get(row, {}).get(column, 0)
+                if amount > free:
+                    short.append(_shortage(nodes.resources[column], amount, free, nodes.allocatable.item(column, row)))
+            if short:
+                found.append(f"{nodes.names[row]}: {'; '.join(short)}")
+        return found
+
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `ScorePlugin.score`. The score of the strategy is within 0..100 already."""
         items = self._items_of(pod, nodes)
@@ -247,6 +263,12 @@ class NodeResourcesFit:
             amount = max(0, demand.requests.get(resource, 0))
             if amount or not is_scalar(resource):
                 yield _Item(nodes.column(resource), None, amount, weight)
+
+
+def _shortage(resource: str, amount: int, free: int, allocatable: int) -> str:
+    """Return what a pod needs of a resource, and what the node has of it, for people."""
+    left, total = amount_text(resource, max(0, free)), amount_text(resource, allocatable)
+    return f"needs {amount_text(resource, amount)} {resource}, has {left} of {total} free"
 
 
 def _terms(items: Sequence[_Item]) -> tuple[tuple[int, int, int, int], ...]:
