@@ -42,6 +42,7 @@ def test_device_requests_that_the_scheduler_refuses_are_warned_about(requests: d
     assert len(refused) == 1, found
     assert sentence in refused[0]
     assert "spec.containers[*].resources.requests" in refused[0]
+    assert "requests.requests" not in refused[0]
 
 
 def test_valid_requests_and_hints_give_no_warning() -> None:

@@ -54,7 +54,9 @@ def _pod_warnings(fields: Mapping[str, object], at: str) -> Iterator[str]:
     try:
         device_requests(requests)
     except InvalidInput as error:
-        yield f"{error.at(f'{at}spec.containers[*].resources.requests')}; {_REFUSED}"
+        resources = f"{at}spec.containers[*].resources"
+        # An error about the combination names the requests; one about an amount names the resource.
+        yield f"{error.at(resources if error.path == 'requests' else f'{resources}.requests')}; {_REFUSED}"
     annotations = pod.metadata.annotations
     if keys.RESOURCE_SPEC in annotations and qos_raw(pod) not in _BINDING:
         place = f"{at}metadata.annotations[{keys.RESOURCE_SPEC}]"
