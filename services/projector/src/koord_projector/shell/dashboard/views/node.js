@@ -146,7 +146,7 @@ function protection(events) {
   return h("div", { class: "table" }, h("table", { class: "list" },
     h("thead", {}, h("tr", {}, h("th", {}, "When"), h("th", {}, "What"), h("th", {}, "Which and why"))),
     h("tbody", {}, events.slice(0, 20).map((event) => h("tr", {}, h("td", { class: "nowrap" }, moment(event.occurred_at)),
-      h("td", { class: "nowrap" }, what[event.type]), h("td", {}, sentence[event.type](event.body)))))));
+      h("td", { class: "nowrap" }, what[event.type]), h("td", { class: "wrap" }, sentence[event.type](event.body)))))));
 }
 
 function podTable(pods, at, go) {
