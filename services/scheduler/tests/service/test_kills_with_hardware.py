@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +34,12 @@ from support.until import until
 
 pytestmark = pytest.mark.nats
 
-NODES: Final = 6
-MOST_PODS: Final = 72
-"""So many fit, wherever each of them is: a third of them shares GPUs, a third takes whole ones, and there are 48."""
+NODES: Final = 24
+MOST_PODS: Final = 288
+"""So many fit, wherever each of them is: a third of them shares GPUs, a third takes whole ones, and there are 192."""
 A_FEW: Final = 6
+POLL_SECONDS: Final = 0.1
+"""The whole log is read each time."""
 CPUS_PER_ZONE: Final = 32
 BEFORE_PLACED: Final = ("after_reserve_before_seal", "before_append", "after_append_before_confirm")
 AFTER_REFUSED: Final = "after_refold_before_redecide"
@@ -102,19 +104,33 @@ async def submit(bus: Bus, first: int) -> int:
     return numbers.stop
 
 
-async def submit_until_killed(bus: Bus, process: asyncio.subprocess.Process) -> int:
-    """Submit a few pods again and again until the process has killed itself. Return the number of submitted pods."""
+async def submit_until_killed(
+    bus: Bus, process: asyncio.subprocess.Process, *rivals: asyncio.subprocess.Process
+) -> int:
+    """Submit a few pods again and again until the process has killed itself. Return the number of submitted pods.
+
+    With rivals, all of them are paused while the pods are submitted. So they begin to decide at the same time.
+    """
     submitted = 0
     while process.returncode is None:
+        deciding = (process, *rivals) if rivals else ()
+        _signal(deciding, signal.SIGSTOP)
         submitted = await submit(bus, submitted)
+        _signal(deciding, signal.SIGCONT)
 
         async def is_answered(submitted: int = submitted) -> bool:
             return process.returncode is not None or await placed(bus) >= submitted
 
-        await until(is_answered)
+        await until(is_answered, every=POLL_SECONDS)
     assert process.returncode == -signal.SIGKILL
     await placed(bus)
     return submitted
+
+
+def _signal(processes: Iterable[asyncio.subprocess.Process], number: signal.Signals) -> None:
+    for one in processes:
+        with contextlib.suppress(ProcessLookupError):  # it has killed itself meanwhile
+            one.send_signal(number)
 
 
 async def placed(bus: Bus) -> int:
@@ -125,7 +141,7 @@ async def placed(bus: Bus) -> int:
         held = {uid: pod.allocation for pods in by_node.values() for uid, pod in pods.items()}
         return (by_pod, by_node) if by_pod == held else None  # else the head is that of a batch which is being stored
 
-    by_pod, by_node = await until(agreed)
+    by_pod, by_node = await until(agreed, every=POLL_SECONDS)
     for uid, allocation in by_pod.items():
         require_as_requested(int(uid[1:]), allocation)
     assert [each for pods in by_node.values() for each in violations(pods)] == []
@@ -165,7 +181,7 @@ async def test_a_kill_before_the_placement_loses_and_doubles_no_hardware(
         first = await start(nats_server, name, "--leader-elect=false", failpoint=f"{failpoint}:2")
         submitted = await submit(bus, await submit_until_killed(bus, first))
         second = await start(nats_server, name, "--leader-elect=false")
-        await until(lambda: _are_placed(bus, submitted))
+        await until(lambda: _are_placed(bus, submitted), every=POLL_SECONDS)
         assert await end(second) == 0
 
 
@@ -174,10 +190,10 @@ async def test_a_kill_after_a_refused_placement_loses_and_doubles_no_hardware(na
         name = bus.names.cluster
         victim = await start(nats_server, name, "--leader-elect=false", failpoint=f"{AFTER_REFUSED}:1")
         other = await start(nats_server, name, "--leader-elect=false")
-        # Both decide the same pods, so the log refuses one of them sooner or later.
-        submitted = await submit(bus, await submit_until_killed(bus, victim))
+        # Both decide the same pods, so the log refuses a placement of the victim sooner or later.
+        submitted = await submit(bus, await submit_until_killed(bus, victim, other))
         again = await start(nats_server, name, "--leader-elect=false")
-        await until(lambda: _are_placed(bus, submitted))
+        await until(lambda: _are_placed(bus, submitted), every=POLL_SECONDS)
         assert [await end(one) for one in (other, again)] == [0, 0]
 
 
