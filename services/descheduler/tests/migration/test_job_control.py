@@ -209,6 +209,18 @@ async def test_second_job_of_a_workload_waits_until_the_first_has_ended(world: W
         await is_told(world, MigrationArbitrated, SECOND_POD)
 
 
+async def test_two_jobs_of_one_pod_ask_for_one_eviction_and_both_end(world: World) -> None:
+    await world.pod("p", "b")
+    for name in ("j", "k"):
+        await world.custom("PodMigrationJob", job(name, "p", mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False, evictBurst=10)):
+        await is_told(world, MigrationArbitrated, 2)
+        await until(lambda: world.requests())
+        await leave(world, "p")
+        await is_told(world, MigrationEnded, 2)
+    assert [request.name for request in await world.requests()] == ["p"]
+
+
 async def test_deleted_job_is_forgotten_and_its_reservation_survives_no_abort(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p"))

@@ -200,6 +200,7 @@ class JobControl:
         availability = Availability(self.builder, controller.args)
         plans: list[Plan] = []
         held: list[list[Draft]] = []
+        leaving: set[str] = set()
         for job in jobs:
             if not (job.is_in_flight and job.has_passed) or not self._is_due(job, now):
                 continue
@@ -214,11 +215,14 @@ class JobControl:
             looked = asks_again(job, looked, world, under_way, controller.policy)
             found = plan(job, looked, under_way, now, without_claims=self.without_claims)
             if found.evicts and found.pod is not None:
+                if found.pod.uid in leaving:
+                    continue  # another job of the pod asks for its eviction in this pass; this one then waits for it
                 if not availability.take(found.pod):
                     held += self._held(job, MAX_UNAVAILABLE)
                     continue  # looked at again in the next pass
                 if not controller.budget.take(now):
                     continue
+                leaving.add(found.pod.uid)
             plans.append(found)
             self._due[job.uid] = now + (RETRY_SECONDS if looked.requeue is None else looked.requeue)
             if looked.effects:
