@@ -12,18 +12,20 @@ from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
 from koord_descheduler.shell.object_writer import ObjectWriter
+from koord_manager.domain.documents.merge_patch import merged
+from koord_manager.domain.object_changes.facts import changed_node
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended, Conflict, EventLog
-from koordcore.protocol.objects import node_from_json, pod_from_json
+from koordcore.protocol.objects import Node, node_from_json, pod_from_json
 from koordcore.requests.objects import (
     ChangeOutcome,
     ChangeResult,
@@ -42,7 +44,13 @@ from support.running_service import running_service
 AT = "2026-01-01T00:00:00.000000Z"
 LATE = "2999-01-01T00:00:00Z"
 TAINT = {"key": "gone", "effect": "NoSchedule"}
-_PLURALS = {"Reservation": "reservations", "PodMigrationJob": "podmigrationjobs", "ReplicaSet": "replicasets"}
+_PLURALS = {
+    "Reservation": "reservations",
+    "PodMigrationJob": "podmigrationjobs",
+    "ReplicaSet": "replicasets",
+    "DrainNode": "drainnodes",
+    "DrainNodeGroup": "drainnodegroups",
+}
 
 
 class World:
@@ -54,6 +62,7 @@ class World:
     def __init__(self) -> None:
         self.bus: Bus = memory_bus()
         self.changes: list[ObjectChange] = []
+        self._nodes: dict[str, Node] = {}
         self._pods: dict[str, dict[str, Any]] = {}
         self._customs: dict[str, dict[str, dict[str, Any]]] = {}
         self._last: dict[AggregateRef, int] = {}
@@ -64,7 +73,8 @@ class World:
         for name, taints in (("a", [TAINT]), ("b", [])):
             status = {"allocatable": {"cpu": "4", "memory": "8Gi"}}
             raw = {"metadata": {"name": name}, "spec": {"taints": taints}, "status": status}
-            await self.write(AggregateRef("nodespec", name), NodeSpecAdded(object=node_from_json(raw)))
+            self._nodes[name] = node_from_json(raw)
+            await self.write(AggregateRef("nodespec", name), NodeSpecAdded(object=self._nodes[name]))
 
     async def write(self, ref: AggregateRef, event: Event) -> None:
         """Append a fact behind the last one of its aggregate."""
@@ -93,6 +103,10 @@ class World:
         """Set the number of pods that the ReplicaSet of all pods should have, and write so many on node "b"."""
         for index in range(number):
             await self.pod(f"replica-{index}", "b")
+        await self.workload(number)
+
+    async def workload(self, number: int) -> None:
+        """Set the number of pods that the ReplicaSet of all pods should have."""
         metadata = {"namespace": "d", "name": "r", "uid": "r"}
         await self.custom("ReplicaSet", {"kind": "ReplicaSet", "metadata": metadata, "spec": {"replicas": number}})
 
@@ -124,10 +138,14 @@ class World:
         await self.write(ref, CustomObjectObserved(object=document))
         self._customs.setdefault(kind, {})[metadata["name"]] = document
 
+    async def patch(self, kind: str, name: str, patch: dict[str, Any]) -> None:
+        """Merge a patch into a custom resource."""
+        await self.custom(kind, merged(self._customs[kind][name], patch))
+
     async def delete(self, kind: str, name: str) -> None:
         """Delete a custom resource."""
         await self.write(custom_ref(_PLURALS[kind], "", name), CustomObjectDeleted(kind=kind, name=name))
-        del self._customs[kind][name]
+        self._customs[kind].pop(name, None)  # the service may delete the same object meanwhile
 
     async def placed_reservation(self, name: str, node: str) -> None:
         """Place a Reservation, which makes it Available."""
@@ -198,8 +216,14 @@ class World:
             raw["metadata"].setdefault("annotations", {}).update(change.patch["metadata"]["annotations"])
             ref = AggregateRef("podspec", change.uid)
             await self.write(ref, PodSpecChanged(object=pod_from_json(raw)))
+        elif isinstance(change, PatchObject):
+            if change.name not in self.objects(change.kind):
+                return ChangeResult.ABSENT
+            await self.patch(change.kind, change.name, change.patch)
         else:
-            raise AssertionError(f"unexpected change: {change}")
+            node = changed_node(self._nodes[change.name], change)
+            self._nodes[change.name] = node
+            await self.write(AggregateRef("nodespec", change.name), NodeSpecChanged(object=node))
         return ChangeResult.DONE
 
     async def _all(self) -> list[StoredEvent]:
