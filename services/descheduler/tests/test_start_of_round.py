@@ -1,13 +1,14 @@
 """A dry run begins with what the next round begins with: detectors, jobs in flight, counted evictions."""
 
 from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koordcore.events.descheduling.migration import MigrationArbitrated
+from koordcore.events.descheduling.migration import MigrationArbitrated, MigrationEnded
 from koordcore.values import codec
-from support.descheduler.jobs import configuration, is_told, job
+from support.descheduler.jobs import configuration, is_told, job, leave
 from support.descheduler.world import World
 from support.until import until
 
@@ -71,4 +72,31 @@ async def test_workload_whose_pod_migrates_is_at_its_limit() -> None:
         player = RoundPlayer(tried, BUILT_IN, start.shared)
         outcome = player.play(start.cluster)
     assert outcome.attempts == []
+    assert player.refused.at_limit == {"ReplicaSet d/r"}
+
+
+async def test_workload_that_lost_a_pod_a_short_time_ago_is_at_its_limit() -> None:
+    world = World()
+    await world.begin()
+    for name in ("p", "q", "r"):
+        await world.pod(name, "a")
+    await world.workload(3)
+    limiters = {"workload": {"duration": "1h", "maxMigrating": 1}}
+    text = configuration("EvictDirectly", objectLimiters=limiters)
+
+    async def is_asked() -> bool:
+        return bool(await world.requests())
+
+    async with world.service(text) as (_, rounds):
+        await until(is_asked)
+        (request,) = await world.requests()
+        await leave(world, request.name)
+        await world.pod("successor", "b")
+        await is_told(world, MigrationEnded)
+        await rounds.runner.reached((await world.bus.events.head()).last_seq)
+        tried = load(text, BUILT_IN)
+        start = start_of_round(rounds.builder, rounds.clock.now().timestamp(), tried, BUILT_IN)
+        player = RoundPlayer(tried, BUILT_IN, start.shared)
+        outcome = player.play(start.cluster)
+    assert {attempt.result for attempt in outcome.attempts} == {Result.ERROR}
     assert player.refused.at_limit == {"ReplicaSet d/r"}

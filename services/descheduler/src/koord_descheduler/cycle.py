@@ -202,6 +202,7 @@ class Rounds:
         finally:
             seconds = SystemClock().monotonic() - began
             self.metrics.round_seconds.observe(seconds)
+        self._refused.note_attempts(outcome.attempts)
 
         # 3. The scheduler proves the moves of the profiles that want it.
         outcome.attempts[:] = await self.prover.proved(cluster, outcome.attempts)

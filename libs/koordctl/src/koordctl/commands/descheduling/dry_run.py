@@ -157,7 +157,7 @@ def _show(found: DryRun, refused: Refused) -> None:
     if refused.by_code:
         counts = Counter({code: len(pods) for code, pods in refused.by_code.items()})
         texts = [f"{code} {count}" for code, count in counts.most_common()]
-        console.print(f"pods that must not be evicted: {', '.join(texts)}", highlight=False)
+        console.print(f"pods that must not be evicted now: {', '.join(texts)}", highlight=False)
     for fault in found.faults:
         console.print(f"plugin {fault.plugin} of profile {fault.profile} failed: {fault.text}", highlight=False)
 

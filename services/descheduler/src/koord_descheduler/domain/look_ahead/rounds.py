@@ -42,6 +42,7 @@ class RoundPlayer:
             InvalidInput: There is at most one node.
         """
         outcome = run_round(self._profiles, cluster, self._limiter, nodes=self._nodes)
+        self.refused.note_attempts(outcome.attempts)
         for request in self._requests:
             self._jobs.drop(request.name)
         self._requests.clear()

@@ -1,16 +1,19 @@
-"""Records the reasons why filter plugins refuse pods, for users."""
+"""Records the reasons why pods are refused, for users: by filter plugins, or by the object limiter."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from koord_descheduler.domain.framework.eviction import Attempt, Result
 from koord_descheduler.domain.framework.plugin import FilterPlugin
 from koord_descheduler.domain.framework.round import Profile
 from koord_descheduler.domain.migration import limits
+from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.plugins.evictors.migration_controller import NAME as MIGRATION_CONTROLLER
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
-WORKLOAD_LIMITS: Final = frozenset({limits.MAX_PER_WORKLOAD, limits.MAX_UNAVAILABLE})
+WORKLOAD_LIMITS: Final = frozenset({limits.MAX_PER_WORKLOAD, limits.MAX_UNAVAILABLE, OBJECT_LIMITER})
 
 
 def _workload(pod: PodView) -> str:
@@ -23,12 +26,13 @@ _HOLDERS: Final[dict[str, Callable[[PodView], str]]] = {
     limits.MAX_PER_NAMESPACE: lambda pod: pod.namespace,
     limits.MAX_PER_WORKLOAD: _workload,
     limits.MAX_UNAVAILABLE: _workload,
+    OBJECT_LIMITER: _workload,
 }
 
 
 @dataclass(slots=True)
 class Refused:
-    """The reasons why filter plugins refused pods in this round.
+    """The reasons why pods were refused in this round.
 
     Attributes:
         by_code: Code of a reason -> uids of the pods that were refused for it.
@@ -53,6 +57,15 @@ class Refused:
                 name = holder(pod)
                 if name:
                     named.add(name)
+
+    def note_attempts(self, attempts: Iterable[Attempt]) -> None:
+        """Count the pods that plugins chose and that the MigrationController did not take.
+
+        The filters have accepted them, so the object limiter has refused them.
+        """
+        for attempt in attempts:
+            if attempt.result is Result.ERROR and attempt.evictor == MIGRATION_CONTROLLER:
+                self.note(attempt.pod, (OBJECT_LIMITER,))
 
     def clear(self) -> None:
         """Forget all refusals: a new round begins."""

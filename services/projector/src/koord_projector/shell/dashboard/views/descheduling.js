@@ -14,7 +14,8 @@ const PLANS = { reserving: "Reserving places", moving: "Moving", done: "Done", r
 const LIMITS = {
   max_migrating_globally: "migrations in the cluster", max_migrating_per_node: "migrations per node",
   max_migrating_per_namespace: "migrations per namespace", max_migrating_per_workload: "migrations per workload",
-  max_unavailable_per_workload: "unavailable pods per workload", maxNoOfPodsToEvictPerNode: "evictions per node and round",
+  max_unavailable_per_workload: "unavailable pods per workload",
+  object_limiter: "evictions per workload over time", maxNoOfPodsToEvictPerNode: "evictions per node and round",
   maxNoOfPodsToEvictPerNamespace: "evictions per namespace and round", maxNoOfPodsToEvictTotal: "evictions per round",
 };
 
