@@ -44,11 +44,11 @@ class _Gradient:
         self._measure = measure
 
     def scores_of(self, before: GpuColumns, after: GpuColumns, taken: int) -> Ints:
-        """See `GpuScoring.scores_of`."""
+        """Return higher scores the more the placement lowers the expected fragmentation of the node, int64 (N,)."""
         return gradient_score(self._measure.fragment(before) - self._measure.fragment(after))
 
     def share_scores(self, nodes: GpuColumns, pod: GpuPod) -> Ints:
-        """See `GpuScoring.share_scores`."""
+        """Return a score for a share on each GPU, int64 (N, G): higher the less it fragments; -1 without room."""
         return share_gradients(self._measure, nodes, pod)
 
 
@@ -59,11 +59,11 @@ class _Filling:
         self._filling = filling
 
     def scores_of(self, before: GpuColumns, after: GpuColumns, taken: int) -> Ints:
-        """See `GpuScoring.scores_of`."""
+        """Return higher scores the less value the node loses compared with what the pod takes, int64 (N,)."""
         return _shifted(self._filling.steps(before, after), taken)
 
     def share_scores(self, nodes: GpuColumns, pod: GpuPod) -> Ints:
-        """See `GpuScoring.share_scores`."""
+        """Return a score for a share on each GPU, int64 (N, G): higher the less value is lost; -1 without room."""
         steps = self._filling.share_steps(nodes, pod)
         return np.where(steps == NO_ROOM, -1, _shifted(steps, pod.gpu_milli))
 

@@ -26,15 +26,15 @@ class SystemClock:
     """The clock of the host; the port `Clock` describes its methods."""
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
+        """Return the time of the host in UTC."""
         return datetime.now(UTC)
 
     def unix(self) -> float:
-        """See `Clock.unix`."""
+        """Return the seconds since 1970 on the host. They jump when its time is corrected."""
         return time.time()
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
+        """Return seconds since an arbitrary start. They never decrease."""
         return time.monotonic()
 
     def real_seconds(self, seconds: float) -> float:
@@ -42,11 +42,11 @@ class SystemClock:
         return seconds
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
+        """Wait for real seconds."""
         await asyncio.sleep(seconds)
 
     async def wait_until(self, unix_seconds: float) -> None:
-        """See `Clock.wait_until`."""
+        """Wait until the time of the host is reached, also if it is corrected meanwhile."""
         await _wait_until(self, unix_seconds)
 
     def __str__(self) -> str:
@@ -86,15 +86,15 @@ class ScaledClock:
         return cls(origin_real_unix=real, origin_unix=real if at_unix is None else at_unix, speed=speed)
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
+        """Return the scaled time in UTC."""
         return datetime.fromtimestamp(self.unix(), UTC)
 
     def unix(self) -> float:
-        """See `Clock.unix`."""
+        """Return the seconds since 1970: the origin of the run, plus the real seconds since then times the speed."""
         return self.origin_unix + (time.time() - self.origin_real_unix) * self.speed
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
+        """Return seconds since an arbitrary start, times the speed. They never decrease."""
         return time.monotonic() * self.speed
 
     def real_seconds(self, seconds: float) -> float:
@@ -102,11 +102,11 @@ class ScaledClock:
         return seconds / self.speed
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
+        """Wait for scaled seconds: at speed 60, one real second for a minute."""
         await asyncio.sleep(seconds / self.speed)
 
     async def wait_until(self, unix_seconds: float) -> None:
-        """See `Clock.wait_until`."""
+        """Wait until the scaled time is reached, also if the time of the host is corrected meanwhile."""
         await _wait_until(self, unix_seconds)
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ class BucketRefused(Exception):
 
 
 class JetStreamDesiredStore:
-    """See `koordcore.ports.desired.DesiredStore`. Repeats while the bus is away, until `deadline` (real seconds).
+    """Desired states of nodes in a KV bucket. While the bus is away, each call repeats until `deadline` (real seconds).
 
     Raises:
         NoAnswer: After the deadline.
@@ -43,15 +43,18 @@ class JetStreamDesiredStore:
         self._deadline = deadline
 
     async def put(self, desired: DesiredNode) -> None:
-        """See `DesiredStore.put`."""
+        """Replace the value of the node's key. The bucket keeps the last three values."""
         await self._write(desired.node, codec.encode(desired), b"")
 
     async def delete(self, node: str) -> None:
-        """See `DesiredStore.delete`."""
+        """Write a deletion marker for the node's key. Afterwards, `get` returns None."""
         await self._write(node, b"", b"KV-Operation: DEL\r\n")
 
     async def get(self, node: str) -> DesiredNode | None:
-        """See `DesiredStore.get`; a direct get, which any replica may answer."""
+        """Return the value of the node's key; None if it was never written or is deleted.
+
+        Any replica may answer, so the value may be older than the last `put`.
+        """
         subject = self._names.desired_subject(name_token(node))
         data, header = await self._repeat(f"$JS.API.DIRECT.GET.{self._names.desired}.{subject}", b"", b"")
         headers = decode_headers(header) if header else {}
@@ -74,7 +77,7 @@ class JetStreamDesiredStore:
 
 
 class JetStreamPushFeed:
-    """See `koordcore.ports.desired.PushFeed`. Calls may run concurrently; each has its own subscriptions."""
+    """Pushes from the NATS server to this process. Calls may run concurrently; each has its own subscriptions."""
 
     def __init__(
         self,
@@ -92,7 +95,11 @@ class JetStreamPushFeed:
     async def pushes(
         self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")
     ) -> AsyncIterator[Push | None]:
-        """See `PushFeed.pushes`. The first item is None: subscribed, now read the desired state."""
+        """Subscribe to the facts of some nodes, and yield them as they arrive.
+
+        The item None tells to read the desired states again. It is the first item, after the subscriptions exist. It
+        also follows each reconnect, and each overflow of the queue.
+        """
         tokens = frozenset(name_token(node) for node in nodes)
         prefix = self._names.prefix("push")
         waiting: deque[Push | None] = deque()

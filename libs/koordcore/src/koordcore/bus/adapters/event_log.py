@@ -45,29 +45,32 @@ class JetStreamEventLog:
         )
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """See `EventLog.append`."""
+        """Append all events or none. Repeat until the server's answer is known, for at most `deadline` real seconds."""
         return await self._appender.append(events, deadline)
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
-        """See `EventLog.read_aggregate`."""
+        """Return the events of one aggregate with a sequence above `after`, in order.
+
+        The leader of the stream answers.
+        """
         return await self._reader.of_subject(self._names.subject("ev", ref), after=after)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`."""
+        """Return the newest event of one aggregate; None if it has none. The leader of the stream answers."""
         return await self._reader.last_of(self._names.subject("ev", ref))
 
     async def head(self) -> LogHead:
-        """See `EventLog.head`."""
+        """Return the first and the last sequence of the stream of facts."""
         return await self._reader.head()
 
     def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.follow`."""
+        """Yield batches of all later events forever, through a consumer that is made again after each trouble."""
         return self._follower.follow(after, kinds=kinds, batch=batch)
 
     def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.history`."""
+        """Yield batches of the events from `after` + 1 to `upto`, and end."""
         return self._follower.history(after, upto, kinds=kinds, batch=batch)

@@ -143,7 +143,10 @@ class MemoryEventLog:
         self.log = log
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """See `EventLog.append`."""
+        """Append all events or none, with the answers of a server: conflict, duplicate, full.
+
+        It lets other tasks run once before it looks, as they do between the call and the answer of a server.
+        """
         require_distinct(events)
         require_small(events, [encode_event(_NAMES, event) for event in events], self.log.max_payload)
         await asyncio.sleep(0)  # as on a server, others may run between call and answer
@@ -174,21 +177,21 @@ class MemoryEventLog:
         return Appended(last_seq=seqs[-1], seqs=seqs)
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
-        """See `EventLog.read_aggregate`."""
+        """Return the events of one aggregate with a sequence above `after`, in order."""
         return self.log.of(ref, after)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`."""
+        """Return the newest event of one aggregate; None if it has none."""
         return self.log.last_of(ref)
 
     async def head(self) -> LogHead:
-        """See `EventLog.head`."""
+        """Return the first and the last sequence of the log."""
         return LogHead(self.log.first_seq, self.log.last_seq)
 
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.follow`."""
+        """Yield batches of later events forever. Raise HistoryGone if events after `after` were trimmed."""
         wanted = frozenset(kinds) if kinds is not None else None
         position = after
         while True:
@@ -203,7 +206,7 @@ class MemoryEventLog:
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.history`."""
+        """Yield batches of the events from `after` + 1 to `upto`, and end. Wait if `upto` does not exist yet."""
         wanted = frozenset(kinds) if kinds is not None else None
         position = after
         while position < upto:
@@ -235,7 +238,7 @@ class MemoryObservationLog:
         self._count = 0
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """See `ObservationLog.publish`."""
+        """Store one observation. Drop it if it is too large; drop the oldest ones above the limit of the log."""
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
         if len(encode_headers(new.headers)) + len(new.body) > self._log.max_payload:
             return
@@ -244,11 +247,11 @@ class MemoryObservationLog:
             self._log.trim(self._log.last_seq - self._keep)
 
     async def head(self) -> LogHead:
-        """See `ObservationLog.head`."""
+        """Return the first and the last sequence that are still kept."""
         return LogHead(self._log.first_seq, self._log.last_seq)
 
     async def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
-        """See `ObservationLog.follow`."""
+        """Yield batches of later observations forever. Dropped ones are left out without an error."""
         position = after
         while True:
             await self._log.wait_beyond(position)
@@ -257,31 +260,31 @@ class MemoryObservationLog:
             yield events
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """See `ObservationLog.latest`."""
+        """Return the newest observation of each of these aggregates, in their order. Those without one are left out."""
         return [event for ref in refs if (event := self._log.last_of(ref)) is not None]
 
 
 class MemoryDesiredStore:
-    """See `koordcore.ports.desired.DesiredStore`."""
+    """Desired states of nodes in a dictionary. Readers see each write at once."""
 
     def __init__(self) -> None:
         self._desired: dict[str, DesiredNode] = {}
 
     async def put(self, desired: DesiredNode) -> None:
-        """See `DesiredStore.put`."""
+        """Replace the desired state of the node."""
         self._desired[desired.node] = desired
 
     async def get(self, node: str) -> DesiredNode | None:
-        """See `DesiredStore.get`."""
+        """Return the last written desired state of the node; None if there is none."""
         return self._desired.get(node)
 
     async def delete(self, node: str) -> None:
-        """See `DesiredStore.delete`."""
+        """Forget the desired state of the node. No-op if there is none."""
         self._desired.pop(node, None)
 
 
 class MemoryPushFeed:
-    """See `koordcore.ports.desired.PushFeed`; pushes what is appended to the given log."""
+    """Pushes of what is appended to the given log."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
@@ -289,7 +292,7 @@ class MemoryPushFeed:
     async def pushes(
         self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")
     ) -> AsyncIterator[Push | None]:
-        """See `PushFeed.pushes`."""
+        """Yield None once, and then each fact of these nodes and kinds from its append on."""
         wanted = {node.replace(".", "_") for node in nodes}
         queue = self._log.subscribe()
         try:
@@ -303,20 +306,20 @@ class MemoryPushFeed:
 
 
 class MemorySnapshotStore:
-    """See `koordcore.ports.snapshots.SnapshotStore`."""
+    """Snapshots in a dictionary: the last five of each fold."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[int, Snapshot]] = defaultdict(dict)
 
     async def save(self, snapshot: Snapshot) -> None:
-        """See `SnapshotStore.save`."""
+        """Keep the snapshot, and delete the oldest ones of its fold above five."""
         kept = self._of[snapshot.fold]
         kept[snapshot.seq] = snapshot
         for seq in sorted(kept)[:-KEPT_SNAPSHOTS]:
             del kept[seq]
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        """See `SnapshotStore.newest`."""
+        """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none."""
         for seq in sorted(self._of[fold], reverse=True):
             snapshot = self._of[fold][seq]
             if (at_most is None or seq <= at_most) and is_usable(snapshot, schema_fingerprint):
@@ -324,5 +327,5 @@ class MemorySnapshotStore:
         return None
 
     async def sequences(self, fold: str) -> list[int]:
-        """See `SnapshotStore.sequences`."""
+        """Return the positions of the kept snapshots of a fold, ascending."""
         return sorted(self._of[fold])

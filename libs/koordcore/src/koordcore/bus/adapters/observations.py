@@ -71,7 +71,10 @@ class JetStreamObservationLog:
         connection.on_reconnect(self._send_ring)
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """See `ObservationLog.publish`. Never blocks; raises nothing but bugs (`InvalidName`)."""
+        """Send one observation without waiting for an answer. Never blocks; raises nothing but bugs (`InvalidName`).
+
+        While the connection is away, a ring keeps the newest ones. One that is too large for the server is dropped.
+        """
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
         subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)
         size = len(header) + len(new.body)
@@ -91,15 +94,18 @@ class JetStreamObservationLog:
         self._send_ring()
 
     async def head(self) -> LogHead:
-        """See `ObservationLog.head`."""
+        """Return the first and the last sequence that the stream still has."""
         return await self._reader.head()
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
-        """See `ObservationLog.follow`."""
+        """Yield batches of later observations forever.
+
+        Those that the stream has dropped are left out without an error.
+        """
         return self._follower.follow(after, batch=batch)
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """See `ObservationLog.latest`."""
+        """Return the newest observation of each of these aggregates, in their order. Those without one are left out."""
         gate = asyncio.Semaphore(_READS_AT_ONCE)
 
         async def newest(ref: AggregateRef) -> StoredEvent | None:

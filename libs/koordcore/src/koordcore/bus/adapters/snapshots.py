@@ -78,7 +78,7 @@ class _SnapshotStream(JetStreamContext):
 
 
 class JetStreamSnapshotStore:
-    """See `koordcore.ports.snapshots.SnapshotStore`. One writer per fold at a time."""
+    """Snapshots in an object store of the NATS server. One writer per fold at a time."""
 
     def __init__(self, connection: BusConnection, names: BusNames) -> None:
         self._connection = connection
@@ -86,7 +86,7 @@ class JetStreamSnapshotStore:
         self._opened: ObjectStore | None = None
 
     async def save(self, snapshot: Snapshot) -> None:
-        """See `SnapshotStore.save`."""
+        """Store the snapshot as the object `<fold>/<seq>`, and delete the oldest ones of the fold above five."""
         store = await self._store()
         await store.put(f"{snapshot.fold}/{snapshot.seq}", _Encoded(snapshot))
         for seq in (await self.sequences(snapshot.fold))[:-KEPT_SNAPSHOTS]:
@@ -107,7 +107,10 @@ class JetStreamSnapshotStore:
                 await store.delete(entry.name)
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        """See `SnapshotStore.newest`; a snapshot that cannot be read is skipped."""
+        """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none.
+
+        A snapshot that cannot be read is skipped, so an older one is used.
+        """
         store = await self._store()
         for seq in reversed(await self.sequences(fold)):
             if at_most is not None and seq > at_most:
@@ -123,7 +126,7 @@ class JetStreamSnapshotStore:
         return None
 
     async def sequences(self, fold: str) -> list[int]:
-        """See `SnapshotStore.sequences`."""
+        """Return the positions of the stored snapshots of a fold, ascending; none if the object store is empty."""
         store = await self._store()
         try:
             entries = await store.list()

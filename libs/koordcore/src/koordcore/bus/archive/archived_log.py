@@ -21,15 +21,18 @@ class ArchivedEventLog:
         self._place = place
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """See `EventLog.append`."""
+        """Append to the log, not to the archive."""
         return await self._log.append(events, deadline=deadline)
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
-        """See `EventLog.read_aggregate`. Facts in the archive are not included."""
+        """Return the events of one aggregate that the log still has, in order.
+
+        Facts in the archive are not included.
+        """
         return await self._log.read_aggregate(ref, after=after)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`."""
+        """Return the newest event of one aggregate that the log still has; None if it has none."""
         return await self._log.last_of(ref)
 
     async def head(self) -> LogHead:
@@ -39,7 +42,7 @@ class ArchivedEventLog:
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.follow`."""
+        """Yield batches of events from the archive, and then from the log forever, without a gap between them."""
         async for events in self._archived(after, None, kinds, batch):
             yield events
             after = events[-1].seq
@@ -49,7 +52,7 @@ class ArchivedEventLog:
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.history`."""
+        """Yield batches of the events from `after` + 1 to `upto`: first from the archive, then from the log."""
         async for events in self._archived(after, upto, kinds, batch):
             yield events
             after = events[-1].seq

@@ -78,14 +78,17 @@ class Follower:
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.follow`."""
+        """Yield batches of later events forever, in order and without gaps.
+
+        After a gap, a reconnect or a missed heartbeat, a new consumer continues behind the last event that was yielded.
+        """
         async for events in self._batches(after, None, kinds, batch):
             yield events
 
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """See `EventLog.history`."""
+        """Yield batches of the events from `after` + 1 to `upto` in order, and end."""
         async for events in self._batches(after, upto, kinds, batch):
             yield events
 

@@ -138,7 +138,11 @@ class Appender:
         self._nuid = NUID()
 
     async def append(self, events: Sequence[NewEvent], deadline: float) -> AppendOutcome:
-        """See `koordcore.ports.eventlog.EventLog.append`."""
+        """Append all events or none, and repeat the same bytes until the outcome is known or `deadline` has passed.
+
+        It takes a slot for single events or for batches. An append that backs off keeps its slot, which limits the
+        load. The outcome and the duration are counted.
+        """
         require_distinct(events)
         loop = asyncio.get_running_loop()
         started = loop.time()

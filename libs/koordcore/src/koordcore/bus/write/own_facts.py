@@ -25,11 +25,14 @@ class OwnFacts(Protocol):
     """The methods of `EventLog` that a process on a node may use: append to its aggregates, read their last events."""
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """See `EventLog.append`."""
+        """Append all events or none.
+
+        Each names the expected last sequence of its aggregate, as for `EventLog.append`.
+        """
         ...
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`."""
+        """Return the newest event of an aggregate; None if it has none. The answer may be old."""
         ...
 
 
@@ -77,9 +80,12 @@ class OwnFactLog:
         self._appender = Appender(connection, names, self._reader, metrics=metrics)
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """See `EventLog.append`."""
+        """Append all events or none. A lost acknowledgement is found by reading the aggregate's last event."""
         return await self._appender.append(events, deadline)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`. The answer may be older than the stream, because any replica may give it."""
+        """Return the newest event of an aggregate; None if it has none.
+
+        The answer may be older than the stream, because any replica may give it.
+        """
         return await self._reader.last_of(self._names.subject("ev", ref))

@@ -85,29 +85,29 @@ class LeaseElection:
 
     @property
     def term(self) -> Term | None:
-        """See `Leadership.term`."""
+        """The term if this candidate leads and its lease has not run out by the clock at this moment; else None."""
         return self._term if self._clock.monotonic() < self._renewed_at + self._times.renew_deadline else None
 
     @property
     def holder(self) -> str | None:
-        """See `Leadership.holder`."""
+        """Name of the leader in the lease when it was last read; None if there was none or the store did not answer."""
         return self._holder
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
-        """See `Leadership.subscribe`."""
+        """Add functions that are called at the begin and end of each later term. They must not block."""
         if acquired is not None:
             self._acquired.append(acquired)
         if lost is not None:
             self._lost.append(lost)
 
     async def acquired(self) -> Term:
-        """See `Leadership.acquired`."""
+        """Return the term of this candidate. If it does not lead, wait until it does."""
         while (term := self.term) is None:
             await self._next_change()
         return term
 
     async def lost(self, term: Term) -> str:
-        """See `Leadership.lost`."""
+        """Wait until the given term is over, and return the reason. A term that this candidate never led is a bug."""
         while term.epoch not in self._lost_reasons:
             if self._term != term:
                 raise AssertionError(f"{term} was never led in by {self.name}")
@@ -115,7 +115,7 @@ class LeaseElection:
         return self._lost_reasons[term.epoch]
 
     async def campaign(self) -> None:
-        """See `Leadership.campaign`. If it is cancelled, the term ends, but the lease must expire.
+        """Try to get the lease, and renew it, until `resign`. If cancelled, the term ends, but the lease must expire.
 
         After `resign` it returns at once: a candidate stands for one campaign.
         """
@@ -134,17 +134,17 @@ class LeaseElection:
             self._lose("resigned" if self._resigned else "the campaign ended")
 
     def withdraw(self, reason: str) -> None:
-        """See `Leadership.withdraw`. The next step of the campaign releases the lease."""
+        """End the term now. The next step of the campaign releases the lease, and takes none until `stand`."""
         self._withdrawn = True
         self._to_release = self._term
         self._lose(reason)
 
     def stand(self) -> None:
-        """See `Leadership.stand`."""
+        """Let the campaign compete for the lease again."""
         self._withdrawn = False
 
     async def resign(self) -> None:
-        """See `Leadership.resign`. If the store does not answer, the lease must expire."""
+        """End campaign and term, and release the lease. If the store does not answer, the lease must expire."""
         self._resigned = True
         term = self._term
         if self._stepping is not None:

@@ -73,7 +73,11 @@ class ServiceAccountHttp:
         return cls(f"https://{shown}:{port}", ca_file=SERVICE_ACCOUNT / "ca.crt", token_file=SERVICE_ACCOUNT / "token")
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """See `KubernetesHttp.request`."""
+        """Send one request with the token of the service account, and return status and body.
+
+        Raises:
+            LeaseUnavailable: The API server did not answer, or the token or a certificate cannot be read.
+        """
         import httpx
 
         try:
@@ -145,7 +149,7 @@ class KubernetesLeaseStore:
         self._metadata = _Metadata(name=name, namespace=namespace)
 
     async def read(self) -> SeenLease:
-        """See `LeaseStore.read`."""
+        """Read the Lease object. If it does not exist, the record is None and the version is empty."""
         status, body = await self._http.request("GET", self._one, None)
         if status == _NOT_FOUND:
             self._metadata = _Metadata(name=self._metadata.name, namespace=self._metadata.namespace)
@@ -165,9 +169,9 @@ class KubernetesLeaseStore:
         return SeenLease(record, lease.metadata.resource_version)
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """See `LeaseStore.write`.
+        """Replace the Lease object at this version, or create it for an empty version.
 
-        An empty version creates the object. A release leaves out `holderIdentity`, as client-go does.
+        A release leaves out `holderIdentity`, as client-go does.
         """
         self._metadata.resource_version = version
         spec = _Spec(

@@ -63,7 +63,7 @@ class KvLeaseStore:
         self._ttl = ttl_real_seconds
 
     async def read(self) -> SeenLease:
-        """See `LeaseStore.read`. If the key was removed, the record is None and the version is that of the removal."""
+        """Read the key of the lease. If it was removed, the record is None and the version is that of the removal."""
         try:
             message = await self._js.get_last_msg(self._stream, self._subject)
         except nats.js.errors.NotFoundError as error:
@@ -89,7 +89,10 @@ class KvLeaseStore:
         return SeenLease(record, str(revision))
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """See `LeaseStore.write`. The epoch of a term is the revision of the key after the term's first write."""
+        """Write the key at this version.
+
+        The epoch of a term is the revision of the key after the term's first write.
+        """
         body = _Body(
             holder=record.holder,
             epoch=0 if acquiring else record.epoch,

@@ -17,38 +17,38 @@ class SoleLeader:
 
     @property
     def term(self) -> Term | None:
-        """See `Leadership.term`."""
+        """The only term, from the start of the process until `resign`; then None."""
         return None if self._resigned.is_set() else self._term
 
     @property
     def holder(self) -> str | None:
-        """See `Leadership.holder`."""
+        """Name of this process until `resign`; then None."""
         return None if self._resigned.is_set() else self._term.holder
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
-        """See `Leadership.subscribe`; the term has begun already and is only lost at the end of the process."""
+        """Call nothing: the term has begun already, and is only lost at the end of the process."""
 
     async def acquired(self) -> Term:
-        """See `Leadership.acquired`."""
+        """Return the term at once. After `resign`, wait forever."""
         if self._resigned.is_set():
             await asyncio.Event().wait()
         return self._term
 
     async def lost(self, term: Term) -> str:
-        """See `Leadership.lost`."""
+        """Wait for `resign`, and return "resigned"."""
         await self._resigned.wait()
         return "resigned"
 
     async def campaign(self) -> None:
-        """See `Leadership.campaign`."""
+        """Wait for `resign`, because nobody else competes."""
         await self._resigned.wait()
 
     def withdraw(self, reason: str) -> None:
-        """See `Leadership.withdraw`; no-op, because there is no other candidate."""
+        """No-op, because there is no other candidate."""
 
     def stand(self) -> None:
-        """See `Leadership.stand`; no-op."""
+        """No-op, because it never withdraws."""
 
     async def resign(self) -> None:
-        """See `Leadership.resign`."""
+        """End the term."""
         self._resigned.set()

@@ -78,7 +78,7 @@ class BusMetrics(measured.BusMetrics):
         self._outcomes: dict[str, Counter] = {}
 
     def append(self, outcome: str, seconds: float) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.append`."""
+        """Count an append by its outcome, and record its duration."""
         counter = self._outcomes.get(outcome)
         if counter is None:
             counter = self._outcomes[outcome] = self._append.labels(outcome)
@@ -86,33 +86,33 @@ class BusMetrics(measured.BusMetrics):
         self._append_seconds.observe(seconds)
 
     def conflict(self, kind: str) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.conflict`."""
+        """Count a conflict on an aggregate of this kind."""
         self._conflicts.labels(kind).inc()
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.follower_lag`."""
+        """Set how far a fold is behind the end of the log, in events and in seconds."""
         self._lag_events.labels(fold).set(events)
         self._lag_seconds.labels(fold).set(seconds)
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.follower_halted`."""
+        """Set the gauge of a fold to 1 if an event halts it, and to 0 if it continues."""
         self._halted.labels(fold).set(1 if halted else 0)
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.dlq_depth`."""
+        """Set the number of dead letters of a consumer."""
         self._dlq_depth.labels(consumer).set(depth)
 
     def gap(self, fold: str) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.gap`."""
+        """Count a gap that a follower has found between two events."""
         self._gaps.labels(fold).inc()
 
     def log_size(self, used: int, limit: int) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.log_size`."""
+        """Set the used and the largest size of the log in bytes."""
         self._log_bytes.set(used)
         self._log_limit.set(limit)
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """See `koordcore.bus.metrics.BusMetrics.snapshot_age`."""
+        """Set the age of a fold's newest snapshot in seconds."""
         self._snapshot_age.labels(fold).set(seconds)
 
     def drift(self, kind: str) -> None:

@@ -56,7 +56,10 @@ class AccessHttp:
         self._access = access
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """See `KubernetesHttp.request`."""
+        """Send one request with the access of this API server, and return status and body.
+
+        Raise LeaseUnavailable if it does not answer.
+        """
         try:
             async with self._access.client() as client:
                 answer = await client.request(method, path, content=body)

@@ -179,7 +179,7 @@ class ExtensionFailures(Collector):
         self._failures = failures
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector`."""
+        """Yield one counter with a sample for each extension that has failed, by extension point and name."""
         family = CounterMetricFamily(
             "koord_agent_extension_failures", "Failures of extensions of installed packages", labels=["point", "name"]
         )
