@@ -266,7 +266,7 @@ class CandidateView:
         return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:
-        """See `View.resolvable`. Nodes that are not candidates are never resolvable."""
+        """Return the refused candidates that evicting pods might make feasible. Other nodes are never among them."""
         found: list[int] = []
         for row, status in zip(self._rows, self._statuses, strict=True):
             if status > FEASIBLE:

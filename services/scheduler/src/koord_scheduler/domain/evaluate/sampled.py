@@ -117,7 +117,7 @@ class SampledView:
         return explained(self._counts, self._profile.filters, self._pod, self._nodes)
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
-        """See `View.totals_among`."""
+        """Score these nodes, and return their weighted totals and the range of each plugin's raw scores."""
         totals, bounds = np.zeros(len(rows), np.int64), list[tuple[int, int]]()
         for index, (plugin, weight) in enumerate(self._profile.scores):
             raw = self._raw(index, rows)
@@ -128,7 +128,7 @@ class SampledView:
         return totals, bounds
 
     def parts(self, rows: list[int], bounds: list[tuple[int, int]]) -> list[dict[str, int]]:
-        """See `View.parts`."""
+        """Return for each of these nodes: plugin -> its weighted score. Plugins that skip this pod are absent."""
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._profile.scores):
             if index not in self._asked.scores:

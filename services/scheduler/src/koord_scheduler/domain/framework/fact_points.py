@@ -186,9 +186,9 @@ class WakesItself:
     wakes_on: frozenset[EventKind] = frozenset()
 
     def hint_version(self) -> int:
-        """See `QueueingHintsPlugin.hint_version`."""
+        """Return 0 always, so no change of the plugin's state counts as an event."""
         return 0
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """See `QueueingHintsPlugin.queueing_hint`: never."""
+        """Return False always: the pod keeps waiting."""
         return False

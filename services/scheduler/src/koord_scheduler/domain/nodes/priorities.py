@@ -28,11 +28,11 @@ class LowestPriorities:
         return self._lowest
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `Follower.may_refuse`. No filter uses priorities."""
+        """Return False, because no filter uses priorities."""
         return False
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.took`."""
+        """Count the priority of a pod on its node, and lower the node's lowest priority if needed."""
         self._grow(row + 1)
         counts = self._counts.setdefault(row, {})
         counts[pod_info.priority] = counts.get(pod_info.priority, 0) + 1
@@ -40,7 +40,7 @@ class LowestPriorities:
             self._lowest[row] = pod_info.priority
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.gave`."""
+        """Subtract the priority of a pod. If it was the last one with the lowest priority, find the next lowest."""
         counts = self._counts[row]
         counts[pod_info.priority] -= 1
         if not counts[pod_info.priority]:

@@ -131,7 +131,7 @@ class JobSearch:
         return possible
 
     def _fits(self, node: str, kept: Sequence[JobVictim], members: Sequence[str]) -> bool:
-        """See `gang.preemption.Fits`."""
+        """Return whether these members fit on the node if only the pods in `kept` stay of the possible victims."""
         state, row = self._state, self._state.nodes.row(node)
         assert row is not None, f"node {node} has no row"
         staying = {victim.uid for victim in kept}

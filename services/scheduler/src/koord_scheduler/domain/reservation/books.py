@@ -257,7 +257,7 @@ class ReservationBooks:
         return self._on_row.get(row, {})
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.took`."""
+        """Hold the room of a Reservation that was placed, or count what a pod takes from the one that it uses."""
         used = pod_info.allocation.reservation
         if used is not None and used.uid == pod_info.uid:
             self._hold(row, self._entry(used.uid, used.name), pod_info)
@@ -270,7 +270,7 @@ class ReservationBooks:
             self._hold(row, self.entries[pod_info.uid], pod_info)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.gave`."""
+        """Release the room of a Reservation that left its node, or give back what a pod took from one."""
         used = pod_info.allocation.reservation
         entry = self.entries.get(used.uid) if used is not None else None
         if entry is not None and entry.uid != pod_info.uid:
@@ -295,7 +295,7 @@ class ReservationBooks:
         self._refresh(entry, has_changed=True)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `Follower.may_refuse`: pods that leave give their amounts back to Reservations."""
+        """Return whether there are Reservations, because pods that leave give their amounts back to them."""
         return bool(self.entries)
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:

@@ -241,7 +241,7 @@ class VolumeBooks:
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`: True for a pod with claims. Their names are not part of its class."""
+        """Return True for a pod with claims, else None. The names of claims are not part of its class."""
         return True if has_claims(pod) else None
 
     def may_refuse(self, pod_class: PodClass) -> bool:
@@ -249,7 +249,7 @@ class VolumeBooks:
         return self.name in pod_class.aspects
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.took`."""
+        """Count a pod as a user of its claims on its node. A claim's first user there attaches the volume."""
         claims = _claims_of(pod_info)
         if claims is None:
             return
@@ -262,7 +262,7 @@ class VolumeBooks:
                 self.attachments.use_changed(row)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.gave`."""
+        """Subtract a user of its claims. A claim's last user on a node detaches the volume."""
         claims = _claims_of(pod_info)
         if claims is None:
             return

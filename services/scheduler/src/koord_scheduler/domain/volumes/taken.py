@@ -16,11 +16,11 @@ class TakenVolumes:
         return False
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.took`."""
+        """Hold the volumes that the pod's allocation gives to its claims."""
         if pod_info.allocation.volume_claims:
             self._books.take(row, pod_info.uid, pod_info.allocation.volume_claims)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `Follower.gave`."""
+        """Release the volumes that the pod's allocation held."""
         if pod_info.allocation.volume_claims:
             self._books.give(row, pod_info.uid, pod_info.allocation.volume_claims)

@@ -109,7 +109,7 @@ class InterPodFilter:
         self._against = against
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`."""
+        """Refuse nodes near pods that exclude the new pod or that it excludes, and nodes away from those it needs."""
         codes = np.zeros(len(rows), np.int64)
         for _, sums in self._against:
             codes[_in_domain_with_pods(sums, rows)] = EXISTING_ANTI_AFFINITY
@@ -132,7 +132,7 @@ class InterPodFilter:
         return has_keys if not found_anywhere and self._matches_itself else has_keys & near
 
     def reason(self, code: int) -> str:
-        """See `CrossNodeFilter.reason`."""
+        """Return which terms refused the node: affinity, anti-affinity, or the anti-affinity of a running pod."""
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
@@ -140,7 +140,7 @@ class InterPodFilter:
         return code == AFFINITY
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """See `DetailedFilter.details`. Each domain is described with one pod that the new pod must stay away from."""
+        """Describe up to five refused domains, each with one pod that the new pod must stay away from."""
         if reason == _REASONS[AFFINITY]:
             found = self._lacking(rows)
         elif reason == _REASONS[ANTI_AFFINITY]:
@@ -182,7 +182,10 @@ class InterPodScore:
         self._weighted = weighted
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """See `CrossNodeScore.scores`. None if no pod was counted in any domain."""
+        """Return the weighted number of matching pods in each node's domains, scaled to 0..100 over the feasible nodes.
+
+        None if no pod was counted in any domain.
+        """
         raw = np.zeros(len(feasible), np.int64)
         touched = False
         for sums, weight in self._weighted:

@@ -78,10 +78,7 @@ class NodeAffinity:
         self._added = added
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`.
-
-        A node must match every nodeSelector pair, and one required term if there are any.
-        """
+        """Refuse nodes that do not match every nodeSelector pair, and one required term if there are any."""
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
         if not pod.node_selector and not required:
             return None
@@ -96,7 +93,7 @@ class NodeAffinity:
         return (~matches).astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowFilterPlugin.row_filter`."""
+        """Return a function that gives the code of `filter` for one node; None if nothing is required."""
         selector = pod.node_selector
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
 
@@ -112,15 +109,15 @@ class NodeAffinity:
         return code if selector or required else None
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`: always."""
+        """Return True for all, because evicting pods does not change labels or names of nodes."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return the only reason: the node did not match the pod's node affinity or selector."""
         return ("node(s) didn't match Pod's node affinity/selector",)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`. The raw score is the sum of the weights of the preferred terms that match."""
+        """Return the sum of the weights of the preferred terms that match. None if the class prefers nothing."""
         wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
         if not wishes:
             return None
@@ -130,7 +127,7 @@ class NodeAffinity:
         return raw
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
+        """Return a function that gives this sum for one node; None if the class prefers nothing."""
         wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
 
         def score(row: int) -> int:

@@ -21,16 +21,16 @@ class NodeName:
     by_tolerations = True
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse all nodes but the one that `spec.nodeName` names. None if the pod names no node."""
         if not pod.node_name:
             return None
         row = nodes.row(pod.node_name)
         return (rows != (-1 if row is None else row)).astype(np.int64)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`: always."""
+        """Return True for all, because evicting pods does not change the name of a node."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return the only reason: the node is not the one that the pod requests by name."""
         return ("node(s) didn't match the requested node name",)

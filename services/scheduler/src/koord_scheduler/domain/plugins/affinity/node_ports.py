@@ -38,28 +38,31 @@ class NodePorts:
         reservations.lenders[self.name] = self
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
+        """Return the host ports of the pod; None if it has none."""
         return host_ports(pod) or None
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `PodFollower.may_refuse`."""
+        """Return whether pods of the class use host ports."""
         return self.name in pod_class.aspects
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.took`."""
+        """Count the host ports of a pod on its node. Those of a Reservation are remembered, to be lent."""
         if pod_info.pod_class is not None and self._ports(pod_info.pod_class):
             self._count(row, pod_info.pod_class, 1)
             if is_reservation(pod_info.uid, pod_info.allocation):
                 self._reserved[row, pod_info.uid] = pod_info.pod_class
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.gave`."""
+        """Subtract the host ports of a pod that leaves its node."""
         if pod_info.pod_class is not None:
             self._count(row, pod_info.pod_class, -1)
             self._reserved.pop((row, pod_info.uid), None)
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse nodes where another pod uses one of the pod's host ports on an overlapping address.
+
+        Nodes with a Reservation that the pod may use pass here. Their ports are checked once the Reservation is lent.
+        """
         codes: IntArray | None = None
         for port in self._ports(pod):
             for address, used in self._used.get((port.protocol, port.port), {}).items():
@@ -74,14 +77,14 @@ class NodePorts:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowFilterPlugin.row_filter`."""
+        """Return a function that gives the code of `filter` for one node; None if the class has no host ports."""
         if not self._ports(pod):
             return None
         code, own = self._code(pod), self._reservations.rows_of(pod)
         return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """See `RowStatesPlugin.row_states`. Classes with host ports share nothing."""
+        """Return None for classes with host ports, which share nothing; all others share that nothing is refused."""
         return None if self._ports(pod) else RowStates()
 
     def _code(self, pod: PodClass) -> RowFunction:
@@ -99,7 +102,7 @@ class NodePorts:
 
     @contextmanager
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
-        """See `Lender.lent`: the ports of the Reservation are free, unless another owner uses them."""
+        """Free the ports of the Reservation inside the `with` block, unless another owner uses them."""
         reserved = self._reserved.get((row, uid))
         if reserved is not None:
             self._count(row, reserved, -1)
@@ -118,11 +121,11 @@ class NodePorts:
         return (NO_PORTS,) if self._code(pod_class)(row) else ()
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return the only reason: the node has no free ports for the requested ones."""
         return (NO_PORTS,)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`: never."""
+        """Return False for all, because a port becomes free when its pod is evicted."""
         return np.zeros(len(rows), np.bool_)
 
     def _ports(self, pod: PodClass) -> tuple[HostPort, ...]:

@@ -30,15 +30,15 @@ class NodeUnschedulable:
     by_tolerations = True
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse cordoned nodes. None if the pod tolerates the taint of cordoned nodes."""
         if is_tolerated(_CORDON, pod.tolerations):
             return None
         return nodes.unschedulable[rows].astype(np.int64)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`: always."""
+        """Return True for all, because evicting pods does not uncordon a node."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return the only reason: the node is unschedulable."""
         return ("node(s) were unschedulable",)

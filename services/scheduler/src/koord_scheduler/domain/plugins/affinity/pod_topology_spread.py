@@ -251,7 +251,7 @@ class SpreadFilter:
         ]
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`. The code is that of the first constraint that refuses."""
+        """Refuse nodes in domains that would exceed the maximum skew, and nodes without the label of a constraint."""
         found: IntArray | None = None
         for domains, mask in zip(self._domains, self._masks.current(), strict=True):
             codes = domains.codes(mask)
@@ -263,7 +263,7 @@ class SpreadFilter:
 
     @property
     def label(self) -> LabelColumn | None:
-        """See `DomainFilter.label`. Only with a single constraint."""
+        """Return the label of the only constraint. None with several, because then nodes of one domain may differ."""
         return self._domains[0].sums.column if len(self._domains) == 1 else None
 
     def codes_by_value(self) -> IntArray:
@@ -271,7 +271,7 @@ class SpreadFilter:
         return self._domains[0].codes(self._masks.current()[0])
 
     def reason(self, code: int) -> str:
-        """See `CrossNodeFilter.reason`."""
+        """Return whether the skew or a missing label refused the node."""
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
@@ -279,7 +279,7 @@ class SpreadFilter:
         return code == MISSING_LABEL
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """See `DetailedFilter.details`. Each domain is described by the first constraint that refuses it."""
+        """Describe up to five refused domains, each by the first constraint that refuses it."""
         code = next(code for code, text in _REASONS.items() if text == reason)
         return list(islice(self._all_details(rows, code), MOST_DETAILS))
 
@@ -316,7 +316,7 @@ class SpreadScore:
         self._present: Rows = self._rows
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """See `CrossNodeScore.scores`."""
+        """Return higher scores the fewer matching pods a node's domains have; 0 for nodes without one of the labels."""
         ignored = self._ignored(feasible)
         if ignored is None and len(self._constraints) == 1 and self._constraints[0].key != HOSTNAME:
             return self._by_domain(feasible)
@@ -333,7 +333,7 @@ class SpreadScore:
 
     @property
     def label(self) -> LabelColumn | None:
-        """See `DomainScore.label`. Only with a single constraint."""
+        """Return the label of the only constraint, unless it spreads over hostnames or there are several; then None."""
         is_single = len(self._constraints) == 1 and self._constraints[0].key != HOSTNAME
         return self._sums[0].column if is_single else None
 

@@ -28,15 +28,18 @@ class SchedulingHint(WakesItself):
         self.args = args or SchedulingHintArgs()
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`: pods with the annotation."""
+        """Return whether the pod has the annotation of a scheduling hint."""
         return scheduling_hint(pod.metadata.annotations) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
+        """Return the parsed hint of the pod; None without the annotation."""
         return scheduling_hint(pod.metadata.annotations)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
-        """See `PreFilterPlugin.pre_filter`."""
+        """Restrict the pod to the required nodes of its hint, and try its preferred ones first.
+
+        Reject the pod if the annotation is invalid.
+        """
         hint = cast("Hint | None", pod.subject.pod_class.aspects.get(self.name)) if pod.subject is not None else None
         if hint is None:
             return None

@@ -32,7 +32,7 @@ class TaintToleration:
     normalizes = True
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate. The code tells which."""
         sets = nodes.taint_set[rows].astype(np.intp)
         codes = np.zeros(len(nodes.taint_sets), np.int64)
         for set_id in set(row_list(sets)):
@@ -42,16 +42,16 @@ class TaintToleration:
         return codes[sets] if codes.any() else None
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`: always."""
+        """Return True for all, because evicting pods does not remove a taint."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return the taint of this code as text, with key and value."""
         taint = nodes.taint_sets[code >> _TAINT_BITS][code & ((1 << _TAINT_BITS) - 1)]
         return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`. The raw score is the number of PreferNoSchedule taints that are not tolerated."""
+        """Return the number of PreferNoSchedule taints that the pod does not tolerate; None if there are none."""
         sets = nodes.taint_set[rows].astype(np.intp)
         counts = np.zeros(len(nodes.taint_sets), np.int64)
         for set_id in set(row_list(sets)):
@@ -59,7 +59,7 @@ class TaintToleration:
         return counts[sets] if counts.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
+        """Return a function that counts the PreferNoSchedule taints of one node that the pod does not tolerate."""
 
         def score(row: int) -> int:
             return intolerable_preferences(nodes.taint_sets[nodes.taint_set.item(row)], pod.tolerations)

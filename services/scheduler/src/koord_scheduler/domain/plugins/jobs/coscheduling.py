@@ -67,43 +67,46 @@ class Coscheduling(WakesItself):
             self.extension_points = (*self.extension_points, POST_FILTER)
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`. It concerns members of gangs."""
+        """Return whether the pod belongs to a gang."""
         return bool(gang_id_of(pod))
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """See `PreEnqueuePlugin.pre_enqueue`. At most one pod of a gang group is in the queue."""
+        """Keep the pod out of the queue while its gang is incomplete or another pod of its group is in the queue."""
         if pod.uid not in self.gangs.roster.members:
             return None
         refused = self.gangs.pre_enqueue(pod.uid)
         return None if refused is None else refused.message
 
     def next_pod(self) -> Next:
-        """See `NextPodPlugin.next_pod`. The other members of the group that is being scheduled come next."""
+        """Name the next member of the gang group that is being scheduled. Without one, the queue decides."""
         if self.gangs.round is None:
             return _NOBODY
         return replace(self.gangs.next_pod(), plugin=self.name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`."""
+        """Reject a member whose gang cannot be scheduled now. None for pods without a gang."""
         if pod.uid not in self.gangs.roster.members:
             return None
         refused = self.gangs.before_pre_filter(pod.uid, now=now)
         return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`. The gang counts the pod later, when it is permitted."""
+        """Allocate nothing. The gang counts the pod later, at Permit."""
         return NOTHING
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.unreserve`. In a Strict gang, the other waiting members lose their nodes as well."""
+        """Take the pod back from its gang. In a Strict gang, the other waiting members lose their nodes as well."""
         return self.gangs.unreserve(pod.uid).rejected if pod.uid in self.gangs.roster.members else ()
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `PostBindPlugin.post_bind`."""
+        """Count the pod as bound, and return the members that may be attempted because of it."""
         return self.gangs.post_bind(pod.uid).activate if pod.uid in self.gangs.roster.members else ()
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        """See `PermitPlugin.permit`."""
+        """Let the pod wait until enough members of its gang group have nodes, and then allow all of them.
+
+        Reject it if the gang cannot become complete. A pod without a gang is allowed at once.
+        """
         if pod.uid not in self.gangs.roster.members:
             return _ALONE
         match self.gangs.permit(pod.uid):
@@ -116,7 +119,7 @@ class Coscheduling(WakesItself):
                 return Wait(seconds=waits.nanos / _NANOS)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """See `AfterPostFilterPlugin.after_post_filter`."""
+        """Return what the failure means for the gang: in a Strict gang, waiting members lose their nodes."""
         return replace(self.gangs.after_post_filter(pod.uid, message), plugin=self.name)
 
     # --- preemption for a whole job (`JobRules`) ---------------------------------------------------------------------
@@ -124,7 +127,7 @@ class Coscheduling(WakesItself):
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """See `PostFilterPlugin.post_filter`.
+        """Search victims for all pending members together.
 
         It can help if no node was feasible, or if the job's plan found too few nodes.
 
@@ -161,17 +164,17 @@ class Coscheduling(WakesItself):
         return self.gangs.reject_waiting(pod.uid)
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """See `JobRules.peers_of`. Without a network topology, no pod prefers to be near others."""
+        """Return no peers: without a network topology, no pod prefers to be near others."""
         return {}
 
     def control_due(self) -> float | None:
-        """See `ControllerPlugin.control_due`."""
+        """Return 0 (at once) if the phase of a PodGroup may have changed; else None."""
         return 0.0 if self.gangs.roster.touched else None
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """See `ControllerPlugin.control`. It publishes the phases of PodGroups."""
+        """Publish the phases of PodGroups that changed."""
         return gang_phases(self.gangs, now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """See `PagesPlugin.pages`."""
+        """Serve the gangs with their members and what each waits for."""
         return gang_pages(self.gangs)

@@ -26,14 +26,14 @@ class DefaultPreemption:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """See `PostFilterPlugin.post_filter`.
+        """Search one node on which evicting pods of lower priority makes room.
 
-        It can only free nodes, so it does not help if a plugin rejected the pod.
+        None if a plugin rejected the pod, because then free nodes do not help.
         """
         return search.on_one_node(self) if rejection is None else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """See `VictimRules.spares_everyone`."""
+        """Return False: every pod may evict pods of lower priority."""
         return False
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
@@ -45,7 +45,7 @@ class DefaultPreemption:
         return None
 
     def most_candidates(self, nodes: int) -> int:
-        """See `VictimRules.most_candidates`. By default a tenth of the nodes, at least 100."""
+        """Return the configured share of the nodes, at least the configured number: by default a tenth and 100."""
         args = self.args
         wanted = max(nodes * args.min_candidate_nodes_percentage // 100, args.min_candidate_nodes_absolute)
         return min(wanted, nodes)

@@ -47,7 +47,10 @@ class ElasticQuota:
         self._charged: dict[str, Allocation] = {}
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`. Preemption within the quota may help a rejected pod."""
+        """Reject the pod if its quota, or a parent, has too little left. Preemption within the quota may help it.
+
+        None for pods without a quota or with an unlimited one.
+        """
         known = self.quotas.pods.get(pod.uid)
         if known is None:
             return None
@@ -66,10 +69,7 @@ class ElasticQuota:
         return self.quotas.args.enable_runtime_quota
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`.
-
-        The allocation names the quota that the pod is charged to, unless it is built in.
-        """
+        """Charge the pod to its quota. The allocation names the quota, unless it is built in."""
         known = self.quotas.pods.get(pod.uid)
         if known is None:
             return NOTHING
@@ -83,42 +83,39 @@ class ElasticQuota:
         return charged
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.unreserve`."""
+        """Give the amounts of the pod back to its quota. No other pod loses its node."""
         self.quotas.unreserve(pod.uid)
         return ()
 
     def hint_version(self) -> int:
-        """See `QueueingHintsPlugin.hint_version`."""
+        """Return a number that grows when a quota may have more to give."""
         return self.quotas.moves
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """See `QueueingHintsPlugin.queueing_hint`. An attempt is worthwhile if the quota would admit the pod now."""
+        """Return True if the quota would admit the pod now."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.admit(known.facts).admitted
 
     def control_due(self) -> float | None:
-        """See `ControllerPlugin.control_due`."""
+        """Return when quotas have a status to publish, overuse to check, or a deleted pod that counts no longer."""
         return self._controller.due()
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """See `ControllerPlugin.control`."""
+        """Publish changed statuses of quotas, and evict pods of quotas that use more than their share for too long."""
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """See `PagesPlugin.pages`."""
+        """Serve the tree of quotas with their minimum, maximum, runtime and used amounts."""
         return quota_pages(self.quotas)
 
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """See `PostFilterPlugin.post_filter`. It can help if the quota rejected the pod, or if no node was feasible."""
+        """Search victims of the same quota. It can help if the quota rejected the pod, or if no node was feasible."""
         return search.on_one_node(self) if rejection is None or rejection.plugin == self.name else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """See `VictimRules.spares_everyone`.
-
-        True for a pod without a quota, and for a default quota that is protected.
-        """
+        """Return True for a pod without a quota, and for a default quota that is protected."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.spares_everyone(known.facts)
 

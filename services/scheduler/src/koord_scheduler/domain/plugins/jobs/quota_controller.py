@@ -31,7 +31,10 @@ class QuotaController:
         self._next_revoke = 0.0
 
     def due(self) -> float | None:
-        """See `ControllerPlugin.control_due`."""
+        """Return 0 if a quota has changed, else when overuse is checked or a deleted pod counts no longer.
+
+        None if nothing is due.
+        """
         dues = [0.0] if self._changes else []
         if self._quotas.revokes_overuse:
             dues.append(self._next_revoke)
@@ -39,7 +42,10 @@ class QuotaController:
         return min([*dues, *([] if expiry is None else [expiry])], default=None)
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """See `ControllerPlugin.control`."""
+        """Return the pods to evict from overused quotas, once per interval, and the statuses that changed.
+
+        Deleted pods whose grace period is over count no longer.
+        """
         expiry = self._quotas.next_expiry()
         if expiry is not None and expiry <= now and self._quotas.expire(now):
             self._quotas.moves += 1

@@ -17,10 +17,10 @@ class SchedulingGates:
     extension_points = (CONCERNS, PRE_ENQUEUE)
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod has scheduling gates."""
         return bool(pod.spec.scheduling_gates)
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """See `PreEnqueuePlugin.pre_enqueue`."""
+        """Return the names of the gates that the pod waits for; None without gates."""
         gates = [gate.name for gate in pod.pod.spec.scheduling_gates] if pod.pod is not None else []
         return f"waiting for scheduling gates: {', '.join(gates)}" if gates else None

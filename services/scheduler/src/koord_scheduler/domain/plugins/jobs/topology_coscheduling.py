@@ -41,34 +41,37 @@ class TopologyCoscheduling(Coscheduling):
         self.peers = RunningPeers()
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`. It concerns members of gangs, and pods with a network-topology-selector."""
+        """Return whether the pod belongs to a gang, or has a network-topology-selector."""
         return super().concerns(pod) or self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`. It reads the network-topology-selector."""
+        """Return the network-topology-selector of the pod; None without one."""
         return pod.metadata.annotations.get(keys.NETWORK_TOPOLOGY_SELECTOR) or None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.took`."""
+        """Record the node of a pod with a selector, so that later pods with this selector come near."""
         selector = pod_info.pod_class.aspects.get(self.name) if pod_info.pod_class is not None else None
         if selector is not None:
             self.peers.put(pod_info.uid, cast("str", selector), self.cluster.nodes.names[row])
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.gave`."""
+        """Forget the node of a pod."""
         self.peers.drop(pod_info.uid)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `PodFollower.may_refuse`. No filter uses these counts."""
+        """Return False, because no filter uses the recorded nodes."""
         return False
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`."""
+        """Reject a member whose gang cannot be scheduled now, or needs a network topology that does not exist."""
         refused = self.gangs.before_pre_filter(pod.uid, has_topology=self.cluster.topology is not None, now=now)
         return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
-        """See `FindOneNodePlugin.find_one_node`."""
+        """Plan the whole gang group at its first member, and restrict each member to its planned node.
+
+        Reject the pod if no part of the topology has room for all members, or the plan has no node for this one.
+        """
         current = self.gangs.round_of(pod.uid)
         if current is None:
             return None
@@ -90,19 +93,16 @@ class TopologyCoscheduling(Coscheduling):
         return Candidates(names=frozenset(node), job=current.plan if is_first and current.plan is not None else {})
 
     def version(self) -> int:
-        """See `CrossNodeScorePlugin.version`.
-
-        A score reads the present state when it is asked, so it is never outdated.
-        """
+        """Return 0: a score reads the present state when it is asked, so it is never outdated."""
         return 0
 
     def score_for(self, subject: Subject) -> "NearPeers | None":
-        """See `CrossNodeScorePlugin.score_for`. Pods without a selector are not scored."""
+        """Return the score by distance to pods with the same selector; None for pods without one."""
         selector = subject.pod_class.aspects.get(self.name)
         return None if selector is None else NearPeers(self, cast("str", selector))
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """See `JobRules.peers_of`. Peers have the pod's network-topology-selector."""
+        """Return node -> number of pods with the network-topology-selector of this pod."""
         return self.peers.of(self._selector(pod))
 
     def _selector(self, pod: PodRecord) -> str:
@@ -117,7 +117,7 @@ class NearPeers:
         self._selector = selector
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """See `CrossNodeScore.scores`."""
+        """Return higher scores the nearer a node is to the peers in the network. None without a network topology."""
         cluster = self._plugin.cluster
         if cluster.topology is None:
             return None

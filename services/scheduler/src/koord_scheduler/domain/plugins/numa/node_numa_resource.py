@@ -99,18 +99,18 @@ class NodeNUMAResource:
         cluster.reservations.lenders[self.name] = self
 
     def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
-        """See `TopologyManagerPlugin.use_hints_of`."""
+        """Take the plugins that tell which NUMA zones suit a pod. Cached needs of classes are dropped."""
         self._providers = tuple(providers)
         self._needs.clear()
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod asks for CPUs or zones, or any node imposes a policy for them on all pods."""
         return self._books.has_imposed or asks(pod)
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
+        """Return which CPUs and zones the pod asks for, with the default bind policy where it names none."""
         return wish_of(pod, self._default_bind_policy)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
@@ -141,7 +141,7 @@ class NodeNUMAResource:
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`: a pod whose annotations are invalid is refused."""
+        """Reject a pod whose annotations are invalid."""
         assert pod.subject is not None, f"pod {pod.uid} has no spec"
         wish = cast("Wish | None", pod.subject.pod_class.aspects.get(self.name))
         if wish is None or not wish.refusal:
@@ -149,7 +149,10 @@ class NodeNUMAResource:
         return Rejection(plugin=self.name, message=wish.refusal)
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse nodes that cannot give the CPUs and zones that the class asks for or the node imposes.
+
+        Nodes with a Reservation that the pod may use pass here; they are checked once the Reservation is lent.
+        """
         need = self._need_of(pod)
         if not need.is_asked and not self._books.has_imposed:
             return None
@@ -159,7 +162,7 @@ class NodeNUMAResource:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowFilterPlugin.row_filter`."""
+        """Return a function that gives the code of `filter` for one node."""
         code, own = self._judge.row_codes(self._need_of(pod)), self._reservations.rows_of(pod)
         return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
 
@@ -185,29 +188,29 @@ class NodeNUMAResource:
     # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return what the node is short of: CPUs, zones, or a policy that cannot be satisfied."""
         need = self._need_of(pod)
         return reasons_of(code, need.amounts, need.binding.policy, self._judge.exact_reasons)
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """See `DetailedNodeFilter.details`: what the nodes have of what is short."""
+        """Return for up to five nodes how much each has of what is short."""
         need = self._need_of(pod)
         code, names = self._judge.row_codes(need), nodes.names
         found = [(names[row], details_of(need, code(row), self._books, row)) for row in row_list(rows[:MOST_DETAILS])]
         return [f"{name}: {text}" for name, text in found if text]
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`."""
+        """Return True for nodes without the needed topology or policy, and False where CPUs or zones are taken."""
         kinds = kind_of_many(self._judge.codes(self._need_of(pod), rows))
         return (kinds > 0) & (kinds <= LAST_UNRESOLVABLE)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`: only for pods that ask for CPUs or zones."""
+        """Return how well the free CPUs and zones suit the class. None if it asks for neither."""
         need = self._need_of(pod)
         return self._scores.scores(need, rows) if need.is_asked else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
+        """Return a function that gives the score for one node; None if the class asks for neither."""
         need = self._need_of(pod)
         return self._scores.row_scores(need) if need.is_asked else None
 
@@ -216,7 +219,10 @@ class NodeNUMAResource:
         return raw
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`."""
+        """Choose CPUs and zones on the node, and return them as the allocation.
+
+        Reject the pod if the node cannot give them any more, or not inside the Reservation that the pod uses.
+        """
         row = self._nodes.row(node)
         self._affinities.put(pod.uid, None)
         if row is None or pod.subject is None:
@@ -231,7 +237,7 @@ class NodeNUMAResource:
         return allocation_of(planned)
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.unreserve`: the books follow the pods of nodes, so there is nothing to take back."""
+        """Return no pods. The books follow the pods of nodes, so there is nothing to take back."""
         return ()
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
@@ -240,7 +246,7 @@ class NodeNUMAResource:
         return None if isinstance(planned, str) else allocation_of(planned)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """See `PagesPlugin.pages`."""
+        """Serve `nodes/{node}`: the CPUs and zones of a node, and who holds them. 404 for an unknown node."""
 
         def node(asked: Mapping[str, str]) -> object:
             row = self._nodes.row(asked["node"])

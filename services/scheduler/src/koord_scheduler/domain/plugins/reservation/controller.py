@@ -73,13 +73,13 @@ class ReservationController:
             self._books.due[uid] = None
 
     def due(self) -> float | None:
-        """See `ControllerPlugin.control_due`."""
+        """Return 0 if a Reservation has changed or none was looked at yet, else the next expiry; None without one."""
         if self._books.due or not self._has_looked:
             return 0.0
         return self._times[0][0] if self._times else None
 
     def control(self, now: float) -> list[ControllerDecision]:
-        """See `ControllerPlugin.control`."""
+        """Return the statuses of Reservations that changed or expired, and the pods that no longer use theirs."""
         if not self._has_looked:
             self._has_looked = True
             self._books.due.update(dict.fromkeys(uid for uid, entry in self._books.entries.items() if not entry.terms))

@@ -113,11 +113,11 @@ class Reservation:
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod stands for a Reservation, may use one, or must ignore them."""
         return self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
+        """Return what the pod wants of Reservations. For a pod that stands for one: what it wants to hold."""
         if not is_reserve_pod(pod):
             return pod_wish(pod, self._books.groups_of(pod))
         entry = self._books.find(pod.metadata.annotations.get(keys.RESERVATION_NAME, ""))
@@ -128,7 +128,10 @@ class Reservation:
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
-        """See `PreFilterPlugin.pre_filter`: bad annotations, an affinity that nothing matches, a bad Reservation."""
+        """Reject invalid annotations, an affinity that no Reservation matches, and an invalid Reservation.
+
+        If few nodes have a Reservation that the pod may use, try these nodes first.
+        """
         assert pod.subject is not None, f"pod {pod.uid} has no spec"
         usable = self._books.usable(pod.subject.pod_class)
         if usable is None:
@@ -151,7 +154,10 @@ class Reservation:
         return NO_CLUSTER_MODE if is_off else ""
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse nodes whose Reservations for the pod have too little room. With an affinity, refuse all other nodes.
+
+        A pod that stands for a Reservation has codes of its own. None if nothing can refuse.
+        """
         wish = cast("PodWish", pod.aspects[self.name])
         if wish.is_reserve:
             return self._codes_of_reserve_pod(wish, pod, rows)
@@ -166,7 +172,7 @@ class Reservation:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowFilterPlugin.row_filter`."""
+        """Return a function that gives the code of `filter` for one node; None if nothing can refuse."""
         wish = cast("PodWish", pod.aspects[self.name])
         if wish.is_reserve:
             return lambda row: self._code_of_reserve_pod(wish, pod, row)
@@ -252,16 +258,16 @@ class Reservation:
         return code
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return the phrases for what the Reservations of the node lack."""
         return self._reasons[code]
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`."""
+        """Return True for nodes without a Reservation that matches, and where its node or its policy conflicts."""
         codes = self.filter(pod, nodes, rows)
         return np.zeros(len(rows), np.bool_) if codes is None else codes <= _UNRESOLVABLE
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`."""
+        """Return higher scores for nodes whose Reservations fit the pod best. None if it uses none."""
         usable = self._books.usable(pod)
         if usable is None:
             return self._scores_of_selections(pod, rows)
@@ -273,7 +279,7 @@ class Reservation:
         return raw
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
+        """Return a function that scores one node; None if every score is 0."""
         usable = self._books.usable(pod)
         if usable is None:
             selected = self._selected_many(pod)
@@ -293,11 +299,14 @@ class Reservation:
         return np.array([score_of_selection(selected, row) for row in row_list(rows)], np.int64)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """See `ScorePlugin.normalize`."""
+        """Scale the scores to 0..100. Reservations with an order come before all others."""
         return normalized(raw, high)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`: the amounts that the pod takes from the Reservation that it is nominated to."""
+        """Return the amounts that the pod takes from the Reservation which is nominated for it.
+
+        A pod that stands for a Reservation becomes its holder. Reject a pod with affinity if no Reservation is left.
+        """
         row = self._nodes.row(node)
         if row is None or pod.subject is None:
             return NOTHING
@@ -323,7 +332,7 @@ class Reservation:
         return Allocation(reservation=ReservationUse(name=entry.name, uid=entry.uid, amounts=amounts))
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.unreserve`: the books follow the pods of nodes, only chosen pods are forgotten."""
+        """Return no pods. The books follow the pods of nodes; only pods chosen for a new Reservation are forgotten."""
         self._books.pre_allocations.adopt(pod.uid, ())
         return ()
 
@@ -332,7 +341,7 @@ class Reservation:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """See `PostFilterPlugin.post_filter`: tell which Reservations matched, and preempt if that is enabled."""
+        """Tell which Reservations matched and why they did not help, and preempt if that is enabled."""
         usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
         counts = [] if usable is None else self._counts(usable)
         notes = f"{', '.join(counts)}." if counts else ""
@@ -343,19 +352,19 @@ class Reservation:
         return match_counts(usable, self._books.entries.get, lambda row: self._reasons[self._code(usable, row)])
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """See `VictimRules.spares_everyone`."""
+        """Return False: `may_preempt` decides for each pod."""
         return False
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """See `VictimRules.may_preempt`: a label protects pods. The search never evicts Reservations."""
+        """Return whether the labels of the victim allow its preemption. The search never evicts Reservations."""
         return victim.pod is not None and is_preemptible(victim.pod.metadata.labels)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """See `VictimRules.room_for`. There is no further limit."""
+        """Return None: there is no limit besides the nodes."""
         return None
 
     def most_candidates(self, nodes: int) -> int:
-        """See `VictimRules.most_candidates`."""
+        """Return the configured percentage of the nodes, and at least the configured number."""
         args = self._args
         wanted = max(nodes * args.min_candidate_nodes_percentage // 100, args.min_candidate_nodes_absolute)
         return min(wanted, nodes)
@@ -363,27 +372,27 @@ class Reservation:
     # --- around the cycle --------------------------------------------------------------------------------------------
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """See `AfterFailurePlugin.after_failure`."""
+        """Publish as status of a Reservation why no node was found for it. No-op for other pods."""
         if pod.pod is not None and is_reserve_pod(pod.pod):
             self._controller.found_no_node(pod.uid, message)
 
     def hint_version(self) -> int:
-        """See `QueueingHintsPlugin.hint_version`."""
+        """Return a number that grows when a Reservation comes, changes or gets room."""
         return self._books.version
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """See `QueueingHintsPlugin.queueing_hint`: a pod with affinity waits for a Reservation that it matches."""
+        """Return True if a Reservation has changed and one now serves the pod."""
         usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
         return event.kind is EventKind.OWN and usable is not None and bool(usable.by_row)
 
     def control_due(self) -> float | None:
-        """See `ControllerPlugin.control_due`."""
+        """Return when Reservations have a status to publish or expire."""
         return self._controller.due()
 
     def control(self, now: float) -> Sequence[ControllerDecision]:
-        """See `ControllerPlugin.control`."""
+        """Return changed statuses of Reservations, and the pods that no longer use theirs."""
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """See `PagesPlugin.pages`."""
+        """Serve the Reservations of nodes with their owners, and the use of the index of selectors."""
         return reservation_pages(self._nodes, self._books, self._args.reservation_selector_index)

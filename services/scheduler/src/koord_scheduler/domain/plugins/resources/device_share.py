@@ -118,7 +118,7 @@ class DeviceShare:
     # --- what is read of pods ----------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`: pods that request devices, and pods that others gave some.
+        """Return whether the pod requests devices, or another scheduler gave it some.
 
         Scores by fragmentation concern every pod, because pods without GPUs take the CPUs beside them.
         """
@@ -130,7 +130,7 @@ class DeviceShare:
         )
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
+        """Return the devices that the pod requests, with its hints; None if it requests none and nothing is invalid."""
         try:
             amounts = pod_requests(pod)
         except InvalidInput:
@@ -145,11 +145,11 @@ class DeviceShare:
     # --- what is followed --------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """See `NodeFollower.put_node`."""
+        """Record the labels of a new or changed node, which describe its devices."""
         self.states.put_node(row, node.metadata.labels)
 
     def drop_node(self, row: int) -> None:
-        """See `NodeFollower.drop_node`."""
+        """Forget the devices of a deleted node."""
         self.states.drop_node(row)
 
     def _read_templates(self, data: Mapping[str, str]) -> list[str]:
@@ -162,7 +162,7 @@ class DeviceShare:
         return self._asked(pod_class) is not None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.took`. A guest has no allocation; it counts with what it would be given."""
+        """Take the devices of the pod's allocation from the node. A guest has none; it takes what it would be given."""
         devices = pod_info.allocation.devices
         if pod_info.is_guest and not devices and pod_info.pod_class is not None:
             devices = self._would_give(row, pod_info.pod_class)
@@ -171,7 +171,7 @@ class DeviceShare:
             self.states.take(row, pod_info.uid, devices, "" if used is None else used.uid)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.gave`."""
+        """Give the devices of the pod back to the node, or to the Reservation that it used."""
         used = pod_info.allocation.reservation
         self.states.give(row, pod_info.uid, "" if used is None else used.uid)
 
@@ -185,7 +185,7 @@ class DeviceShare:
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`: refuse requests and hints that no node can satisfy."""
+        """Reject a pod whose device requests or hints are invalid, or match no partition template of any card."""
         asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
         if asked is None:
             return None
@@ -195,7 +195,7 @@ class DeviceShare:
         return Rejection(plugin=self.name, message=error, key=error) if error else None
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse nodes with too few free devices. Nodes with a Reservation for the pod pass; it is lent later."""
         asked = self._asked(pod)
         if asked is None:
             return None
@@ -205,7 +205,7 @@ class DeviceShare:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowFilterPlugin.row_filter`."""
+        """Return a function that gives the code of `filter` for one node; None if the class requests no devices."""
         asked = self._asked(pod)
         if asked is None:
             return None
@@ -235,47 +235,47 @@ class DeviceShare:
     # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return the one shortage that the code stands for."""
         return (self.states.codes_of.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`."""
+        """Return True for nodes whose devices could not serve the class even if all of them were free."""
         asked = self._asked(pod)
         if asked is None:
             return np.zeros(len(rows), np.bool_)
         return self.states.codes_of.never(self.states.codes(asked, rows))
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """See `DetailedNodeFilter.details`: what each node lacks, in numbers."""
+        """Return for up to five nodes what each lacks, in numbers."""
         asked, names = self._asked(pod), nodes.names
         found = [(names[row], self.states.devices_of(row)) for row in row_list(rows[:MOST_DETAILS])]
         return [] if asked is None or asked.error else shortages(found, asked, reason)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`."""
+        """Return how well the free devices suit the class, or how little the pod fragments the GPUs of the node."""
         asked = self._asked(pod)
         if self._fragmentation is not None:
             return self._fragmentation.combined(pod.requests.get(CPU, 0), asked, rows)
         return None if asked is None else device_scores(self.states, asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`. Scores by fragmentation need arrays."""
+        """Return a function that scores one node; None without device requests. It has no scores by fragmentation."""
         asked = self._asked(pod)
         return None if asked is None else device_row_score(self.states, asked)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """See `RowStatesPlugin.row_states`. Pods that request parts of GPUs of different sizes share the rest."""
+        """Return what classes share that differ only in parts of GPUs; None for those that may use Reservations."""
         asked = self._asked(pod)
         if self._fragmentation is not None or self._reservations.rows_of(pod) is not NO_ROWS:
             return None
         return RowStates() if asked is None else shared_states(self.states, asked)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """See `ScorePlugin.normalize`: the best node has 100."""
+        """Scale the scores so that the best node has 100."""
         return raw if high in (0, MAX_SCORE) else raw * MAX_SCORE // high
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`: allocate inside the NUMA affinity of the pod, if it has one."""
+        """Choose devices on the node, inside the NUMA affinity of the pod if it has one, or reject the pod."""
         row = self._nodes.row(node)
         asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
         devices = self.states.devices_of(row) if row is not None else None
@@ -310,11 +310,11 @@ class DeviceShare:
         return self._fragmentation.card_scores(pod.subject.pod_class.requests.get(CPU, 0), asked, row)
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.unreserve`. Devices count with the pod on its node, so there is nothing to undo."""
+        """Return no pods. Devices count with the pod on its node, so there is nothing to undo."""
         return ()
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """See `PreBindPlugin.pre_bind`: what the device plugins of vendors read, with the gate DevicePluginAdaption.
+        """Return the annotations that device plugins of vendors read. Empty without the gate DevicePluginAdaption.
 
         Source: scheduler-fine-grained spec, 2.14.
         """
@@ -337,7 +337,7 @@ class DeviceShare:
         return self._is_aligned and self._asked(pod) is not None
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
-        """See `TopologyHintsPlugin.topology_hints`."""
+        """Return the sets of NUMA zones whose devices can serve the class, or the reason why none can."""
         asked, node = self._asked(pod), self.states.devices_of(row)
         if asked is None or not self._is_aligned:
             return NO_HINTS
@@ -349,7 +349,7 @@ class DeviceShare:
         return found.reason if isinstance(found, Refusal) else found
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
-        """See `TopologyHintsPlugin.refused_within`."""
+        """Return why the devices of these zones cannot serve the class; None if they can. `zones` None: all devices."""
         asked, node = self._asked(pod), self.states.devices_of(row)
         if asked is None or asked.error:
             return None if asked is None else asked.error
@@ -357,41 +357,41 @@ class DeviceShare:
         return self.states.refused_within(asked, row, frozenset(ids_of(zones)) if is_restricted and zones else None)
 
     def state_of(self, row: int) -> Hashable:
-        """See `TopologyHintsPlugin.state_of`."""
+        """Return a value that changes with the free devices of the node; None for a node without devices."""
         return self.states.state_of(row) if self.states.devices_of(row) is not None else None
 
     # --- typical pods, learned ---------------------------------------------------------------------------------------
 
     @property
     def kinds(self) -> frozenset[str]:
-        """See `FoldingPlugin.kinds`."""
+        """Return the kinds of events from which typical pods are learned; empty if they are not learned."""
         return learned_pods.KINDS if self._learned is not None else frozenset()
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """See `FoldingPlugin.apply`. Typical pods change scores only, so no waiting pod gets more room."""
+        """Learn typical pods from an event. Return False: they change scores only, so no waiting pod gets more room."""
         if self._learned is not None and self._fragmentation is not None and self._learned.apply(event, stored):
             self._fragmentation.learn(self._learned.typical)
         return False
 
     def facts(self) -> bytes:
-        """See `FoldingPlugin.facts`."""
+        """Return the learned typical pods for a snapshot; empty if they are not learned."""
         return self._learned.facts() if self._learned is not None else b""
 
     def restore(self, facts: bytes) -> None:
-        """See `FoldingPlugin.restore`. A snapshot of a run that learned nothing is empty."""
+        """Use the learned typical pods of a snapshot. No-op if it has none, or if they are not learned now."""
         if facts and self._learned is not None and self._fragmentation is not None:
             self._learned.restore(facts)
             self._fragmentation.learn(self._learned.typical)
 
     def control_due(self) -> float | None:
-        """See `ControllerPlugin.control_due`."""
+        """Return when typical pods are learned again; None if they are not learned."""
         return self._learned.due() if self._learned is not None else None
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """See `ControllerPlugin.control`."""
+        """Learn typical pods from those of a window of time, and publish them if they changed."""
         event = self._learned.learn(now) if self._learned is not None else None
         return [] if event is None else [Status(learned_pods.REF, event)]
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """See `PagesPlugin.pages`."""
+        """Serve the devices of all nodes, or of one node, and who holds them."""
         return device_pages(self._nodes, self.states)

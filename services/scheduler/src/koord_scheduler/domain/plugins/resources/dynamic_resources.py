@@ -19,11 +19,11 @@ class DynamicResources(WakesItself):
     extension_points = (CONCERNS, PRE_FILTER, QUEUEING_HINTS)
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod has resource claims."""
         return bool(pod.spec.resource_claims)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`."""
+        """Reject every pod with resource claims, because dynamic resource allocation is not supported."""
         if pod.pod is None or not pod.pod.spec.resource_claims:
             return None
         return Rejection(plugin=self.name, message="resource claims (dynamic resource allocation) are not supported")

@@ -53,7 +53,7 @@ class ImageLocality:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """See `NodeFollower.put_node`."""
+        """Record the images of a node and their sizes. `settle` computes the scores of changed images again."""
         sizes = images_of(node)
         before = self._of_row.get(row, {})
         if sizes != before:
@@ -65,7 +65,7 @@ class ImageLocality:
                 self._stale.update(self._users.get(image, ()))
 
     def drop_node(self, row: int) -> None:
-        """See `NodeFollower.drop_node`."""
+        """Forget the images of a deleted node."""
         for image in self._of_row.pop(row, {}):
             self._take_off(row, image)
 
@@ -84,17 +84,20 @@ class ImageLocality:
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
+        """Return the normalized names of the pod's images, in the order of its containers; None if it has none."""
         containers = (*pod.spec.containers, *pod.spec.init_containers)
         return tuple(normalized(container.image) for container in containers if container.image) or None
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`. None while no node has any of the images."""
+        """Return higher scores the more bytes of the pod's images the node has. None while no node has any of them."""
         scores = self._of(pod)
         return scores[rows] if scores.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`. Nothing is cached for a class that is asked about single rows only."""
+        """Return a function that scores one node; None for classes without images.
+
+        Nothing is cached for a class that is asked about single rows only.
+        """
         kept = self._scores
 
         def score(row: int) -> int:
@@ -104,7 +107,7 @@ class ImageLocality:
         return score if self._images(pod) else None
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
-        """See `RowStatesPlugin.row_states`. Classes with equal images share all scores."""
+        """Return that classes with equal images share all scores."""
         images = self._images(pod)
         if images:
             self._of(pod)  # from now on, `settle` records the nodes whose score changes

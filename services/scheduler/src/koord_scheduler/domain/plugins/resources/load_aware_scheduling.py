@@ -70,13 +70,13 @@ class LoadAwareScheduling:
         self._shared = SharedScores()
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`."""
+        """Return the usage that is estimated for the pod, from its requests, limits and priority class."""
         return pod_load(pod, self.load.args)
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """See `NodeFollower.put_node`."""
+        """Record the allocatable amounts and thresholds of a node. A report that came before the node counts now."""
         is_new = row not in self.load
         self.load.on_node(row, node_facts(node))
         report = self._reports.get(node.metadata.name)
@@ -84,7 +84,7 @@ class LoadAwareScheduling:
             self.load.on_metric(row, metric_of_report(report))
 
     def drop_node(self, row: int) -> None:
-        """See `NodeFollower.drop_node`."""
+        """Forget the load of a deleted node."""
         self.load.off_node(row)
 
     def reported(self, node: str, report: NodeUsageReported | None) -> None:
@@ -98,12 +98,12 @@ class LoadAwareScheduling:
             self.load.on_metric(row, None if report is None else metric_of_report(report))
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """See `ObservingPlugin.observe`. A report can make a node feasible only if thresholds are set."""
+        """Record the usage report of a node. Return True if thresholds are set, because only then it may admit pods."""
         self.reported(node, report)
         return self.load.has_limits
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """See `PagesPlugin.pages`."""
+        """Serve `node/{node}`: the measured and estimated load of a node. Empty for an unknown node."""
 
         def load(asked: Mapping[str, str]) -> object:
             row = self.nodes.row(asked["node"])
@@ -112,54 +112,54 @@ class LoadAwareScheduling:
         return {"node/{node}": load}
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `PodFollower.may_refuse`. Only if a threshold is set."""
+        """Return whether any node has a threshold for pods of this class. Pods of DaemonSets have none."""
         return self.load.is_limiting(self._load_of(pod_class))
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.took`."""
+        """Add the estimated usage of a pod to its node, until reports contain what it really uses."""
         if pod_info.pod is not None and pod_info.pod_class is not None and row in self.load:
             load = cast("PodLoad", pod_info.pod_class.aspects[self.name])
             self.load.on_pod(row, assigned(pod_info, pod_info.pod, load, self.load.args))
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.gave`."""
+        """Subtract the estimated usage of a pod from its node."""
         self.load.off_pod(pod_info.uid)
 
     def advance(self, now: float) -> None:
-        """See `ClockPlugin.advance`. Reports may expire."""
+        """Mark reports as expired that are too old at `now`."""
         self.load.advance(now)
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`."""
+        """Refuse nodes whose load with the pod would exceed a threshold. None if every node passes."""
         codes = self.load.filter_codes(self._load_of(pod), rows)
         return None if codes is None else codes.astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowFilterPlugin.row_filter`."""
+        """Return a function that gives the code of `filter` for one node; None if no node refuses such pods."""
         return self.load.row_filter(self._load_of(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return which resource exceeds its threshold, or that the report of the node is too old."""
         return (self.load.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`: never."""
+        """Return False for all, because evicting pods lowers the load."""
         return np.zeros(len(rows), np.bool_)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`."""
+        """Return higher scores the less load a node would have with the pod."""
         return self.load.scores(self._load_of(pod), rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
+        """Return a function that scores one node; None if every score is 0."""
         load = self._load_of(pod)
         score = self.load.row_score(load)
         return None if score is None else self._shared.of(nodes, load, lambda: score)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
-        """See `RowStatesPlugin.row_states`. Classes with equal estimated usage share all results."""
+        """Return that classes with equal estimated usage share all results."""
         return RowStates(self._load_of(pod), self.row_filter(pod, nodes), self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:

@@ -35,10 +35,7 @@ class NodeResourcesBalancedAllocation:
         self._shared = SharedScores()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`.
-
-        100 minus the spread of the fractions; None if the pod requests none of the resources.
-        """
+        """Return 100 minus the spread of the fractions in use. None if the pod requests none of the resources."""
         items = self._items_of(pod, nodes)
         if not items:
             return None
@@ -48,12 +45,12 @@ class NodeResourcesBalancedAllocation:
         return resource_scores.balanced_allocation(requested, nodes.allocatable[columns[:, None], rows])
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
+        """Return a function that scores one node; None if the pod requests none of the resources."""
         items = self._items_of(pod, nodes)
         return self._shared.of(nodes, items, lambda: balanced(nodes, items)) if items else None
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
-        """See `RowStatesPlugin.row_states`. Classes with equal amounts of the scored resources share all scores."""
+        """Return that classes with equal amounts of the scored resources share all scores."""
         return RowStates(self._items_of(pod, nodes), score=self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:

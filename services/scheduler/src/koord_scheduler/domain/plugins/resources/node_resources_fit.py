@@ -102,7 +102,10 @@ class NodeResourcesFit:
         self._shared = SharedScores()
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`. The code tells all shortages instead of only the first."""
+        """Refuse nodes that have less free of a resource than the pod requests. The code tells all shortages.
+
+        Amounts that Reservations hold for the pod count as free.
+        """
         checks = self._compared(pod, nodes)
         columns = np.array([column for _, column, _ in checks], np.intp)
         amounts = np.array([amount for _, _, amount in checks], np.int64)
@@ -119,11 +122,11 @@ class NodeResourcesFit:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowFilterPlugin.row_filter`."""
+        """Return a function that gives the code of `filter` for one node."""
         return lacking(nodes, self._compared(pod, nodes), self._restored.restored(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """See `FilterPlugin.reasons`."""
+        """Return one phrase for each resource that is short, such as "Insufficient cpu"."""
         columns = row_list(pod.demand.columns)
         return tuple(
             "Too many pods" if column == PODS_COLUMN else f"Insufficient {nodes.resources[column]}"
@@ -132,7 +135,7 @@ class NodeResourcesFit:
         )
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`. Whether even the empty node would be too small."""
+        """Return whether even the empty node would be too small. The number of pods is left out."""
         too_small = np.zeros(len(rows), np.bool_)
         for _, column, amount in self._compared(pod, nodes):
             if column != PODS_COLUMN:
@@ -140,7 +143,7 @@ class NodeResourcesFit:
         return too_small
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """See `DetailedNodeFilter.details`: what is short on each node, in numbers."""
+        """Return for up to five nodes which requested amounts exceed the free ones, in numbers."""
         restored = self._restored.restored(pod) or {}
         found: list[str] = []
         for row in row_list(rows[:MOST_DETAILS]):
@@ -154,7 +157,7 @@ class NodeResourcesFit:
         return found
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`. The score of the strategy is within 0..100 already."""
+        """Return scores within 0..100 by the configured strategy. None if the pod requests no scored resource."""
         items = self._items_of(pod, nodes)
         if not items:
             return None
@@ -175,7 +178,7 @@ class NodeResourcesFit:
                 return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self._shape())
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `RowScorePlugin.row_score`."""
+        """Return a function that scores one node by the configured strategy."""
         items, strategy = self._items_of(pod, nodes), self.args.scoring_strategy.type
         if strategy == "RequestedToCapacityRatio":
 
@@ -190,7 +193,7 @@ class NodeResourcesFit:
         return self._shared.of(nodes, terms, lambda: allocated(nodes, terms, is_least=is_least))
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """See `RowStatesPlugin.row_states`. Classes that differ only in amounts of devices share the rest.
+        """Return that classes which differ only in amounts of devices share the rest.
 
         The state of a node is what it has free of the requested device resources. Classes for which Reservations hold
         amounts share nothing.
@@ -215,7 +218,7 @@ class NodeResourcesFit:
         return raw
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """See `AmountsFilterPlugin.checks_of`. Empty if more than the free amounts of a node count."""
+        """Return what the filter compares for this class. Empty if more than the free amounts of a node count."""
         return () if self._restored.restored(pod) is not None else self._compared(pod, nodes)
 
     def _compared(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:

@@ -55,7 +55,7 @@ class NodeResourcesFitPlus:
         self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`."""
+        """Return the weighted mean of one score per requested resource: most or least allocated, as configured."""
         total, weights = np.zeros(len(rows), np.int64), 0
         for item in self._items_of(pod, nodes):
             held = nodes.requested[item.column] if item.non_zero is None else nodes.non_zero[item.non_zero]

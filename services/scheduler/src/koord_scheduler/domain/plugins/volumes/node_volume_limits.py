@@ -31,15 +31,18 @@ class NodeVolumeLimits:
         self.volumes = volumes
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def version(self) -> int:
-        """See `CrossNodeFilterPlugin.version`. The volumes of each node are looked up in each cycle."""
+        """Return a number that grows with every change that may help or hinder a pod with claims.
+
+        The volumes of each node are looked up in each cycle, so they do not change it.
+        """
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "LimitFilter | None":
-        """See `CrossNodeFilterPlugin.filter_for`."""
+        """Return the filter for the pod's claims, by driver; None if no node limits one of these drivers."""
         claims = subject.claims
         if claims is None:
             return None
@@ -64,7 +67,7 @@ class LimitFilter:
         self._by_driver = by_driver
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`."""
+        """Refuse nodes where the new volumes of a driver and the attached ones exceed the driver's limit."""
         refused = np.zeros(len(rows), np.bool_)
         for driver, keys in self._by_driver.items():
             limits = self._volumes.attached.limits(driver)[rows]
@@ -76,7 +79,7 @@ class LimitFilter:
         return refused.astype(np.int64) * _EXCEEDED
 
     def reason(self, code: int) -> str:
-        """See `CrossNodeFilter.reason`."""
+        """Return the only reason: the node exceeds its volume count."""
         return "node(s) exceed max volume count"
 
     def is_unresolvable(self, code: int) -> bool:

@@ -68,11 +68,14 @@ class VolumeBinding(WakesItself):
         self._bind_timeout_seconds = bind_timeout_seconds
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`. A rejected pod is woken when one of its claims changes."""
+        """Reject a pod with a missing or lost claim, or with one that should be bound before scheduling and is not.
+
+        The pod is woken when one of its claims changes.
+        """
         claims = _claims_of(pod)
         if claims is None:
             return None
@@ -110,11 +113,11 @@ class VolumeBinding(WakesItself):
         return Rejection(plugin=self.name, message=message, key=f"{claims.namespace}/{name}", details=tuple(details))
 
     def version(self) -> int:
-        """See `CrossNodeFilterPlugin.version`."""
+        """Return a number that grows with every change that may help or hinder a pod with claims."""
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "VolumeFilter | None":
-        """See `CrossNodeFilterPlugin.filter_for`."""
+        """Return the filter for the pod's claims; None if it has none."""
         claims = subject.claims
         if claims is None:
             return None
@@ -123,7 +126,11 @@ class VolumeBinding(WakesItself):
         return VolumeFilter(self._reached, self.volumes, needs, bound)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`. Claims of a Reservation stay unbound, because no pod uses them yet."""
+        """Choose a volume or a provisioner for each unbound claim on the node, and return them as the allocation.
+
+        Claims of a Reservation stay unbound, because no pod uses them yet. Reject the pod if the volumes were taken
+        meanwhile.
+        """
         claims, row = _claims_of(pod), self.nodes.row(node)
         if claims is None or row is None or pod.pod is None or is_reserve_pod(pod.pod):
             return NOTHING
@@ -146,7 +153,7 @@ class VolumeBinding(WakesItself):
         return Allocation(volume_claims=bindings, bind_timeout_seconds=self._bind_timeout_seconds)
 
     def unreserve(self, pod: PodRecord, node: str) -> tuple[str, ...]:
-        """See `ReservePlugin.unreserve`. The volumes return with the pod's allocation."""
+        """Return no pods. The chosen volumes become free with the pod's allocation."""
         return ()
 
 
@@ -195,7 +202,7 @@ class VolumeFilter:
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`."""
+        """Refuse nodes that cannot reach the bound volumes, or have no volume for the unbound claims."""
         if self._is_idle:
             return None
         if self._position != self._nodes.shape.position:
@@ -208,7 +215,7 @@ class VolumeFilter:
         return codes
 
     def reason(self, code: int) -> str:
-        """See `CrossNodeFilter.reason`."""
+        """Return the phrase for the kind of claim that refused the node."""
         return REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
@@ -216,7 +223,7 @@ class VolumeFilter:
         return True
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """See `DetailedFilter.details`: the claims that may be the cause."""
+        """Return up to five claims that may be the cause."""
         return [Detail(text) for text in islice(self._causes(reason), MOST_DETAILS)]
 
     def _causes(self, reason: str) -> Iterator[str]:

@@ -35,15 +35,18 @@ class VolumeRestrictions:
         self.volumes = volumes
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def version(self) -> int:
-        """See `CrossNodeFilterPlugin.version`. The users of a claim are looked up in each cycle."""
+        """Return a number that grows with every change that may help or hinder a pod with claims.
+
+        The users of a claim are looked up in each cycle, so they do not change it.
+        """
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "ExclusiveClaims | None":
-        """See `CrossNodeFilterPlugin.filter_for`."""
+        """Return the filter for the claims that only one pod may use (ReadWriteOncePod); None if the pod has none."""
         claims = subject.claims
         if claims is None:
             return None
@@ -60,7 +63,10 @@ class ExclusiveClaims:
         self._claims = claims
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`. Evicting pods helps only on a node that runs all users of the claims."""
+        """Refuse all nodes while another pod uses one of the claims.
+
+        The code tells whether a node runs all users of the claims, because evicting pods helps only there.
+        """
         used = [users for claim in self._claims if (users := self._volumes.users.get(claim))]
         if not used:
             return None
@@ -71,9 +77,9 @@ class ExclusiveClaims:
         return codes
 
     def reason(self, code: int) -> str:
-        """See `CrossNodeFilter.reason`."""
+        """Return the only reason: another pod uses a claim that only one pod may use."""
         return IN_USE
 
     def is_unresolvable(self, code: int) -> bool:
-        """See `CrossNodeFilter.is_unresolvable`."""
+        """Return whether a user of the claims runs on another node, so that evicting pods of this one does not help."""
         return code == ELSEWHERE

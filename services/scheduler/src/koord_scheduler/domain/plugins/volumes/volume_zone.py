@@ -32,15 +32,15 @@ class VolumeZone:
         self.volumes = volumes
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`."""
+        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def version(self) -> int:
-        """See `CrossNodeFilterPlugin.version`."""
+        """Return a number that grows with every change that may help or hinder a pod with claims."""
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "ZoneFilter | None":
-        """See `CrossNodeFilterPlugin.filter_for`."""
+        """Return the filter for the zones of the pod's bound volumes; None if they have no zone."""
         claims = subject.claims
         if claims is None:
             return None
@@ -64,14 +64,14 @@ class ZoneFilter:
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`."""
+        """Refuse nodes whose zone labels do not match those of the volumes. Evaluated again after nodes changed."""
         if self._position != self._nodes.shape.position:
             self._position = self._nodes.shape.position
             self._codes = self._all_codes()
         return self._codes[rows]
 
     def reason(self, code: int) -> str:
-        """See `CrossNodeFilter.reason`."""
+        """Return the only reason: the node is in no zone of the volumes."""
         return "node(s) had no available volume zone"
 
     def is_unresolvable(self, code: int) -> bool:
