@@ -171,6 +171,10 @@ class DeferredHeaders(Mapping[str, str]):
     def has_line(self, line: bytes) -> bool:
         """Return whether exactly one header line equals `line` (`Name: value`). Does not parse the headers."""
 
+    @abstractmethod
+    def parsed(self) -> Mapping[str, str]:
+        """Return the parsed headers, whose look-ups are faster. Do not change them."""
+
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event as it is stored in the log: its position, aggregate, headers and encoded body.
@@ -200,6 +204,14 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
             return headers.has_line(_ID_LINE % event_id.encode())
         return headers.get(HEADER_ID) == event_id
 
+    def with_parsed_headers(self) -> "StoredEvent":
+        """Return the same event with parsed headers, for readers that look up most of them."""
+        headers = self.headers
+        # The type of plain headers is compared first: an instance check of an abstract class costs more than the rest.
+        if type(headers) is dict or not isinstance(headers, DeferredHeaders):
+            return self
+        return StoredEvent(self.seq, self.ref, headers.parsed(), self.body, self.stored_at_ns)
+
     @property
     def type(self) -> str:
         """Name of the event type, for example `PodPlaced`."""
@@ -225,6 +237,12 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     def correlation_id(self) -> str:
         """Id of the object that the user knows, such as the uid of the pod; "" if missing."""
         return self.headers.get(HEADER_CORRELATION, "")
+
+    @property
+    def epoch(self) -> int:
+        """Number of the writer's leadership term; 0 if the header is missing or not a number below 10^18."""
+        text = self.headers.get(HEADER_EPOCH, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
     @property
     def actor(self) -> str:

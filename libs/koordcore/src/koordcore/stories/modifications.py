@@ -9,7 +9,7 @@ Source:
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -31,14 +31,15 @@ from koordcore.events.descheduling.migration import (
 )
 from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
 from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackPlanned
-from koordcore.events.envelope import HEADER_EPOCH, Event, StoredEvent, name_from_token
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import EvictionState, NodeSpecState
+from koordcore.state.aggregates import CustomObjectState, EvictionState, NodeSpecState
+from koordcore.state.base import AggregateState
 from koordcore.state.descheduler import DeschedulerState
 from koordcore.state.migrations import MigrationState
 from koordcore.state.repacks import DONE, RepackState
@@ -52,7 +53,8 @@ KINDS: Final = (
 )
 """Aggregate kinds whose facts the audit reads."""
 DESCHEDULER: Final = "descheduler"
-_DEFAULT: Final = "default"
+CONFIGURATION: Final = AggregateRef("descheduler", "default")
+"""Aggregate with the configuration of the descheduler that is in force."""
 _FORBIDDEN: Final = "ForbiddenMigratePod"
 _JOBS: Final = "podmigrationjobs"
 _RESERVATIONS: Final = "reservations"
@@ -160,9 +162,7 @@ class AuditReader:
 
     def __init__(self) -> None:
         self._state = ClusterState()
-        self._objects: set[str] = set()
         self._closing: dict[str, str] = {}
-        """Name of a node that the last round closes -> the plugin that chose it."""
 
     def read(self, stored: StoredEvent) -> Iterator[Modification]:
         """Yield the modifications that an event records.
@@ -170,133 +170,191 @@ class AuditReader:
         Args:
             stored: The next event of an aggregate of `KINDS`.
         """
-        before = self._state.of_kind(EvictionState).get(stored.ref.id)
-        node = self._state.of_kind(NodeSpecState).get(stored.ref.id) if stored.ref.kind == "nodespec" else None
+        before = self._state.get(stored.ref)
         event = self._state.apply(stored)
-        if event is None:
-            return
-        if isinstance(event, RoundDecided):
-            plugins = {move.node: move.plugin for move in reversed(event.moves)}
-            self._closing = {name: plugins.get(name, "") for name in event.closed}
-        if isinstance(event, NodeSpecAdded | NodeSpecChanged):
-            yield from self._node(stored, None if node is None else node.object, event.object)
-            return
-        if isinstance(event, CustomObjectObserved | CustomObjectDeleted):
-            yield from self._object(stored, event)
-            return
-        act = act_of(event)
-        request = event if isinstance(event, PodEvictionRequested) else None if before is None else before.request
-        is_answer = isinstance(event, PodEvicted | PodEvictionFailed)
-        if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
-            return
-        yield msgspec.structs.replace(self._record(stored, act), **self._subject(stored, event, request))
+        if event is not None:
+            after, configured = self._state.get(stored.ref), self._state.get(CONFIGURATION)
+            yield from modifications_of(stored, event, before, after, configured, self._closing)
 
-    def _subject(self, stored: StoredEvent, event: Event, request: PodEvictionRequested | None) -> dict[str, Any]:
-        """Return the fields of a record that tell what it is about."""
-        if isinstance(event, DeschedulerConfigured):
-            changes = [f"{path}: {each.before or '-'} -> {each.after or '-'}" for path, each in event.changes.items()]
-            return {
-                "asked_by": event.asked_by,
-                "reasons": changes or ["first recorded configuration"],
-                "after": {"configuration": event.configuration_hash, "source": event.source},
-            }
-        if isinstance(event, DryRunAnswered):
-            counts = f"{event.rounds} rounds: {event.moves} moves, {event.without_place} without a place"
-            return {
-                "asked_by": event.asked_by,
-                "configuration": event.configuration_hash,
-                "reasons": [f"{counts}, {event.without_gain} without gain"],
-            }
-        if stored.ref.kind == "eviction" and request is not None:
-            reason = f"{event.reason}: {event.message}" if isinstance(event, PodEvictionFailed) else request.message
-            return {
-                "plugin": request.trigger,
-                "namespace": request.namespace,
-                "pod": request.name,
-                "uid": stored.ref.id,
-                "node": request.node,
-                "job": request.job,
-                "reasons": [reason],
-            }
-        known = self._state.of_kind(MigrationState).get(stored.ref.id)
-        if stored.ref.kind == "migration" and known is not None:
-            done = known.progress
-            pod = known.pod
-            reasons = known.limits or ([known.reason] if isinstance(event, MigrationArbitrated) else [done.reason])
-            reasons = [*event.refusals, *reasons] if isinstance(event, MigrationEnded) else reasons
-            waits_to_evict = isinstance(event, MigrationHeld) and known.passed_at
-            return {
-                **({"action": "evict_request"} if waits_to_evict else {}),
-                "plugin": known.trigger or "MigrationController",
-                "namespace": "" if pod is None else pod.namespace,
-                "pod": "" if pod is None else pod.name,
-                "uid": "" if pod is None else pod.uid,
-                "node": known.origin,
-                "job": known.job,
-                "reasons": [each for each in reasons if each],
-                "after": {name: text for name, text in (("phase", done.phase), ("status", done.status)) if text},
-            }
-        plan = self._state.of_kind(RepackState).get(stored.ref.id)
-        if stored.ref.kind == "repack" and plan is not None:
-            text = plan.reason if isinstance(event, RepackEnded) else plan.plan.reason
-            after = {"plan": stored.ref.id, "gang": plan.plan.gang, "phase": plan.phase}
-            return {"plugin": plan.plan.plugin, "reasons": [text], "after": after}
-        node = getattr(event, "node", "")
-        message = getattr(event, "message", "") or getattr(event, "reason", "")
-        after = {"drain": name_from_token(stored.ref.id), "event": stored.type}
-        return {"plugin": "Drain", "node": node, "reasons": [message] if message else [], "after": after}
 
-    def _object(self, stored: StoredEvent, event: CustomObjectObserved | CustomObjectDeleted) -> Iterator[Modification]:
-        """Yield the creation or deletion of a job, or of a Reservation that the descheduler made."""
-        plural, id_ = plural_of(stored.ref.id), stored.ref.id
-        if plural not in (_JOBS, _RESERVATIONS):
-            return
-        if isinstance(event, CustomObjectDeleted):
-            if id_ in self._objects:
-                self._objects.discard(id_)
-                act = Act("gc_delete" if plural == _JOBS else "reservation_delete", "done")
-                yield msgspec.structs.replace(self._record(stored, act), plugin="GC", after={"name": event.name})
-            return
-        meta: Json = event.object["metadata"]
-        labels: Json = meta.get("labels") or {}
-        if id_ in self._objects or (plural == _RESERVATIONS and labels.get(_CREATED_BY) != "koord-descheduler"):
-            return
-        self._objects.add(id_)
-        if plural == _RESERVATIONS:
-            record = self._record(stored, Act("reservation_create", "done"))
-            yield msgspec.structs.replace(record, plugin="MigrationController", after={"name": meta["name"]})
-            return
-        annotations: Json = meta.get("annotations") or {}
-        pod: Json = event.object.get("spec", {}).get("podRef") or {}
-        yield msgspec.structs.replace(
-            self._record(stored, Act("job_create", "done")),
-            plugin=annotations.get(keys.EVICT_TRIGGER, ""),
-            namespace=pod.get("namespace", ""),
-            pod=pod.get("name", ""),
-            uid=pod.get("uid", ""),
-            job=meta["name"],
-            reasons=[text for text in (annotations.get(keys.EVICT_REASON, ""),) if text],
-        )
+def modifications_of(
+    stored: StoredEvent,
+    event: Event,
+    before: AggregateState | None,
+    after: AggregateState | None,
+    configured: AggregateState | None,
+    closing: dict[str, str],
+) -> Iterator[Modification]:
+    """Yield the modifications that a fact records.
 
-    def _node(self, stored: StoredEvent, before: Node | None, after: Node) -> Iterator[Modification]:
-        """Yield the records of a node that was closed for new pods or opened again, by whomever."""
-        name = after.metadata.name
-        for act in node_acts(before, after):
-            plugin = "Drain" if act.drain else self._closing.pop(name, "") if act.action == "cordon" else ""
-            record = self._record(stored, Act(act.action, "done"))
-            yield msgspec.structs.replace(record, plugin=plugin, node=name, after={act.key: act.value})
+    Args:
+        stored: The fact.
+        event: The decoded fact.
+        before: State of its aggregate before the fact; None if it did not exist.
+        after: State of its aggregate after the fact; None if it no longer exists.
+        configured: State of the aggregate `CONFIGURATION` after the fact.
+        closing: Name of a node that the last round closes, until it is closed -> plugin that chose it. The call
+            changes it.
+    """
+    if isinstance(event, RoundDecided):
+        closing.clear()
+        closing.update(closed_by(event))
+    if isinstance(event, NodeSpecAdded | NodeSpecChanged):
+        earlier = before.object if isinstance(before, NodeSpecState) else None
+        yield from _of_node(stored, earlier, event.object, configured, closing)
+        return
+    if isinstance(event, CustomObjectObserved | CustomObjectDeleted):
+        yield from _of_object(stored, event, before, configured)
+        return
+    act = act_of(event)
+    request = before.request if isinstance(before, EvictionState) else None
+    request = event if isinstance(event, PodEvictionRequested) else request
+    is_answer = isinstance(event, PodEvicted | PodEvictionFailed)
+    if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
+        return
+    record = _record(stored, act, configured)
+    yield msgspec.structs.replace(record, **_subject(stored, event, request, after))
 
-    def _record(self, stored: StoredEvent, act: Act) -> Modification:
-        known = self._state.of_kind(DeschedulerState).get(_DEFAULT)
-        return Modification(
-            id=stored.event_id,
-            at=stored.occurred_at,
-            position=stored.seq,
-            actor=stored.actor,
-            epoch=int(stored.headers.get(HEADER_EPOCH) or 0),
-            based_on=stored.based_on,
-            cause=stored.causation_id,
-            action=act.action,
-            decision=act.decision,
-            configuration="" if known is None else known.configuration_hash,
-        )
+
+def closed_by(event: RoundDecided) -> dict[str, str]:
+    """Return the name of each node that a round closes -> the plugin that chose it; "" if no move names it."""
+    plugins = {move.node: move.plugin for move in reversed(event.moves)}
+    return {name: plugins.get(name, "") for name in event.closed}
+
+
+def _of_node(
+    stored: StoredEvent,
+    before: Node | None,
+    after: Node,
+    configured: AggregateState | None,
+    closing: dict[str, str],
+) -> Iterator[Modification]:
+    """Yield the records of a node that was closed for new pods or opened again, by whomever."""
+    name = after.metadata.name
+    for act in node_acts(before, after):
+        plugin = "Drain" if act.drain else closing.pop(name, "") if act.action == "cordon" else ""
+        record = _record(stored, Act(act.action, "done"), configured)
+        yield msgspec.structs.replace(record, plugin=plugin, node=name, after={act.key: act.value})
+
+
+def _subject(
+    stored: StoredEvent, event: Event, request: PodEvictionRequested | None, known: AggregateState | None
+) -> dict[str, Any]:
+    """Return the fields of a record that tell what it is about."""
+    if isinstance(event, DeschedulerConfigured):
+        changes = [f"{path}: {each.before or '-'} -> {each.after or '-'}" for path, each in event.changes.items()]
+        return {
+            "asked_by": event.asked_by,
+            "reasons": changes or ["first recorded configuration"],
+            "after": {"configuration": event.configuration_hash, "source": event.source},
+        }
+    if isinstance(event, DryRunAnswered):
+        counts = f"{event.rounds} rounds: {event.moves} moves, {event.without_place} without a place"
+        return {
+            "asked_by": event.asked_by,
+            "configuration": event.configuration_hash,
+            "reasons": [f"{counts}, {event.without_gain} without gain"],
+        }
+    if stored.ref.kind == "eviction" and request is not None:
+        reason = f"{event.reason}: {event.message}" if isinstance(event, PodEvictionFailed) else request.message
+        return {
+            "plugin": request.trigger,
+            "namespace": request.namespace,
+            "pod": request.name,
+            "uid": stored.ref.id,
+            "node": request.node,
+            "job": request.job,
+            "reasons": [reason],
+        }
+    if isinstance(known, MigrationState):
+        done = known.progress
+        pod = known.pod
+        reasons = known.limits or ([known.reason] if isinstance(event, MigrationArbitrated) else [done.reason])
+        reasons = [*event.refusals, *reasons] if isinstance(event, MigrationEnded) else reasons
+        waits_to_evict = isinstance(event, MigrationHeld) and known.passed_at
+        return {
+            **({"action": "evict_request"} if waits_to_evict else {}),
+            "plugin": known.trigger or "MigrationController",
+            "namespace": "" if pod is None else pod.namespace,
+            "pod": "" if pod is None else pod.name,
+            "uid": "" if pod is None else pod.uid,
+            "node": known.origin,
+            "job": known.job,
+            "reasons": [each for each in reasons if each],
+            "after": {name: text for name, text in (("phase", done.phase), ("status", done.status)) if text},
+        }
+    if isinstance(known, RepackState):
+        text = known.reason if isinstance(event, RepackEnded) else known.plan.reason
+        after = {"plan": stored.ref.id, "gang": known.plan.gang, "phase": known.phase}
+        return {"plugin": known.plan.plugin, "reasons": [text], "after": after}
+    node = getattr(event, "node", "")
+    message = getattr(event, "message", "") or getattr(event, "reason", "")
+    after = {"drain": name_from_token(stored.ref.id), "event": stored.type}
+    return {"plugin": "Drain", "node": node, "reasons": [message] if message else [], "after": after}
+
+
+def _of_object(
+    stored: StoredEvent,
+    event: CustomObjectObserved | CustomObjectDeleted,
+    before: AggregateState | None,
+    configured: AggregateState | None,
+) -> Iterator[Modification]:
+    """Yield the creation or deletion of a job, or of a Reservation that the descheduler made."""
+    plural = plural_of(stored.ref.id)
+    earlier = before.object if isinstance(before, CustomObjectState) else None
+    was_recorded = earlier is not None and _is_recorded(plural, earlier)
+    if isinstance(event, CustomObjectDeleted):
+        if was_recorded:
+            act = Act("gc_delete" if plural == _JOBS else "reservation_delete", "done")
+            yield msgspec.structs.replace(_record(stored, act, configured), plugin="GC", after={"name": event.name})
+        return
+    if was_recorded or not _is_recorded(plural, event.object):
+        return
+    meta = _part(event.object, "metadata")
+    if plural == _RESERVATIONS:
+        record = _record(stored, Act("reservation_create", "done"), configured)
+        yield msgspec.structs.replace(record, plugin="MigrationController", after={"name": _text(meta, "name")})
+        return
+    annotations, pod = _part(meta, "annotations"), _part(_part(event.object, "spec"), "podRef")
+    yield msgspec.structs.replace(
+        _record(stored, Act("job_create", "done"), configured),
+        plugin=_text(annotations, keys.EVICT_TRIGGER),
+        namespace=_text(pod, "namespace"),
+        pod=_text(pod, "name"),
+        uid=_text(pod, "uid"),
+        job=_text(meta, "name"),
+        reasons=[text for text in (_text(annotations, keys.EVICT_REASON),) if text],
+    )
+
+
+def _is_recorded(plural: str, document: Json) -> bool:
+    """Return whether the creation of an object is a modification: each job, and Reservations of the descheduler."""
+    labels = _part(_part(document, "metadata"), "labels")
+    return plural == _JOBS or (plural == _RESERVATIONS and labels.get(_CREATED_BY) == "koord-descheduler")
+
+
+def _part(document: Json, name: str) -> Json:
+    """Return an object inside of a document of any shape; empty if there is none."""
+    found = document.get(name)
+    return cast("Json", found) if isinstance(found, dict) else {}
+
+
+def _text(document: Json, name: str) -> str:
+    """Return a text inside of a document of any shape; "" if there is none."""
+    found = document.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _record(stored: StoredEvent, act: Act, configured: AggregateState | None) -> Modification:
+    return Modification(
+        id=stored.event_id,
+        at=stored.occurred_at,
+        position=stored.seq,
+        actor=stored.actor,
+        epoch=stored.epoch,
+        based_on=stored.based_on,
+        cause=stored.causation_id,
+        action=act.action,
+        decision=act.decision,
+        configuration=configured.configuration_hash if isinstance(configured, DeschedulerState) else "",
+    )

@@ -25,6 +25,12 @@ class EventHeaders(DeferredHeaders):
         """Return whether exactly one header line equals `line`. See `DeferredHeaders.has_line`."""
         return line in self._block
 
+    def parsed(self) -> dict[str, str]:
+        """Return the parsed headers. See `DeferredHeaders.parsed`."""
+        if self._read is None:
+            self._read = _event_headers(self._block)
+        return self._read
+
     @overload
     def get(self, key: str, default: None = None, /) -> str | None: ...
     @overload
@@ -33,21 +39,16 @@ class EventHeaders(DeferredHeaders):
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
         """Return the value of a header; `default` if it is missing."""
-        return self._headers().get(key, default)
+        return self.parsed().get(key, default)
 
     def __getitem__(self, name: str) -> str:
-        return self._headers()[name]
+        return self.parsed()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._headers())
+        return iter(self.parsed())
 
     def __len__(self) -> int:
-        return len(self._headers())
-
-    def _headers(self) -> dict[str, str]:
-        if self._read is None:
-            self._read = _event_headers(self._block)
-        return self._read
+        return len(self.parsed())
 
 
 def _event_headers(block: bytes) -> dict[str, str]:
