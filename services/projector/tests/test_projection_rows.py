@@ -3,16 +3,21 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_projector.domain import lives as lives_module
+from koord_projector.domain.lives import EndedLife, Version
 from koord_projector.domain.nodes import NO_FIGURES, NodeChange, NodeFigures
 from koord_projector.domain.pods import Episode, Phase
-from koord_projector.domain.projection import LONGEST_ID, Changes, Projection
+from koord_projector.domain.projection import LONGEST_ID, AggregateRow, Changes, Projection
+from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
-from koordcore.state.cluster import decode_state
+from koordcore.state.base import AggregateState
+from koordcore.state.cluster import decode_state, evolve
 from koordcore.state.reservations import unused_amounts
+from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from support.histories import Action, actions, every_kind_once, history
 from support.projector.world import pods_by_fold
 
@@ -34,7 +39,10 @@ class Tables:
     """What the writer would have made of the changes, in memory."""
 
     def __init__(self) -> None:
-        self.aggregates: dict[AggregateRef, bytes] = {}
+        self.aggregates: dict[AggregateRef, AggregateRow] = {}
+        self.versions: list[Version] = []
+        self.ended: list[EndedLife] = []
+        self.modifications: list[Modification] = []
         self.episodes: dict[tuple[str, int], Episode] = {}
         self.nodes: list[NodeChange] = []
         self.series: dict[int, object] = {}
@@ -42,10 +50,10 @@ class Tables:
     def write(self, changes: Changes) -> None:
         for row in changes.new_aggregates:
             assert row.ref not in self.aggregates
-            self.aggregates[row.ref] = row.state
+            self.aggregates[row.ref] = row
         for row in changes.changed_aggregates:
             assert row.ref in self.aggregates
-            self.aggregates[row.ref] = row.state
+            self.aggregates[row.ref] = row
         for ref in changes.gone_aggregates:
             del self.aggregates[ref]
         for pod in changes.pods:
@@ -54,6 +62,9 @@ class Tables:
             self.episodes[pod.uid, pod.from_seq] = pod
         self.nodes.extend(changes.nodes)
         self.series.update({row.second: row for row in changes.series})
+        self.versions.extend(changes.versions)
+        self.ended.extend(changes.lives)
+        self.modifications.extend(changes.modifications)
 
 
 def project(events: list[StoredEvent], sizes: list[int]) -> Tables:
@@ -62,7 +73,8 @@ def project(events: list[StoredEvent], sizes: list[int]) -> Tables:
     while start < len(events):
         batch = events[start : start + sizes[turn % len(sizes)]]
         for ref in projection.unknown_states(batch):
-            projection.lend(ref, decode_state(ref.kind, tables.aggregates[ref]))
+            row = tables.aggregates[ref]
+            projection.lend(ref, decode_state(ref.kind, row.state), row.life.copy())
         for event in batch:
             projection.apply(event)
         tables.write(projection.take_changes())
@@ -167,3 +179,57 @@ def test_an_unreadable_event_changes_nothing(change: dict[str, object], reason: 
 
 def _be_pods(ledger: NodeLedger) -> int:
     return sum(1 for pod in ledger.pods.values() if {BATCH_CPU, BATCH_MEMORY} & pod.requests.keys())
+
+
+def state_then(tables: Tables, events: list[StoredEvent], ref: AggregateRef, position: int) -> AggregateState | None:
+    """The state at a position, as the queries compute it: the newest version of the life, and the events since then."""
+    living = tables.aggregates.get(ref)
+    begins = [each.from_seq for each in tables.ended if each.ref == ref and each.from_seq <= position < each.to_seq]
+    if living is not None and living.life.from_seq <= position:
+        begins.append(living.life.from_seq)
+    if not begins:
+        return None
+    (begin,) = begins
+    versions = [each for each in tables.versions if each.ref == ref and begin <= each.seq <= position]
+    newest = max(versions, key=lambda each: each.seq, default=None)
+    state = None if newest is None else decode_state(ref.kind, newest.state)
+    after = begin - 1 if newest is None else newest.seq
+    since = [event for event in events if event.ref == ref and after < event.seq <= position]
+    assert len(since) <= lives_module.EVENTS_OF_VERSION
+    for stored in since:
+        event = CATALOGUE.read(stored)
+        state = state if event is None else evolve(state, event, stored)
+    return state
+
+
+@settings(max_examples=60)
+@given(st.one_of(actions, lives), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.data())
+def test_versions_and_lives_give_the_state_of_the_fold_at_any_position(
+    steps: list[Action], sizes: list[int], data: st.DataObject
+) -> None:
+    events = history(steps)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lives_module, "EVENTS_OF_VERSION", data.draw(st.integers(1, 4)))
+        tables = project(events, sizes)
+        position, state = data.draw(st.integers(0, len(events))), ClusterState()
+        for event in events[:position]:
+            state.apply(event)
+        for ref in {event.ref for event in events}:
+            assert state_then(tables, events, ref, position) == state.get(ref), ref
+
+
+@settings(max_examples=40)
+@given(actions, st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_modifications_are_those_that_the_audit_reads_from_the_log(steps: list[Action], sizes: list[int]) -> None:
+    events, reader = history([*every_kind_once(), *steps]), AuditReader()
+    read = [found for event in events if event.ref.kind in KINDS for found in reader.read(event)]
+    assert project(events, sizes).modifications == read
+    assert read
+
+
+@pytest.mark.parametrize(("begin", "end"), [(1, 2), (1, 1 << 40), (7, 8), (1000, 1024), (1000, 1031)])
+def test_what_lives_at_a_position_is_within_reach_of_its_span(begin: int, end: int) -> None:
+    span = lives_module.span_of(begin, end)
+    assert begin > (end - 1) - (1 << span)
+    assert 0 < span <= 62
+    assert lives_module.span_of(begin, None) == 0

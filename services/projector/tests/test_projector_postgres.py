@@ -44,7 +44,17 @@ from support.until import until
 
 pytestmark = pytest.mark.postgres
 
-TABLES = ("events", "aggregates", "pods", "node_versions", "node_names", "cluster_series")
+TABLES = (
+    "events",
+    "aggregates",
+    "aggregate_lives",
+    "aggregate_versions",
+    "modifications",
+    "pods",
+    "node_versions",
+    "node_names",
+    "cluster_series",
+)
 
 
 def all_rows(dsn: str) -> dict[str, list[tuple[object, ...]]]:

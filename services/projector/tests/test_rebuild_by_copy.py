@@ -14,7 +14,17 @@ from support.until import until
 
 pytestmark = pytest.mark.postgres
 
-TABLES = ("events", "aggregates", "pods", "node_versions", "node_names", "cluster_series")
+TABLES = (
+    "events",
+    "aggregates",
+    "aggregate_lives",
+    "aggregate_versions",
+    "modifications",
+    "pods",
+    "node_versions",
+    "node_names",
+    "cluster_series",
+)
 _ROWS = sql.SQL("SELECT * FROM {}")
 _SHAPE = """
     SELECT tablename, indexname, indexdef FROM pg_indexes WHERE tablename = ANY(%s) ORDER BY 1, 2

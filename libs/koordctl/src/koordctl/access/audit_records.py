@@ -1,16 +1,30 @@
-"""Audit records of requests: read them, and leave one for what `koord` itself computes from the log."""
+"""Audit records: of requests to services, of what `koord` itself computes from the log, and of the descheduler.
+
+The records of the descheduler come from the projector, which finds them among millions of facts, else from the log.
+"""
 
 import os
 import socket
+import time
 import uuid
 from datetime import UTC, datetime
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Origin, StoredEvent
 from koordcore.events.management.access import RequestAudited
+from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from koordcore.values import codec
 
+from koordctl.access.clients import ask, find_service
 from koordctl.access.folding import everything_kept
-from koordctl.access.log import open_log
+from koordctl.access.log import OpenLog, open_log
+
+PATIENCE_SECONDS: Final = 2.0
+"""Longest wait for a projector that is a little behind the log."""
+_PAGE: Final = 1_000
 
 
 async def audited_requests(since: int) -> list[tuple[StoredEvent, RequestAudited]]:
@@ -48,3 +62,63 @@ async def record_run(route: str, objects: tuple[str, ...]) -> None:
     )
     async with open_log() as log:
         await log.bus.audit.publish(AggregateRef("request", "koord"), record, origin)
+
+
+async def modifications(wanted: dict[str, str], since: int) -> list[Modification]:
+    """Return the records of changes by the descheduler, oldest first.
+
+    The projector answers, if it has all facts of the log. Otherwise, the whole log is read.
+
+    Args:
+        wanted: Parameter of `/api/audit` -> its value, to let the projector select. Without it, all are returned.
+        since: Only records after this position of the log.
+
+    Raises:
+        LogTrouble: The log cannot be reached.
+    """
+    async with open_log() as log:
+        head = (await log.bus.events.head()).last_seq
+        found = _projected(wanted, since, head)
+        return await _read(log, since, head) if found is None else found
+
+
+def _projected(wanted: dict[str, str], since: int, head: int) -> list[Modification] | None:
+    """Return the records that the projector has; None if it does not answer or is behind the log."""
+    base = find_service("projector")
+    end = time.monotonic() + PATIENCE_SECONDS
+    found: list[Modification] = []
+    before: int | None = None
+    while base is not None:
+        page = _page(base, {**wanted, "after": since, "limit": _PAGE, **({} if before is None else {"before": before})})
+        if page is None or not page["complete"]:
+            return None
+        if page["position"] < head:
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.05)
+            continue
+        found += codec.convert(page["modifications"], list[Modification])
+        before = page["before"]
+        if before is None:
+            return found[::-1]
+    return None
+
+
+def _page(base: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        reply = ask(f"{base}/api/audit?{urlencode(params)}", timeout=10)
+        return reply.json() if reply.is_success else None
+    except (OSError, HTTPException, ValueError):
+        return None
+
+
+async def _read(log: OpenLog, since: int, head: int) -> list[Modification]:
+    """Return the records in the log. All facts of its kinds are read, because later ones name no object."""
+    reader, first = AuditReader(), (await log.bus.events.head()).first_seq
+    return [
+        record
+        async for batch in log.bus.events.history(max(first - 1, 0), head, kinds=KINDS)
+        for stored in batch
+        for record in reader.read(stored)
+        if record.position > since
+    ]

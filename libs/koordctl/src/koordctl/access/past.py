@@ -16,7 +16,7 @@ from koordctl.access.clients import NOT_FOUND, projector, refusal
 from koordctl.access.positions import parse_moment
 from koordctl.render.output import fail
 
-PAGE: Final = 500
+PAGE: Final = 5_000
 SOURCES: Final = {
     "Pod": "podspec",
     "Node": "nodespec",

@@ -26,15 +26,20 @@ from koordcore.state.aggregates import CustomObjectState, NodeAgentState, NodeLe
 from koordcore.state.base import AggregateState
 from koordcore.state.evolution.registry import EVOLVE
 from koordcore.stories.device_cards import GPU_TYPE, ShareTotals, cards_with_holders, gpu_totals
+from koordcore.stories.modifications import CONFIGURATION, Modification, modifications_of
+from koordcore.stories.modifications import KINDS as AUDITED
 from koordcore.values import codec
 from koordcore.values.allocation import is_reservation
 
+from koord_projector.domain.lives import EndedLife, Life, LifeBook, Version
 from koord_projector.domain.nodes import NODE_KINDS, NodeBook, NodeChange
 from koord_projector.domain.pods import Episode, PodBook
 from koord_projector.domain.series import Series, SeriesRow, Totals
 
-KEPT_KINDS = frozenset((*NODE_KINDS, "config", "fold"))
+KEPT_KINDS = frozenset((*NODE_KINDS, CONFIGURATION.kind, "config", "fold"))
 """Kinds whose states stay in memory: there are few of them, and they change often."""
+AUDITED_KINDS = frozenset(AUDITED)
+"""Kinds whose facts may be modifications by the descheduler."""
 DEVICES = "devices="
 """Prefix of the ids of Device objects among the aggregates `customspec`."""
 LONGEST_ID = 512
@@ -42,11 +47,12 @@ LONGEST_ID = 512
 
 
 class AggregateRow(msgspec.Struct, frozen=True):
-    """One row of the table `aggregates`: an aggregate, the sequence of its last event, its state as JSON."""
+    """One row of the table `aggregates`: an aggregate, the sequence of its last event, its state as JSON, its life."""
 
     ref: AggregateRef
     seq: int
     state: bytes
+    life: Life
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,18 +69,24 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         pods: Rows of `pods`.
         nodes: Rows of `node_versions`.
         series: Rows of `cluster_series`.
+        versions: Rows of `aggregate_versions`.
+        lives: Rows of `aggregate_lives`.
+        modifications: Rows of `modifications`.
     """
 
     after: int
     position: int
     event_id: str
     events: list[StoredEvent]
-    new_aggregates: list[AggregateRow]
-    changed_aggregates: list[AggregateRow]
-    gone_aggregates: list[AggregateRef]
+    new_aggregates: Sequence[AggregateRow]
+    changed_aggregates: Sequence[AggregateRow]
+    gone_aggregates: Sequence[AggregateRef]
     pods: list[Episode]
     nodes: list[NodeChange]
     series: list[SeriesRow]
+    versions: list[Version]
+    lives: list[EndedLife]
+    modifications: list[Modification]
 
 
 class Projection:
@@ -99,6 +111,10 @@ class Projection:
         self._gpus: dict[str, list[DeviceDetails]] = {}
         self._dirty: dict[AggregateRef, None] = {}
         self._events: list[StoredEvent] = []
+        self._lives = LifeBook()
+        self._modifications: list[Modification] = []
+        self.closing: dict[str, str] = {}
+        """Name of a node that the last round of the descheduler closes, until it is closed -> plugin that chose it."""
 
     @property
     def aggregate_count(self) -> int:
@@ -123,9 +139,10 @@ class Projection:
         wanted = dict.fromkeys(event.ref for event in events if event.ref in known and event.ref not in states)
         return list(wanted)
 
-    def lend(self, ref: AggregateRef, state: AggregateState) -> None:
-        """Set the state of an aggregate to the one that was read from the table."""
+    def lend(self, ref: AggregateRef, state: AggregateState, life: Life) -> None:
+        """Set state and life of an aggregate to those that were read from the table."""
         self._states[ref] = state
+        self._lives.living[ref] = life
         if isinstance(state, NodeAgentState):
             self._running[ref.id] = set(state.running)
 
@@ -148,6 +165,7 @@ class Projection:
         """
         if stored.seq <= self.position:
             return None
+        stored = stored.with_parsed_headers()
         ref = stored.ref
         _require_storable(stored)
         event = CATALOGUE.read(stored)
@@ -158,6 +176,9 @@ class Projection:
             self.series.before_event(stored.occurred_at, self.totals, self.pods.counts)
             self._states[ref] = state
             self._dirty[ref] = None
+            self._lives.changed(ref, before, state, stored.seq)
+            if ref.kind in AUDITED_KINDS:
+                self._audit(stored, event, before, state)
             self._update_rows(ref, event, stored, before, state)
         self._events.append(stored)
         self._advance(stored)
@@ -177,7 +198,7 @@ class Projection:
         for ref in self._dirty:
             state = states[ref]
             if state is not None:
-                row = AggregateRow(ref, state.seq, codec.encode_canonical(state))
+                row = AggregateRow(ref, state.seq, codec.encode_canonical(state), self._lives.living[ref].copy())
                 if ref in known:
                     changed.append(row)
                 else:
@@ -186,8 +207,50 @@ class Projection:
             elif ref in known:
                 gone.append(ref)
                 known.discard(ref)
-            if state is None or ref.kind not in KEPT_KINDS:
-                del states[ref]
+            self._put_away(ref, state)
+        self._dirty = {}
+        return self._changes(pods=self.pods.take_touched(), new=new, changed=changed, gone=gone)
+
+    def _put_away(self, ref: AggregateRef, state: AggregateState | None) -> None:
+        """Drop a state that is in the table, unless its kind stays in memory."""
+        if state is None or ref.kind not in KEPT_KINDS:
+            del self._states[ref]
+            self._lives.living.pop(ref, None)
+
+    def take_history(self) -> Changes:
+        """Return the rows since the last call that will not change any more, for a rebuild into empty tables.
+
+        States of aggregates and rows of living pods stay in memory until `take_rest`.
+        """
+        for ref in self._dirty:
+            if self._states[ref] is None:
+                del self._states[ref]
+        self._dirty = {}
+        return self._changes(pods=self.pods.take_closed())
+
+    def take_rest(self) -> Changes:
+        """Return the rows that `take_history` kept back. The projection then goes on as if it had been loaded."""
+        new: list[AggregateRow] = []
+        for ref, state in list(self._states.items()):
+            if state is not None:
+                life = self._lives.living[ref].copy()
+                new.append(AggregateRow(ref, state.seq, codec.encode_canonical(state), life))
+                self._known.add(ref)
+            self._put_away(ref, state)
+        self._dirty = {}
+        pods = self.pods.take_touched()
+        for episode in pods:
+            episode.stored = True
+        return self._changes(pods=pods, new=new)
+
+    def _changes(
+        self,
+        *,
+        pods: list[Episode],
+        new: Sequence[AggregateRow] = (),
+        changed: Sequence[AggregateRow] = (),
+        gone: Sequence[AggregateRef] = (),
+    ) -> Changes:
         changes = Changes(
             after=self._after,
             position=self.position,
@@ -196,50 +259,21 @@ class Projection:
             new_aggregates=new,
             changed_aggregates=changed,
             gone_aggregates=gone,
-            pods=self.pods.take_touched(),
-            nodes=self.nodes.take_changes(),
-            series=self.series.take_rows(self.totals, self.pods.counts),
-        )
-        self._after, self._events, self._dirty = self.position, [], {}
-        return changes
-
-    def take_history(self) -> Changes:
-        """Return the rows since the last call that will not change any more, for a rebuild into empty tables.
-
-        States of aggregates and rows of living pods stay in memory until `take_rest`.
-        """
-        return self._changes(pods=self.pods.take_closed(), new=[])
-
-    def take_rest(self) -> Changes:
-        """Return the rows that `take_history` kept back. The projection then goes on as if it had been loaded."""
-        states, new = self._states, list[AggregateRow]()
-        for ref, state in list(states.items()):
-            if state is not None:
-                new.append(AggregateRow(ref, state.seq, codec.encode_canonical(state)))
-                self._known.add(ref)
-            if state is None or ref.kind not in KEPT_KINDS:
-                del states[ref]
-        self._dirty = {}
-        pods = self.pods.take_touched()
-        for episode in pods:
-            episode.stored = True
-        return self._changes(pods=pods, new=new)
-
-    def _changes(self, *, pods: list[Episode], new: list[AggregateRow]) -> Changes:
-        changes = Changes(
-            after=self._after,
-            position=self.position,
-            event_id=self.event_id,
-            events=self._events,
-            new_aggregates=new,
-            changed_aggregates=[],
-            gone_aggregates=[],
             pods=pods,
             nodes=self.nodes.take_changes(),
             series=self.series.take_rows(self.totals, self.pods.counts),
+            versions=self._lives.take_versions(),
+            lives=self._lives.take_ended(),
+            modifications=self._modifications,
         )
-        self._after, self._events = self.position, []
+        self._after, self._events, self._modifications = self.position, [], []
         return changes
+
+    def _audit(
+        self, stored: StoredEvent, event: Event, before: AggregateState | None, after: AggregateState | None
+    ) -> None:
+        configured = self._states.get(CONFIGURATION)
+        self._modifications.extend(modifications_of(stored, event, before, after, configured, self.closing))
 
     def _advance(self, stored: StoredEvent) -> None:
         self.position = stored.seq

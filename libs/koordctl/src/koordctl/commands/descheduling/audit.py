@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from koordcore.stories.modifications import Modification
 from koordcore.values import codec
+from koordcore.values.timestamps import rfc3339
 
-from koordctl.access.audit_records import audited_requests
-from koordctl.access.log import open_log, wait_for
-from koordctl.render.output import Format, show_document, show_table
+from koordctl.access.audit_records import audited_requests, modifications
+from koordctl.access.log import wait_for
+from koordctl.access.positions import parse_moment
+from koordctl.render.output import Format, fail, show_document, show_table
 from koordctl.render.units import time_text
 
 _SHOWN = 2
@@ -26,7 +28,11 @@ def audit(
     action: Annotated[
         str | None, typer.Option("--action", help="Only this action, e.g. config_change, dry_run.")
     ] = None,
-    since: Annotated[int, typer.Option("--since", help="Only records after this position of the log.")] = 0,
+    reason: Annotated[str | None, typer.Option("--reason", help="Only with this text in the reasons.")] = None,
+    since: Annotated[
+        str, typer.Option("--since", help="Only records after this position of the log, or from this RFC 3339 time on.")
+    ] = "0",
+    until: Annotated[str | None, typer.Option("--until", help="Only records up to this RFC 3339 time.")] = None,
     requests: Annotated[
         bool, typer.Option("--requests", help="Show who asked the services for what, and the result.")
     ] = False,
@@ -51,14 +57,21 @@ def audit(
       koord audit --action config_change -o json
 
       koord audit --node node-1 --plugin LowNodeLoad -o json
+
+      koord audit --reason overutilized --since 2026-11-26T08:00:00Z
     """
     if requests:
-        _show_requests(subject, since, output)
+        if not since.isdigit():
+            fail(f"--since must be a position with --requests, got {since!r}", status=2)
+        _show_requests(subject, int(since), output)
         return
+    begin, end = "" if since.isdigit() else _time("--since", since), "" if until is None else _time("--until", until)
 
     def is_wanted(record: Modification) -> bool:
         return (
-            record.position > since
+            begin <= record.at
+            and (not end or record.at <= end)
+            and (reason or "").lower() in "; ".join(record.reasons).lower()
             and pod in (None, record.pod, record.uid, f"{record.namespace}/{record.pod}")
             and node in (None, record.node)
             and job in (None, record.job)
@@ -66,7 +79,10 @@ def audit(
             and action in (None, record.action)
         )
 
-    records = [record for record in wait_for(_records()) if is_wanted(record)]
+    asked = {"pod": pod, "node": node, "job": job, "plugin": plugin, "action": action, "reason": reason}
+    wanted = {name: value for name, value in {**asked, "since": begin, "until": end}.items() if value}
+    found = wait_for(modifications(wanted, int(since) if since.isdigit() else 0))
+    records = [record for record in found if is_wanted(record)]
     if output in (Format.JSON, Format.YAML):
         show_document(codec.to_builtins(records), output)
         return
@@ -100,17 +116,12 @@ def _changed(record: Modification) -> str:
     return record.after.get("status", record.after.get("event", "-"))
 
 
-async def _records() -> list[Modification]:
-    """Return the records of all changes by the descheduler; all facts are read, because later ones name no object."""
-    reader = AuditReader()
-    async with open_log() as log:
-        head = await log.bus.events.head()
-        return [
-            record
-            async for batch in log.bus.events.history(max(head.first_seq - 1, 0), head.last_seq, kinds=KINDS)
-            for stored in batch
-            for record in reader.read(stored)
-        ]
+def _time(option: str, text: str) -> str:
+    """Return the value of an option as a time in the form of the events. End the command if it is not a time."""
+    try:
+        return rfc3339(parse_moment(text))
+    except ValueError:
+        fail(f"{option} must be an RFC 3339 time, got {text!r}", status=2)
 
 
 def _show_requests(subject: str | None, since: int, output: Format) -> None:

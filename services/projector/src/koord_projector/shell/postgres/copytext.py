@@ -8,8 +8,19 @@ import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from koordcore.events.envelope import HEADER_EPOCH, StoredEvent
+from koordcore.events.envelope import (
+    HEADER_ACTOR,
+    HEADER_CAUSATION,
+    HEADER_CORRELATION,
+    HEADER_ID,
+    HEADER_OCCURRED_AT,
+    HEADER_TRACEPARENT,
+    HEADER_TYPE,
+    StoredEvent,
+)
+from koordcore.stories.modifications import Modification
 
+from koord_projector.domain.lives import EndedLife, Version, span_of
 from koord_projector.domain.nodes import NodeChange, NodeFigures
 from koord_projector.domain.pods import Episode, Phase
 from koord_projector.domain.projection import AggregateRow
@@ -18,18 +29,23 @@ from koord_projector.domain.series import SeriesRow, Totals
 INT_MAX = 2**63 - 1
 SCHEMA_MAX = 2**31 - 1
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\ufffd"})
-_SPECIAL = ("\\", "\n", "\r", "\0")
 _encode_json = msgspec.json.Encoder().encode
 
 EVENT_COLUMNS = (
     "seq", "kind", "id", "type", "schema", "occurred_at", "stored_at_ns", "event_id", "causation_id",
     "correlation_id", "actor", "epoch", "based_on", "traceparent", "body",
 )  # fmt: skip
-AGGREGATE_COLUMNS = ("kind", "id", "seq", "state")
+AGGREGATE_COLUMNS = ("kind", "id", "seq", "state", "from_seq", "events")
+LIFE_COLUMNS = ("kind", "id", "from_seq", "to_seq", "span")
+VERSION_COLUMNS = ("kind", "id", "seq", "state")
+MODIFICATION_COLUMNS = (
+    "position", "number", "at", "action", "decision", "namespace", "pod", "uid", "node", "job", "plugin", "reasons",
+    "record",
+)  # fmt: skip
 POD_COLUMNS = (
     "uid", "from_seq", "to_seq", "namespace", "name", "qos", "priority_class", "requests", "submitted_seq",
     "submitted_at", "node", "placed_seq", "placed_at", "started_seq", "started_at", "stopped_seq", "deleted_seq",
-    "gang",
+    "gang", "span",
 )  # fmt: skip
 NODE_COLUMNS = ("token", "seq", *NodeFigures.__struct_fields__)
 SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" for phase in Phase))
@@ -40,6 +56,7 @@ _HOST = NodeFigures.__struct_fields__.index("host")
 _SERIES_FORMAT = "\t".join(["%d"] * len(SERIES_COLUMNS)) + "\n"
 
 
+_SPECIAL = re.compile(r"[\\\n\r\0]").search
 _UNSAFE = re.compile(r"[\\\t\n\r\0]")
 
 
@@ -84,35 +101,58 @@ def column_of(value: str | int | bool | None) -> str:
 
 def event_line(event: StoredEvent) -> bytes:
     """Return the COPY line of a row of the table `events`."""
+    header = event.headers.get
     texts = (
         event.ref.kind,
         event.ref.id,
-        event.type,
+        header(HEADER_TYPE, ""),
         str(min(event.schema, SCHEMA_MAX)),
-        event.occurred_at,
+        header(HEADER_OCCURRED_AT, ""),
         str(event.stored_at_ns),
-        event.event_id,
-        event.causation_id,
-        event.correlation_id,
-        event.actor,
-        _epoch(event),
+        header(HEADER_ID, ""),
+        header(HEADER_CAUSATION, ""),
+        header(HEADER_CORRELATION, ""),
+        header(HEADER_ACTOR, ""),
+        str(event.epoch),
         str(clamp(event.based_on)),
-        event.traceparent,
+        header(HEADER_TRACEPARENT, ""),
     )
     line = "\t".join(texts)
-    if line.count("\t") != len(texts) - 1 or any(special in line for special in _SPECIAL):
+    if line.count("\t") != len(texts) - 1 or _SPECIAL(line):
         line = "\t".join(map(escape, texts))
     return f"{event.seq}\t{line}\t".encode("utf-8", "replace") + escape_bytes(event.body) + b"\n"
 
 
-def _epoch(event: StoredEvent) -> str:
-    text = event.headers.get(HEADER_EPOCH, "0")
-    return text if text.isascii() and text.isdigit() and len(text) < 19 else "0"
-
-
 def aggregate_line(row: AggregateRow) -> bytes:
     """Return the COPY line of a row of the table `aggregates`."""
-    return f"{row.ref.kind}\t{escape(row.ref.id)}\t{row.seq}\t".encode() + escape_bytes(row.state) + b"\n"
+    life = f"\t{row.life.from_seq}\t{row.life.events}\n".encode()
+    return f"{row.ref.kind}\t{escape(row.ref.id)}\t{row.seq}\t".encode() + escape_bytes(row.state) + life
+
+
+def life_line(life: EndedLife) -> bytes:
+    """Return the COPY line of a row of the table `aggregate_lives`."""
+    ref, span = life.ref, span_of(life.from_seq, life.to_seq)
+    return f"{ref.kind}\t{escape(ref.id)}\t{life.from_seq}\t{life.to_seq}\t{span}\n".encode()
+
+
+def version_line(version: Version) -> bytes:
+    """Return the COPY line of a row of the table `aggregate_versions`."""
+    ref = version.ref
+    return f"{ref.kind}\t{escape(ref.id)}\t{version.seq}\t".encode() + escape_bytes(version.state) + b"\n"
+
+
+def modification_lines(modifications: Sequence[Modification]) -> Iterable[bytes]:
+    """Yield the COPY lines of rows of the table `modifications`. Those of one fact are numbered, from 0."""
+    position, number = 0, 0
+    for each in modifications:
+        number = number + 1 if each.position == position else 0
+        position = each.position
+        yield _modification_line(each, number)
+
+
+def _modification_line(each: Modification, number: int) -> bytes:
+    texts = (each.at, each.action, each.decision, each.namespace, each.pod, each.uid, each.node, each.job, each.plugin)
+    return line_of((each.position, number, *texts, "; ".join(each.reasons), _encode_json(each).decode()))
 
 
 def pod_line(episode: Episode) -> bytes:
@@ -138,7 +178,7 @@ def pod_line(episode: Episode) -> bytes:
         f"{uid}\t{episode.from_seq}\t{_position(episode.to_seq)}\t{namespace}\t{name}\t{qos}\t{priority_class}"
         f"\t{requests}\t{episode.submitted_seq}\t{submitted_at}\t{node}\t{_position(episode.placed_seq)}\t{placed_at}"
         f"\t{_position(episode.started_seq)}\t{started_at}\t{_position(episode.stopped_seq)}"
-        f"\t{_position(episode.deleted_seq)}\t{gang}\n"
+        f"\t{_position(episode.deleted_seq)}\t{gang}\t{span_of(episode.from_seq, episode.to_seq)}\n"
     )
     return line.encode("utf-8", "replace")
 

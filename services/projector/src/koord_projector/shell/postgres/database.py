@@ -18,6 +18,7 @@ from koordcore.service.telemetry.logging import Logger
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
 MIGRATION_LOCK: Final = 0x6B6F6F7264  # "koord": one advisory lock for all projectors of one database
 READ_ERRORS: Final = (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError)
 """Errors of reads while Postgres is unavailable or ended the session. A later attempt may succeed."""
@@ -88,7 +89,7 @@ class Database:
 def upgrade_to_head(connection: Connection) -> None:
     """Run all migrations that the database lacks, in the transaction of this connection."""
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 

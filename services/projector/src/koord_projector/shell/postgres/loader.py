@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from typing import Any, Final, LiteralString
 
 import msgspec
+from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.events.envelope import AggregateRef
 from koordcore.state.cluster import decode_state
+from koordcore.stories.modifications import CONFIGURATION, closed_by
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.rows import TupleRow
 
+from koord_projector.domain.lives import Life
 from koord_projector.domain.nodes import NODE_KINDS, NodeFigures
 from koord_projector.domain.pods import Episode, PodFacts
 from koord_projector.domain.projection import DEVICES, Projection
@@ -35,9 +38,15 @@ _NEWEST_NODES: Final = """
       CROSS JOIN LATERAL (SELECT * FROM node_versions WHERE token = n.token ORDER BY seq DESC LIMIT 1) AS v
 """
 _STATES: Final = """
-    SELECT a.kind, a.id, a.state FROM unnest(%s::text[], %s::text[]) AS w(kind, id)
+    SELECT a.kind, a.id, a.state, a.from_seq, a.events FROM unnest(%s::text[], %s::text[]) AS w(kind, id)
       JOIN aggregates AS a ON a.kind = w.kind AND a.id = w.id
 """
+_LAST_ROUND: Final = """
+    SELECT seq, body FROM events WHERE kind = 'descheduling' AND id = 'rounds' AND type = 'RoundDecided'
+     ORDER BY seq DESC LIMIT 1
+"""
+_CLOSED_SINCE: Final = "SELECT node FROM modifications WHERE action = 'cordon' AND position > %s"
+_decode_round = msgspec.json.Decoder(RoundDecided).decode
 _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
@@ -86,17 +95,28 @@ async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
     for token, *figures in await _all(connection, _NEWEST_NODES):
         projection.nodes.load(token, NodeFigures(**dict(zip(NodeFigures.__struct_fields__, figures, strict=True))))
     projection.load_totals()
-    for kind, id_, state in await _all(
-        connection, "SELECT kind, id, state FROM aggregates WHERE kind = ANY(%s)", (sorted(NODE_KINDS),)
+    for kind, id_, state, from_seq, events in await _all(
+        connection,
+        "SELECT kind, id, state, from_seq, events FROM aggregates WHERE kind = ANY(%s)",
+        (sorted((*NODE_KINDS, CONFIGURATION.kind)),),
     ):
-        projection.lend(AggregateRef(kind, id_), decode_state(kind, state))
+        projection.lend(AggregateRef(kind, id_), decode_state(kind, state), Life(from_seq, events))
     for id_, state in await _all(
         connection, "SELECT id, state FROM aggregates WHERE kind = 'customspec' AND starts_with(id, %s)", (DEVICES,)
     ):
         projection.know_devices(AggregateRef("customspec", id_), decode_state("customspec", state))
+    await _load_closing(connection, projection)
     for second, seq in await _all(connection, "SELECT second, seq FROM cluster_series ORDER BY seq DESC LIMIT 1"):
         projection.series = Series(second, seq)
     return Loaded(projection, event_id, schema == projection_schema())
+
+
+async def _load_closing(connection: AsyncConnection[TupleRow], projection: Projection) -> None:
+    """Set the nodes that the last round of the descheduler closes and that were not closed since."""
+    for seq, body in await _all(connection, _LAST_ROUND):
+        projection.closing = closed_by(_decode_round(body))
+        for (node,) in await _all(connection, _CLOSED_SINCE, (seq,)):
+            projection.closing.pop(node, None)
 
 
 async def lend_states(writer: Writer, projection: Projection, refs: Sequence[AggregateRef]) -> None:
@@ -108,8 +128,8 @@ async def lend_states(writer: Writer, projection: Projection, refs: Sequence[Agg
     if not refs:
         return
     kinds, ids = [ref.kind for ref in refs], [ref.id for ref in refs]
-    for kind, id_, state in await _all(writer.connection, _STATES, (kinds, ids)):
-        projection.lend(AggregateRef(kind, id_), decode_state(kind, state))
+    for kind, id_, state, from_seq, events in await _all(writer.connection, _STATES, (kinds, ids)):
+        projection.lend(AggregateRef(kind, id_), decode_state(kind, state), Life(from_seq, events))
 
 
 async def _all(

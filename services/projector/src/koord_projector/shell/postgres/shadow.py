@@ -19,16 +19,23 @@ from koord_projector.domain.projection import Changes
 from koord_projector.shell.postgres.copytext import (
     AGGREGATE_COLUMNS,
     EVENT_COLUMNS,
+    LIFE_COLUMNS,
+    MODIFICATION_COLUMNS,
     NODE_COLUMNS,
     POD_COLUMNS,
     SERIES_COLUMNS,
+    VERSION_COLUMNS,
     aggregate_line,
     copy_statement,
     event_line,
+    life_line,
+    modification_lines,
     node_line,
     pod_line,
     series_line,
+    version_line,
 )
+from koord_projector.shell.postgres.partitions import PARTITIONS, Partitions
 from koord_projector.shell.postgres.tables import FOLDED
 from koord_projector.shell.postgres.writer import FACTS, set_position, take_position
 
@@ -42,7 +49,8 @@ _SESSION: Final = (
     "SET jit = off",
 )
 _OPTIONS: Final = """
-    SELECT c.relname, coalesce(array_to_string(c.reloptions, ', '), '') FROM pg_class AS c
+    SELECT c.relname, coalesce(array_to_string(c.reloptions, ', '), ''), coalesce(pg_get_partkeydef(c.oid), '')
+      FROM pg_class AS c
      WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ANY(%s)
 """
 _KEYS: Final = """
@@ -74,6 +82,7 @@ class Shadow:
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
         self._node_tokens: set[str] = set()
+        self._partitions = Partitions(f"{SCHEMA}.events")
 
     @classmethod
     async def open(cls, dsn: str) -> "Shadow":
@@ -91,12 +100,13 @@ class Shadow:
                 await connection.execute(statement.encode())
             await connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             await _run(connection, f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE", f"CREATE SCHEMA {SCHEMA}")
-            for name, options in await _all(connection, _OPTIONS):
+            for name, options, partitioned in await _all(connection, _OPTIONS):
                 how = f" WITH ({options})" if options else ""
+                parted = f" PARTITION BY {partitioned}" if partitioned else ""
                 await _run(
                     connection,
                     f"CREATE TABLE {SCHEMA}.{name} (LIKE {name} INCLUDING DEFAULTS INCLUDING STORAGE"
-                    f" INCLUDING COMPRESSION){how}",
+                    f" INCLUDING COMPRESSION){parted}{how}",
                 )
         except BaseException:
             await connection.close()
@@ -114,7 +124,13 @@ class Shadow:
             WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.cursor() as cursor:
+            if changes.events:
+                await self._partitions.ensure(cursor, changes.events[0].seq, changes.events[-1].seq)
             await _copy(cursor, "events", EVENT_COLUMNS, map(event_line, changes.events))
+            await _copy(cursor, "aggregate_lives", LIFE_COLUMNS, map(life_line, changes.lives))
+            await _copy(cursor, "aggregate_versions", VERSION_COLUMNS, map(version_line, changes.versions))
+            lines = modification_lines(changes.modifications)
+            await _copy(cursor, "modifications", MODIFICATION_COLUMNS, lines)
             await _copy(cursor, "aggregates", AGGREGATE_COLUMNS, map(aggregate_line, changes.new_aggregates))
             await _copy(cursor, "pods", POD_COLUMNS, map(pod_line, changes.pods))
             await _copy(cursor, "node_versions", NODE_COLUMNS, map(node_line, changes.nodes))
@@ -152,10 +168,12 @@ class Shadow:
             (schema,) = (await _all(connection, "SELECT current_schema()", with_names=False))[0]
             for privilege, table, role in await _all(connection, _GRANTS):
                 await _run(connection, f"GRANT {privilege} ON {SCHEMA}.{table} TO {role}")
+            found = await _all(connection, PARTITIONS.format(table=f"{SCHEMA}.events"), with_names=False)
+            partitions = [name for name, _ in found]
             for name in _NAMES:
-                await _run(
-                    connection, f"DROP TABLE {schema}.{name}", f"ALTER TABLE {SCHEMA}.{name} SET SCHEMA {schema}"
-                )
+                await _run(connection, f"DROP TABLE {schema}.{name}")
+            for name in (*_NAMES, *partitions):
+                await _run(connection, f"ALTER TABLE {SCHEMA}.{name} SET SCHEMA {schema}")
             await _run(connection, f"DROP SCHEMA {SCHEMA}")
             await set_position(cursor, FACTS, position, event_id)
 

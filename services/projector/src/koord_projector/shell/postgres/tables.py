@@ -6,15 +6,32 @@
     pods              lives of pods, one row per episode (`domain.pods`)
     node_versions     figures of nodes, one row per change (`domain.nodes`)
     cluster_series    totals per second of stream time (`domain.series`)
+    aggregate_lives   when aggregates existed that no longer exist (`domain.lives`)
+    aggregate_versions    states of aggregates after every 32nd event
+    modifications     the audit of the descheduler (`koordcore.stories.modifications`)
     observations      archived reports of agents (outlive the stream OBS)
     explanations          why pods could not be placed (outlive the stream of explanations)
+
+The table `events` is partitioned by position (`partitions`): old facts are dropped as whole partitions.
 
 Positions are `bigint`; times are the RFC 3339 texts of the events themselves, whose text order is time order, so that
 a row gives back exactly what the log held. Bodies are `text`, not `json`: they were validated by the event's own model,
 and Postgres parsing them again would cost more than storing them.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
 
 metadata = MetaData()
 
@@ -45,6 +62,7 @@ events = Table(
     Column("based_on", BigInteger, nullable=False),
     Column("traceparent", Text, nullable=False),
     Column("body", Text, nullable=False),
+    postgresql_partition_by="RANGE (seq)",
 )
 Index("events_of_aggregate", events.c.kind, events.c.id, events.c.seq)
 # left(): a header may be arbitrarily long, an index entry may not.
@@ -70,6 +88,46 @@ aggregates = Table(
     Column("id", Text, primary_key=True),
     Column("seq", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
+    Column("from_seq", BigInteger, nullable=False),
+    Column("events", BigInteger, nullable=False),
+)
+
+aggregate_lives = Table(
+    "aggregate_lives",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("from_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("to_seq", BigInteger, nullable=False),
+    Column("span", SmallInteger, nullable=False),
+)
+Index("aggregate_lives_at", aggregate_lives.c.kind, aggregate_lives.c.span, aggregate_lives.c.from_seq)
+
+aggregate_versions = Table(
+    "aggregate_versions",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+)
+
+modifications = Table(
+    "modifications",
+    metadata,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", SmallInteger, primary_key=True, autoincrement=False),
+    Column("at", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("decision", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("pod", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("plugin", Text, nullable=False),
+    Column("reasons", Text, nullable=False),
+    Column("record", Text, nullable=False),
 )
 
 pods = Table(
@@ -93,7 +151,10 @@ pods = Table(
     Column("stopped_seq", BigInteger),
     Column("deleted_seq", BigInteger),
     Column("gang", Text, nullable=False),
+    Column("span", SmallInteger, nullable=False),
 )
+Index("pods_ended", pods.c.span, pods.c.from_seq, postgresql_where=text("to_seq IS NOT NULL"))
+Index("pods_by_name", pods.c.namespace, pods.c.name, pods.c.from_seq)
 Index("pods_living", pods.c.submitted_seq, postgresql_where=text("to_seq IS NULL"))
 
 Index("pods_of_gangs", pods.c.namespace, pods.c.gang, postgresql_where=text("gang <> ''"))
@@ -187,5 +248,8 @@ explanations = Table(
 )
 Index("explanations_by_time", explanations.c.occurred_at)
 
-FOLDED = (events, aggregates, pods, node_versions, node_names, cluster_series)
+FOLDED = (
+    events, aggregates, aggregate_lives, aggregate_versions, modifications, pods, node_versions, node_names,
+    cluster_series,
+)  # fmt: skip
 """Tables that a rebuild deletes and creates again from facts. Archives are not included."""

@@ -27,30 +27,40 @@ from koord_projector.domain.projection import Changes
 from koord_projector.shell.postgres.copytext import (
     AGGREGATE_COLUMNS,
     EVENT_COLUMNS,
+    LIFE_COLUMNS,
+    MODIFICATION_COLUMNS,
     NODE_COLUMNS,
     POD_COLUMNS,
     SERIES_COLUMNS,
+    VERSION_COLUMNS,
     aggregate_line,
     copy_statement,
     escape,
     event_line,
+    life_line,
     line_of,
+    modification_lines,
     node_line,
     pod_line,
     quoted,
     series_line,
+    version_line,
 )
+from koord_projector.shell.postgres.partitions import Partitions
 from koord_projector.shell.postgres.tables import FOLDED
 
 FACTS: Final = "ev"
 OBSERVATIONS: Final = "obs"
 EXPLANATIONS: Final = "explanations"
-PROJECTION_VERSION: Final = 4
+PROJECTION_VERSION: Final = 5
 """Increment it if the same events give other rows. The projector then rebuilds the tables."""
 
 _POD_KEYS: Final = ("uid", "from_seq")
 _COPY_EVENTS: Final = copy_statement("events", EVENT_COLUMNS)
 _COPY_AGGREGATES: Final = copy_statement("aggregates", AGGREGATE_COLUMNS)
+_COPY_LIVES: Final = copy_statement("aggregate_lives", LIFE_COLUMNS)
+_COPY_VERSIONS: Final = copy_statement("aggregate_versions", VERSION_COLUMNS)
+_COPY_MODIFICATIONS: Final = copy_statement("modifications", MODIFICATION_COLUMNS)
 _COPY_PODS: Final = copy_statement("pods", POD_COLUMNS)
 _COPY_NODES: Final = copy_statement("node_versions", NODE_COLUMNS)
 _STAGES: Final = (
@@ -77,7 +87,8 @@ def _assignments(columns: Sequence[str], keys: Sequence[str], source: str) -> st
 
 
 _UPDATE_AGGREGATES: Final = (
-    "UPDATE aggregates AS a SET seq = s.seq, state = s.state FROM stage_aggregates AS s"
+    "UPDATE aggregates AS a SET seq = s.seq, state = s.state, from_seq = s.from_seq, events = s.events"
+    " FROM stage_aggregates AS s"
     " WHERE a.kind = s.kind AND a.id = s.id"
 )
 _DELETE_AGGREGATES: Final = (
@@ -126,6 +137,7 @@ class Writer:
 
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
+        self._partitions = Partitions("events")
 
     @classmethod
     async def open(cls, dsn: str) -> "Writer":
@@ -165,7 +177,12 @@ class Writer:
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await take_position(cursor, FACTS, changes.after)
+            if changes.events:
+                await self._partitions.ensure(cursor, changes.events[0].seq, changes.events[-1].seq)
             await _copy(cursor, _COPY_EVENTS, map(event_line, changes.events))
+            await _copy(cursor, _COPY_LIVES, map(life_line, changes.lives))
+            await _copy(cursor, _COPY_VERSIONS, map(version_line, changes.versions))
+            await _copy(cursor, _COPY_MODIFICATIONS, modification_lines(changes.modifications))
             await _copy(cursor, _COPY_AGGREGATES, map(aggregate_line, changes.new_aggregates))
             if changes.changed_aggregates:
                 await _copy(

@@ -59,15 +59,21 @@ async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
             raise InvalidInput(f"a position up to {position}, or an RFC 3339 time", at, "at")
         row = (await connection.execute(_AT_POSITION, {"seq": seq})).first()
         return Moment(position=seq, occurred_at=row.occurred_at if row else "", live=False)
-    row = (await connection.execute(_AT_TIME, {"time": _normal_time(at)})).first()
+    row = (await connection.execute(_AT_TIME, {"time": normal_time(at, "at")})).first()
     return Moment(position=row.seq if row else 0, occurred_at=row.occurred_at if row else "", live=False)
 
 
-def _normal_time(at: str) -> str:
+def normal_time(given: str, parameter: str) -> str:
+    """Return an RFC 3339 time in the form of the events, whose text order is time order.
+
+    Raises:
+        InvalidInput: The text is not an RFC 3339 time with a zone. The error names the parameter.
+    """
     try:
-        moment = datetime.fromisoformat(at)
+        moment = datetime.fromisoformat(given)
         if moment.tzinfo is None:
             raise ValueError
         return rfc3339(moment)
     except (ValueError, OverflowError):
-        raise InvalidInput("a position (digits) or an RFC 3339 time with its zone", at, "at") from None
+        rule = "a position (digits) or an RFC 3339 time with its zone"
+        raise InvalidInput(rule, given, parameter) from None

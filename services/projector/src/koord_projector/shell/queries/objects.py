@@ -1,7 +1,7 @@
 """Aggregates as of a moment, folded from their events, and the hash of all aggregates.
 
-The present state is in `aggregates`. An earlier state is folded from the aggregate's events with `evolve`. An aggregate
-has few events, so no snapshots are needed.
+The present state is in `aggregates`. An earlier state is the newest row of `aggregate_versions` before it, and at most
+31 events that are folded onto it with `evolve` (`domain.lives`).
 """
 
 import hashlib
@@ -33,19 +33,60 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from koord_projector.shell.queries.answers import ObjectAnswer, ObjectsAnswer
 from koord_projector.shell.queries.moments import Moment
 
-_EVENTS = """
-    SELECT seq, kind, id, type, schema, occurred_at, stored_at_ns, event_id, causation_id, correlation_id, actor, body
-      FROM events
-"""
-_OF_ONE = text(_EVENTS + " WHERE kind = :kind AND id = :id AND seq <= :position ORDER BY seq")
-_OF_SOME = text(_EVENTS + " WHERE kind = :kind AND id = ANY(:ids) AND seq <= :position ORDER BY seq")
-_IDS_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id > :after ORDER BY id LIMIT :limit")
-_IDS_THEN = text(
+_BASES = text(
     """
-    SELECT DISTINCT id COLLATE "C" AS id FROM events WHERE kind = :kind AND id COLLATE "C" > :after AND seq <= :position
-     ORDER BY 1 LIMIT :limit
+    SELECT w.id, l.from_seq, v.seq, v.state FROM unnest(CAST(:ids AS text[])) AS w(id)
+     CROSS JOIN LATERAL (
+           SELECT from_seq FROM aggregates WHERE kind = :kind AND id = w.id AND from_seq <= :position
+            UNION ALL
+           SELECT from_seq FROM (
+                  SELECT from_seq, to_seq FROM aggregate_lives
+                   WHERE kind = :kind AND id = w.id AND from_seq <= :position ORDER BY from_seq DESC LIMIT 1
+           ) AS newest WHERE to_seq > :position
+     ) AS l
+      LEFT JOIN LATERAL (
+           SELECT seq, state FROM aggregate_versions
+            WHERE kind = :kind AND id = w.id AND seq >= l.from_seq AND seq <= :position ORDER BY seq DESC LIMIT 1
+     ) AS v ON true
     """
 )
+"""The aggregates that exist at a position: the begin of their life and the newest version of their state."""
+_EVENTS_SINCE = text(
+    """
+    SELECT e.* FROM unnest(CAST(:ids AS text[]), CAST(:after AS bigint[])) AS w(id, after)
+     CROSS JOIN LATERAL (
+           SELECT seq, kind, id, type, schema, occurred_at, stored_at_ns, event_id, causation_id, correlation_id, actor,
+                  body
+             FROM events WHERE kind = :kind AND id = w.id AND seq > w.after AND seq <= :position ORDER BY seq
+     ) AS e
+    """
+)
+_LIVING_THEN = """
+    SELECT kind, id FROM aggregates WHERE from_seq <= :position AND {condition}
+     UNION ALL
+    SELECT l.kind, l.id FROM generate_series(1, 62) AS s(span)
+     CROSS JOIN LATERAL (
+           SELECT kind, id FROM aggregate_lives
+            WHERE span = s.span AND from_seq <= :position AND from_seq > :position - (CAST(1 AS bigint) << s.span)
+              AND to_seq > :position AND {condition}
+     ) AS l
+"""
+
+
+def living_then(condition: str) -> str:
+    """Return a statement that selects kind and id of the aggregates that exist at `:position`.
+
+    The index by length of a life (`domain.lives.span_of`) finds the ended ones among all that ever existed.
+
+    Args:
+        condition: Condition on `kind` and `id`. It must compare `kind`, which begins the index.
+    """
+    return _LIVING_THEN.format(condition=condition)
+
+
+_PAGE_THEN = "SELECT id FROM ({living}) AS q ORDER BY id LIMIT :limit"
+_IDS_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id > :after ORDER BY id LIMIT :limit")
+_IDS_THEN = text(_PAGE_THEN.format(living=living_then("kind = :kind AND id > :after")))
 _STATES_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id = ANY(:ids)")
 _PREFIXED_NOW = text(
     """
@@ -53,11 +94,7 @@ _PREFIXED_NOW = text(
     """
 )
 _PREFIXED_THEN = text(
-    """
-    SELECT DISTINCT id COLLATE "C" AS id FROM events
-     WHERE kind = :kind AND starts_with(id, :prefix) AND id COLLATE "C" > :after AND seq <= :position
-     ORDER BY 1 LIMIT :limit
-    """
+    _PAGE_THEN.format(living=living_then("kind = :kind AND starts_with(id, :prefix) AND id > :after"))
 )
 _ROWS_AT_ONCE = 2_000
 
@@ -82,10 +119,7 @@ async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: 
             )
         ).first()
         return None if row is None else msgspec.json.decode(row.state)
-    rows = await connection.execute(_OF_ONE, {"kind": kind, "id": id_, "position": moment.position})
-    state: AggregateState | None = None
-    for row in rows:
-        state = _evolved(state, row)
+    state = (await _states_then(connection, moment, kind, [id_])).get(id_)
     return None if state is None else msgspec.json.decode(codec.encode_canonical(state))
 
 
@@ -97,16 +131,28 @@ async def states_at(
     if moment.live:
         rows = await connection.execute(_STATES_NOW, asked)
         return {row.id: decode_state(kind, row.state) for row in rows}
-    states: dict[str, AggregateState | None] = {}
-    for row in await connection.execute(_OF_SOME, asked):
-        states[row.id] = _evolved(states.get(row.id), row)
+    return await _states_then(connection, moment, kind, ids)
+
+
+async def _states_then(
+    connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
+) -> dict[str, AggregateState]:
+    """Return id -> state at a past moment: the newest version up to it, and the events since then."""
+    asked = {"kind": kind, "ids": list(ids), "position": moment.position}
+    bases = (await connection.execute(_BASES, asked)).all()
+    states: dict[str, AggregateState | None] = {
+        row.id: None if row.state is None else decode_state(kind, row.state) for row in bases
+    }
+    after = [row.from_seq - 1 if row.seq is None else row.seq for row in bases]
+    for row in await connection.execute(_EVENTS_SINCE, {**asked, "ids": list(states), "after": after}):
+        states[row.id] = _evolved(states[row.id], row)
     return {id_: state for id_, state in states.items() if state is not None}
 
 
 async def ids_with_prefix(
     connection: AsyncConnection, moment: Moment, ref: AggregateRef, *, after: str, limit: int
 ) -> list[str]:
-    """Return a page of ids of aggregates, ascending. At a past moment, some of them may not exist.
+    """Return a page of ids of aggregates that exist at the moment, ascending.
 
     Args:
         connection: Read transaction.
@@ -142,9 +188,7 @@ async def list_objects(
         ]
     else:
         ids = [row.id for row in await connection.execute(_IDS_THEN, asked)]
-        states: dict[str, AggregateState | None] = {}
-        for row in await connection.execute(_OF_SOME, {**asked, "ids": ids}):
-            states[row.id] = _evolved(states.get(row.id), row)
+        states = await _states_then(connection, moment, kind, ids)
         for id_ in ids:
             state = states.get(id_)
             if state is not None:

@@ -27,9 +27,19 @@ _PHASE = """
          WHEN started_seq <= :position AND (stopped_seq IS NULL OR stopped_seq > :position) THEN 'running'
          ELSE 'placed' END
 """
-_HOLDS = {
-    True: "to_seq IS NULL",
-    False: "from_seq <= :position AND (to_seq IS NULL OR to_seq > :position)",
+_HELD = {
+    True: "SELECT * FROM pods WHERE to_seq IS NULL",
+    # The index by length (`domain.lives.span_of`) finds the rows of the moment among all ended ones.
+    False: """
+        SELECT * FROM pods WHERE to_seq IS NULL AND from_seq <= :position
+         UNION ALL
+        SELECT ended.* FROM generate_series(1, 62) AS s(bits)
+         CROSS JOIN LATERAL (
+               SELECT * FROM pods
+                WHERE span = s.bits AND to_seq IS NOT NULL AND from_seq <= :position
+                  AND from_seq > :position - (CAST(1 AS bigint) << s.bits) AND to_seq > :position
+         ) AS ended
+    """,
 }
 _COLUMNS = f"""
     uid, namespace, name, {_PHASE} AS phase, qos, priority_class, requests, submitted_seq, submitted_at,
@@ -37,7 +47,7 @@ _COLUMNS = f"""
     CASE WHEN placed_seq <= :position THEN placed_at ELSE '' END AS placed_at,
     CASE WHEN started_seq <= :position THEN started_at ELSE '' END AS started_at
 """
-HELD_PODS = {live: f"SELECT {_COLUMNS} FROM pods WHERE {holds}" for live, holds in _HOLDS.items()}  # noqa: S608  constants
+HELD_PODS = {live: f"SELECT {_COLUMNS} FROM ({held}) AS held" for live, held in _HELD.items()}  # noqa: S608  constants
 """Whether the moment is the present -> statement that selects the pods of the moment, with their phases."""
 _EXPLANATION_OF_PENDING = """
     LEFT JOIN LATERAL (
@@ -123,7 +133,7 @@ async def pods_on_node(connection: AsyncConnection, moment: Moment, node: str) -
 
 async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, int]:
     """Return phase -> number of pods at the moment."""
-    statement = f"SELECT {_PHASE} AS phase, count(*) AS pods FROM pods WHERE {_HOLDS[moment.live]} GROUP BY 1"  # noqa: S608
+    statement = f"SELECT {_PHASE} AS phase, count(*) AS pods FROM ({_HELD[moment.live]}) AS held GROUP BY 1"  # noqa: S608
     rows = await connection.execute(text(statement), {"position": moment.position})
     return {row.phase: row.pods for row in rows}
 

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from koord_projector.shell.queries.answers import EventItem, PodItem
 from koord_projector.shell.queries.events import SCANNED, event_item
 from koord_projector.shell.queries.moments import Moment
+from koord_projector.shell.queries.objects import living_then
 from koord_projector.shell.queries.pods import PodFilter, list_pods
 
 SEARCHED_KINDS: Final = (
@@ -34,10 +35,10 @@ _OBJECTS_NOW: Final = text(
     """
 )
 _OBJECTS_THEN: Final = text(
-    """
-    SELECT DISTINCT kind, id COLLATE "C" AS id FROM events
-     WHERE kind = ANY(:kinds) AND position(:token in id) > 0 AND seq <= :position ORDER BY 1, 2 LIMIT :limit
-    """
+    f"""
+    SELECT kind, id FROM ({living_then("kind = ANY(:kinds) AND position(:token in id) > 0")}) AS q
+     ORDER BY kind, id LIMIT :limit
+    """  # noqa: S608  constants
 )
 _FACTS: Final = text(
     """

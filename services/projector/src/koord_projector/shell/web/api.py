@@ -25,6 +25,7 @@ from koord_projector.shell.queries.answers import (
     SeriesAnswer,
     StatusAnswer,
 )
+from koord_projector.shell.queries.audit import AuditAnswer
 from koord_projector.shell.queries.colocation import ColocationAnswer
 from koord_projector.shell.queries.gangs import GangsAnswer
 from koord_projector.shell.queries.reservations import ReservationsAnswer
@@ -38,6 +39,7 @@ from koord_projector.shell.web.parameters import (
     AT,
     BEFORE,
     BODIES,
+    LIMIT_AUDIT,
     LIMIT_COLOCATION,
     LIMIT_DEVICES,
     LIMIT_EVENTS,
@@ -145,6 +147,25 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
                 _query("text", "A part of a name, a uid, a position, or the id of a fact or trace."),
                 LIMIT_SEARCH,
                 AT,
+            ),
+        ),
+        Endpoint(
+            path="/api/audit",
+            handler=handlers.audit,
+            about="What the descheduler changed or refused to change, newest first, with its reasons.",
+            answer=AuditAnswer,
+            parameters=(
+                _query("pod", "Only this pod: its name, namespace/name, or uid."),
+                _query("node", "Only pods and drains of this node."),
+                _query("job", "Only this PodMigrationJob."),
+                _query("plugin", "Only this plugin or controller."),
+                _query("action", "Only this action."),
+                _query("reason", "Only with this text in the reasons."),
+                _query("since", "Only from this RFC 3339 time on."),
+                _query("until", "Only up to this RFC 3339 time."),
+                BEFORE,
+                AFTER,
+                LIMIT_AUDIT,
             ),
         ),
         Endpoint(

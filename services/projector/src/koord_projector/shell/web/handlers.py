@@ -20,12 +20,13 @@ from koord_projector.shell.queries.answers import (
     RebuildAnswer,
     StatusAnswer,
 )
+from koord_projector.shell.queries.audit import AuditFilter, page_modifications
 from koord_projector.shell.queries.cluster import series, sum_nodes
 from koord_projector.shell.queries.colocation import describe_colocation
 from koord_projector.shell.queries.events import EventFilter, find_event, page_events
 from koord_projector.shell.queries.gangs import list_gangs
 from koord_projector.shell.queries.hardware import describe_hardware, list_devices
-from koord_projector.shell.queries.moments import resolve
+from koord_projector.shell.queries.moments import normal_time, resolve
 from koord_projector.shell.queries.nodes import describe_node, list_nodes, pod_usage
 from koord_projector.shell.queries.objects import aggregates_hash, list_objects, require_kind, state_at
 from koord_projector.shell.queries.pods import (
@@ -45,6 +46,7 @@ from koord_projector.shell.web.parameters import (
     AFTER,
     BEFORE,
     BODIES,
+    LIMIT_AUDIT,
     LIMIT_COLOCATION,
     LIMIT_DEVICES,
     LIMIT_EVENTS,
@@ -222,6 +224,26 @@ class Handlers:
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
             return json_answer(await describe_colocation(connection, moment, limit=limit))
+
+    async def audit(self, request: Request) -> Response:
+        """Answer `GET /api/audit` with an `AuditAnswer`: a page of the descheduler's modifications."""
+        query = request.query_params
+        times = {name: text_of(query, name) for name in ("since", "until")}
+        wanted = AuditFilter(
+            **{name: text_of(query, name) for name in ("pod", "node", "job", "plugin", "action", "reason")},
+            **{name: normal_time(given, name) if given else "" for name, given in times.items()},
+        )
+        before, after = number_of(query, BEFORE), number_of(query, AFTER) or 0
+        async with self._database.reading() as connection:
+            page = await page_modifications(
+                connection,
+                wanted,
+                before=before,
+                after=after,
+                limit=number_of(query, LIMIT_AUDIT) or 100,
+                complete=not self._fold.trouble,
+            )
+        return json_answer(page)
 
     async def rounds(self, request: Request) -> Response:
         """Answer `GET /api/rounds` with a `RoundsAnswer`: the newest rounds of the descheduler."""

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from koord_projector.shell.queries.audit import MAX_PAGE as MAX_MODIFICATIONS
 from koord_projector.shell.queries.events import MAX_PAGE as MAX_EVENTS
 from koord_projector.shell.queries.pods import MAX_PAGE as MAX_PODS
 from koord_projector.shell.web.endpoints import Parameter
@@ -13,7 +14,10 @@ _MAX_SECOND: Final = 253_402_300_799
 AT: Final = Parameter(name="at", about="A position of the log or an RFC 3339 time with its zone; absent: now.")
 LIMIT_PODS: Final = Parameter(name="limit", about="Pods per page.", minimum=1, maximum=MAX_PODS, default=100)
 LIMIT_EVENTS: Final = Parameter(name="limit", about="Facts per page.", minimum=1, maximum=MAX_EVENTS, default=100)
-LIMIT_OBJECTS: Final = Parameter(name="limit", about="Objects per page.", minimum=1, maximum=500, default=100)
+LIMIT_OBJECTS: Final = Parameter(name="limit", about="Objects per page.", minimum=1, maximum=5000, default=100)
+LIMIT_AUDIT: Final = Parameter(
+    name="limit", about="Modifications per page.", minimum=1, maximum=MAX_MODIFICATIONS, default=100
+)
 LIMIT_DEVICES: Final = Parameter(name="limit", about="Nodes per page.", minimum=1, maximum=500, default=200)
 LIMIT_RESERVATIONS: Final = Parameter(name="limit", about="Reservations per page.", minimum=1, maximum=500, default=200)
 LIMIT_ROUNDS: Final = Parameter(name="limit", about="Rounds.", minimum=1, maximum=500, default=60)

@@ -1,0 +1,100 @@
+"""Lives of aggregates, and versions of their states, so that any past moment needs only a few events.
+
+A life begins with the event that creates an aggregate, and ends with the event after which it does not exist. The state
+after every 32nd event of a life is a version. So the state at a past position is the newest version up to it, or the
+empty state, and at most 31 events of the same life. Which versions exist depends on the log alone, not on batches.
+"""
+
+from typing import Final
+
+import msgspec
+from koordcore.events.envelope import AggregateRef
+from koordcore.state.base import AggregateState
+from koordcore.values import codec
+
+EVENTS_OF_VERSION: Final = 32
+"""A version of a ledger needs about as many bytes as eight of its events."""
+
+
+class Life(msgspec.Struct):
+    """The life of an aggregate that exists.
+
+    Attributes:
+        from_seq: Position of the event that created it.
+        events: Number of events since then, the first one included.
+    """
+
+    from_seq: int
+    events: int = 1
+
+    def copy(self) -> "Life":
+        """Return a copy that later events do not change."""
+        return Life(self.from_seq, self.events)
+
+
+class EndedLife(msgspec.Struct, frozen=True):
+    """One row of the table `aggregate_lives`: an aggregate existed from `from_seq` until before `to_seq`."""
+
+    ref: AggregateRef
+    from_seq: int
+    to_seq: int
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One row of the table `aggregate_versions`: the state of an aggregate after its event at `seq`, as JSON."""
+
+    ref: AggregateRef
+    seq: int
+    state: bytes
+
+
+class LifeBook:
+    """The lives of the aggregates whose states are in memory, with the rows since the last call. One task uses it.
+
+    Attributes:
+        living: Aggregate -> its life.
+    """
+
+    def __init__(self) -> None:
+        self.living: dict[AggregateRef, Life] = {}
+        self._ended: list[EndedLife] = []
+        self._versions: list[Version] = []
+
+    def changed(self, ref: AggregateRef, before: AggregateState | None, after: AggregateState | None, seq: int) -> None:
+        """Record an event of an aggregate.
+
+        Args:
+            ref: The aggregate.
+            before: Its state before the event; None if it did not exist.
+            after: Its state after the event; None if it does not exist any more.
+            seq: Position of the event.
+        """
+        if before is None:
+            if after is not None:
+                self.living[ref] = Life(seq)
+        elif after is None:
+            self._ended.append(EndedLife(ref, self.living.pop(ref).from_seq, seq))
+        else:
+            life = self.living[ref]
+            life.events += 1
+            if life.events % EVENTS_OF_VERSION == 0:
+                self._versions.append(Version(ref, seq, codec.encode_canonical(after)))
+
+    def take_ended(self) -> list[EndedLife]:
+        """Return the lives that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def take_versions(self) -> list[Version]:
+        """Return the versions since the last call."""
+        versions, self._versions = self._versions, []
+        return versions
+
+
+def span_of(from_seq: int, to_seq: int | None) -> int:
+    """Return the number of bits of a length in positions; 0 if there is no end yet.
+
+    What lives at a position P and has n bits began behind P - 2^n. So an index by (bits, beginning) finds it, however
+    long the history is.
+    """
+    return 0 if to_seq is None else (to_seq - from_seq).bit_length()

@@ -1,0 +1,191 @@
+"""Past moments and the audit of a busy cluster on a real Postgres are those that the whole log gives."""
+
+import json
+import random
+from collections.abc import Sequence
+
+import psycopg
+import pytest
+from alembic import command
+from alembic.config import Config
+from koord_projector.domain import lives
+from koord_projector.domain.lives import span_of
+from koord_projector.domain.projection import Projection
+from koord_projector.shell.postgres import database as database_module
+from koord_projector.shell.postgres import partitions
+from koord_projector.shell.postgres.copytext import EVENT_COLUMNS, copy_statement, event_line
+from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.queries.audit import MOST_OF_A_FACT, AuditFilter, page_modifications
+from koord_projector.shell.queries.moments import resolve
+from koord_projector.shell.queries.objects import list_objects, state_at
+from koord_projector.shell.queries.pods import PodFilter, list_pods
+from koord_projector.shell.queries.search import search_everything
+from koordcore.events.envelope import StoredEvent
+from koordcore.state import ClusterState
+from koordcore.state.kinds import STATE_TYPES
+from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from koordcore.values import codec
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection
+from support.projector.busy_month import Month
+from support.projector.world import pods_by_fold, projector
+
+pytestmark = pytest.mark.postgres
+
+FACTS = 4_000
+
+
+@pytest.fixture(scope="module")
+def facts() -> list[StoredEvent]:
+    """Three hours of four nodes, so that ledgers and policies have hundreds of facts, and many pods have ended."""
+    written = [each for batch in Month(facts=FACTS, nodes=4).batches() for each in batch]
+    return [each.stored(seq) for seq, each in enumerate(written, 1)]
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions and partitions that a short history has many of."""
+    monkeypatch.setattr(lives, "EVENTS_OF_VERSION", 5)
+    monkeypatch.setattr(partitions, "POSITIONS", 700)
+
+
+def states_of(events: Sequence[StoredEvent], upto: int) -> ClusterState:
+    state = ClusterState()
+    for event in events[:upto]:
+        state.apply(event)
+    return state
+
+
+def modifications_of(events: Sequence[StoredEvent]) -> list[Modification]:
+    reader = AuditReader()
+    return [found for event in events if event.ref.kind in KINDS for found in reader.read(event)]
+
+
+async def compare_with_fold(connection: AsyncConnection, events: Sequence[StoredEvent], position: int) -> None:
+    """Every list of aggregates, and the list of pods, is that of the fold up to the position."""
+    state, moment = states_of(events, position), await resolve(connection, str(position))
+    for kind in STATE_TYPES:
+        expected = {ref.id: json.loads(codec.encode_canonical(s)) for ref, s in state if ref.kind == kind}
+        found: dict[str, object] = {}
+        after = ""
+        while True:
+            page = await list_objects(connection, moment, kind, after=after, limit=37)
+            found.update({each.id: each.state for each in page.objects})
+            if page.after is None:
+                break
+            after = page.after
+        assert found == expected, (kind, position)
+    pods = await list_pods(connection, moment, PodFilter(), limit=1000, cursor=None)
+    assert {pod.uid: (pod.phase, pod.node) for pod in pods.pods} == pods_by_fold(state)
+
+
+async def test_any_past_moment_is_that_of_the_full_fold(postgres_dsn: str, facts: list[StoredEvent]) -> None:
+    chosen = random.Random(len(facts)).sample(range(1, len(facts) + 1), 12)
+    async with projector(postgres_dsn, batch_events=313) as it:
+        it.write(facts)
+        async with it.running():
+            await it.caught_up()
+        async with it.database.reading() as connection:
+            for position in chosen:
+                await compare_with_fold(connection, facts, position)
+            moment = await resolve(connection, str(chosen[0]))
+            assert (await search_everything(connection, moment, "team-web", limit=5)).objects
+    with psycopg.connect(postgres_dsn) as connection:
+        names = [name for name, _ in connection.execute(partitions.PARTITIONS.format(table="events").encode())]
+        assert names == [f"events_p{number:06}" for number in range(FACTS // 700 + 1)]
+
+
+async def test_the_audit_is_found_by_pod_node_reason_and_time(postgres_dsn: str, facts: list[StoredEvent]) -> None:
+    records = modifications_of(facts)
+    one = records[len(records) // 2]
+    assert one.pod
+    assert one.node
+    async with projector(postgres_dsn) as it:
+        it.write(facts)
+        async with it.running():
+            await it.caught_up()
+
+        async def found(wanted: AuditFilter, limit: int = 7) -> list[Modification]:
+            kept: list[Modification] = []
+            before: int | None = None
+            async with it.database.reading() as connection:
+                while True:
+                    page = await page_modifications(
+                        connection, wanted, before=before, after=0, limit=limit, complete=True
+                    )
+                    assert len(page.modifications) < limit + MOST_OF_A_FACT
+                    kept += page.modifications
+                    before = page.before
+                    if before is None:
+                        return kept[::-1]
+
+        assert await found(AuditFilter()) == records
+        for wanted in (AuditFilter(pod=one.pod), AuditFilter(pod=f"{one.namespace}/{one.pod}")):
+            assert await found(wanted) == [each for each in records if each.pod == one.pod]
+        assert await found(AuditFilter(pod=one.uid)) == [each for each in records if each.uid == one.uid]
+        assert await found(AuditFilter(node=one.node)) == [each for each in records if each.node == one.node]
+        assert await found(AuditFilter(reason="OverUtilized, cpu usage 65")) == [
+            each for each in records if "overutilized, cpu usage 65" in "; ".join(each.reasons)
+        ]
+        between = AuditFilter(since=records[10].at, until=one.at, action="evict")
+        assert await found(between) == [
+            each for each in records if records[10].at <= each.at <= one.at and each.action == "evict"
+        ]
+        assert await found(AuditFilter(plugin="no such plugin")) == []
+
+
+async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past_moments(
+    postgres_dsn: str, facts: list[StoredEvent]
+) -> None:
+    events, projection = facts[:1500], Projection()
+    for event in events:
+        projection.apply(event)
+    changes = projection.take_changes()
+    database = Database(postgres_dsn)
+
+    def earlier(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(database_module.MIGRATIONS))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0008")
+
+    async with database.engine.begin() as connection:
+        await connection.run_sync(earlier)
+    async with await psycopg.AsyncConnection.connect(postgres_dsn) as connection, connection.cursor() as cursor:
+        async with cursor.copy(copy_statement("events", EVENT_COLUMNS).encode()) as copy:
+            await copy.write(b"".join(map(event_line, events)))
+        for row in changes.new_aggregates:
+            values = (row.ref.kind, row.ref.id, row.seq, row.state.decode())
+            await cursor.execute("INSERT INTO aggregates (kind, id, seq, state) VALUES (%s, %s, %s, %s)", values)
+        await cursor.execute("INSERT INTO projection VALUES ('ev', %s, %s, 'of an earlier version')", (1500, "id"))
+        for pod in changes.pods:
+            await cursor.execute(
+                """
+                INSERT INTO pods (uid, from_seq, to_seq, namespace, name, qos, priority_class, requests, submitted_seq,
+                                  submitted_at, node, placed_at, started_at)
+                VALUES (%s, %s, %s, '', '', '', '', '{}', 1, '', '', '', '')
+                """,
+                (pod.uid, pod.from_seq, pod.to_seq),
+            )
+    await database.migrate()
+    async with database.reading() as connection:
+        for position in (1, 700, 1499, 1500):
+            state, moment = states_of(events, position), await resolve(connection, str(position))
+            for kind in ("podspec", "pod", "node", "migration"):
+                page = await list_objects(connection, moment, kind, after="", limit=500)
+                expected = {ref.id: json.loads(codec.encode_canonical(s)) for ref, s in state if ref.kind == kind}
+                assert {each.id: each.state for each in page.objects} == expected
+        assert await state_at(connection, await resolve(connection, "1500"), "node", "node-0001") is not None
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM events_before").fetchone() == (1500,)
+        spans = {(uid, seq): span for uid, seq, span in connection.execute("SELECT uid, from_seq, span FROM pods")}
+        assert spans == {(pod.uid, pod.from_seq): span_of(pod.from_seq, pod.to_seq) for pod in changes.pods}
+    # The projector goes on behind them: the next partition begins where this one ends.
+    async with projector(postgres_dsn) as it:
+        it.write(facts)
+        async with it.running():
+            await it.caught_up()
+        async with it.database.reading() as connection:
+            await compare_with_fold(connection, facts, 1490)
+            assert await state_at(connection, await resolve(connection, None), "node", "node-0001") is not None
+    await database.close()
