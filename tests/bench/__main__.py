@@ -1,5 +1,7 @@
 """`make bench`: runs every measurement (or those named on the command line), prints them beside their targets.
 
+`history` runs only if it is named.
+
     python -m tests.bench [name ...] [--only ROW,ROW] [--scale 0.1] [--runs 3] [--profile]
     python -m tests.bench pairs --base DIR [--row engine] [--pairs 10]      compares two checkouts, see `bench.pairs`
 
@@ -33,10 +35,12 @@ from bench.options import BenchOptions, InvalidOption  # noqa: E402
 from bench.results import Result, RowsWithoutResult  # noqa: E402
 
 OUTPUT = Path("var/bench/results.json")
+ONLY_WHEN_NAMED = ("measure_history",)
+"""Measurements that take hours at full scale."""
 
 
 def _modules() -> list[str]:
-    return sorted(path.stem for path in HERE.glob("measure_*.py"))
+    return sorted(path.stem for path in HERE.glob("measure_*.py") if path.stem not in ONLY_WHEN_NAMED)
 
 
 def _arguments() -> tuple[list[str], BenchOptions]:
