@@ -3,6 +3,8 @@
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -11,6 +13,7 @@ from alembic.config import Config
 from koord_projector.domain import lives
 from koord_projector.domain.lives import span_of
 from koord_projector.domain.projection import Projection
+from koord_projector.shell import fact_retention
 from koord_projector.shell.postgres import database as database_module
 from koord_projector.shell.postgres import partitions
 from koord_projector.shell.postgres.copytext import EVENT_COLUMNS, copy_statement, event_line
@@ -20,15 +23,21 @@ from koord_projector.shell.queries.moments import resolve
 from koord_projector.shell.queries.objects import list_objects, state_at
 from koord_projector.shell.queries.pods import PodFilter, list_pods
 from koord_projector.shell.queries.search import search_everything
+from koordcore.bus.archive.archiving import archive_facts
 from koordcore.events.envelope import StoredEvent
+from koordcore.place import open_place
 from koordcore.state import ClusterState
 from koordcore.state.kinds import STATE_TYPES
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import unix_seconds
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
+from support.manual_clock import ManualClock
 from support.projector.busy_month import Month
 from support.projector.world import pods_by_fold, projector
+from support.until import until
 
 pytestmark = pytest.mark.postgres
 
@@ -132,6 +141,54 @@ async def test_the_audit_is_found_by_pod_node_reason_and_time(postgres_dsn: str,
             each for each in records if records[10].at <= each.at <= one.at and each.action == "evict"
         ]
         assert await found(AuditFilter(plugin="no such plugin")) == []
+
+
+async def test_old_facts_are_dropped_if_the_archive_has_them_and_later_moments_stay(
+    postgres_dsn: str, facts: list[StoredEvent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fact_retention, "STATES_AT_ONCE", 11)
+    monkeypatch.setattr(fact_retention, "ROWS_AT_ONCE", 13)
+    place = open_place(str(tmp_path / "archive"), create=True)
+    async with projector(postgres_dsn) as it:
+        it.write(facts)
+        async with it.running():
+            await it.caught_up()
+        newest = unix_seconds(facts[-1].occurred_at)
+        retention = fact_retention.FactRetention(
+            database=it.database,
+            archive=place,
+            clock=ManualClock(newest + 3600),
+            days=1 / 24,
+            progress=it.progress,
+            metrics=it.context.metrics,
+            logger=it.context.logger,
+        )
+        assert await fact_retention.drop_round(retention) == 0, "nothing is archived"
+        await archive_facts(it.context.log, place, "dev", 2_500, lambda _: None)
+        too_young = replace(retention, days=2.0)
+        assert await fact_retention.drop_round(too_young) == 0
+        # Partitions 0 to 2 end at 2,099, and the archive at 2,500. All facts but the last one are older than an hour.
+        assert await fact_retention.drop_round(retention) == 2_099
+        assert await fact_retention.drop_round(retention) == 0
+        async with it.database.reading() as connection:
+            for position in (2_099, 2_100, 2_613, 3_333, FACTS):
+                await compare_with_fold(connection, facts, position)
+            kept = modifications_of(facts)
+            page = await page_modifications(connection, AuditFilter(), before=None, after=0, limit=1000, complete=True)
+            assert page.modifications[::-1] == [each for each in kept if each.position > 2_099]
+            for early in ("2098", "0", facts[1_000].occurred_at, "2001-01-01T00:00:00Z"):
+                with pytest.raises(InvalidInput, match="koord replay"):
+                    await resolve(connection, early)
+        with psycopg.connect(postgres_dsn) as connection:
+            assert connection.execute("SELECT min(seq), count(*) FROM events").fetchone() == (2_100, FACTS - 2_099)
+            ended = "SELECT count(*) FROM pods WHERE to_seq <= 2099"
+            assert connection.execute(ended).fetchone() == (0,)
+        async with it.running():  # it goes on, and a rebuild from the log brings all facts back
+            it.progress.rebuild_wanted.set()
+            await until(lambda: not it.progress.rebuild_wanted.is_set())
+            await it.caught_up()
+        async with it.database.reading() as connection:
+            await compare_with_fold(connection, facts, 300)
 
 
 async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past_moments(

@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 
 from koordcore.bus.factory import Bus, open_bus
+from koordcore.place import open_place
 from koordcore.service.bus import bus_settings
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
@@ -10,6 +11,7 @@ from koordcore.service.run import Shell
 from koord_projector.cycle import project_facts
 from koord_projector.settings import ProjectorSettings
 from koord_projector.shell.archive import STORES, Archive, keep_archive
+from koord_projector.shell.fact_retention import FactRetention, drop_old_facts
 from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import Database
 from koord_projector.shell.progress import Progress
@@ -76,6 +78,17 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         database=database, clock=shell.clock, days=settings.archive_days, metrics=metrics, logger=shell.log
     )
     shell.service.add(Component(name="retention", run=lambda: delete_old_rows(retention)))
+    if settings.fact_days is not None:
+        facts = FactRetention(
+            database=database,
+            archive=open_place(settings.archive),
+            clock=shell.clock,
+            days=settings.fact_days,
+            progress=progress,
+            metrics=metrics,
+            logger=shell.log,
+        )
+        shell.service.add(Component(name="fact-retention", run=lambda: drop_old_facts(facts)))
     tail = LiveTail(database, news=progress.news, position=lambda: progress.position, stopped=shell.service.stopped)
     handlers = Handlers(
         database,

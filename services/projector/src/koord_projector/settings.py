@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from koordcore.service.configuration.settings import ServiceSettings
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 
 class ProjectorSettings(ServiceSettings):
@@ -15,6 +15,7 @@ class ProjectorSettings(ServiceSettings):
         rebuild: Whether the tables are deleted and folded again at the start.
         pool_size: Number of connections for reads. At peaks, as many more may be opened.
         archive_days: Age in days from which archived reports, explanations and rounds are deleted.
+        fact_days: Age in days from which facts are dropped from Postgres; None: never.
     """
 
     service: ClassVar[str] = "projector"
@@ -31,3 +32,15 @@ class ProjectorSettings(ServiceSettings):
     archive_days: float = Field(
         14, gt=0, le=36_500, description="Days for which reports, explanations and rounds are kept in Postgres."
     )
+    fact_days: float | None = Field(
+        None,
+        gt=0,
+        le=36_500,
+        description="Days for which facts are kept in Postgres; needs --archive.",
+    )
+
+    @model_validator(mode="after")
+    def _has_archive(self) -> "ProjectorSettings":
+        if self.fact_days is not None and not self.archive:
+            raise ValueError("fact_days: needs archive, the place of the archive that keeps older facts")
+        return self

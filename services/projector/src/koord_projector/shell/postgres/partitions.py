@@ -56,8 +56,7 @@ class Partitions:
         After an error, use a new object: a rolled back transaction takes back what it created.
         """
         if self._end is None:
-            await cursor.execute(PARTITIONS.format(table=self._table).encode())
-            self._end = max((read_partition(*row).end for row in await cursor.fetchall()), default=0)
+            self._end = max((each.end for each in await self._all(cursor)), default=0)
         while self._end <= last:
             begin = max(self._end, first // POSITIONS * POSITIONS)
             end = (begin // POSITIONS + 1) * POSITIONS
@@ -70,3 +69,14 @@ class Partitions:
                 f"ALTER TABLE {self._table} ATTACH PARTITION {name} FOR VALUES FROM ({begin}) TO ({end})".encode()
             )
             self._end = end
+
+    async def drop_all(self, cursor: AsyncCursor[TupleRow]) -> None:
+        """Drop all partitions, so that the table is empty."""
+        for partition in await self._all(cursor):
+            schema, dot, _ = self._table.rpartition(".")
+            await cursor.execute(f"DROP TABLE {schema}{dot}{partition.name}".encode())
+        self._end = None
+
+    async def _all(self, cursor: AsyncCursor[TupleRow]) -> list[Partition]:
+        await cursor.execute(PARTITIONS.format(table=self._table).encode())
+        return [read_partition(*row) for row in await cursor.fetchall()]

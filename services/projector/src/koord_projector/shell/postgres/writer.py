@@ -225,6 +225,8 @@ class Writer:
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _position(cursor, FACTS)
+            # Partitions may begin at any position, because old ones are dropped.
+            await self._partitions.drop_all(cursor)
             await cursor.execute(f"TRUNCATE {', '.join(table.name for table in FOLDED)}".encode())
             await cursor.execute(_UPSERT_POSITION, (FACTS, 0, "", projection_schema()))
 

@@ -14,7 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 END_OF_TIME = "~"
 """Text that is greater than any time's text."""
 
+_DROPPED = "older facts were dropped from Postgres, `koord replay --to` reads them from the archive"
 _POSITION = text("SELECT position FROM projection WHERE stream = 'ev'")
+_FIRST = text("SELECT seq FROM events ORDER BY seq LIMIT 1")
 _AT_POSITION = text("SELECT seq, occurred_at FROM events WHERE seq <= :seq ORDER BY seq DESC LIMIT 1")
 _AT_TIME = text(
     """
@@ -47,19 +49,25 @@ async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
     """Return the moment that the query parameter `at` names; None or "" gives the present.
 
     Raises:
-        InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone.
+        InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone, or the facts of the moment
+            were dropped (`shell.fact_retention`).
     """
     position = (await connection.execute(_POSITION)).scalar() or 0
     if not at:
         row = (await connection.execute(_AT_POSITION, {"seq": position})).first()
         return Moment(position=position, occurred_at=row.occurred_at if row else "", live=True)
+    kept = ((await connection.execute(_FIRST)).scalar() or 1) - 1
     if at.isascii() and at.isdigit():
         seq = int(at) if len(at) < 19 else position + 1
         if seq > position:
             raise InvalidInput(f"a position up to {position}, or an RFC 3339 time", at, "at")
+        if seq < kept:
+            raise InvalidInput(f"a position from {kept} on: {_DROPPED}", at, "at")
         row = (await connection.execute(_AT_POSITION, {"seq": seq})).first()
         return Moment(position=seq, occurred_at=row.occurred_at if row else "", live=False)
     row = (await connection.execute(_AT_TIME, {"time": normal_time(at, "at")})).first()
+    if row is None and kept:
+        raise InvalidInput(f"a time after the oldest fact that is kept, at position {kept + 1}: {_DROPPED}", at, "at")
     return Moment(position=row.seq if row else 0, occurred_at=row.occurred_at if row else "", live=False)
 
 
