@@ -29,7 +29,8 @@ _PHASE = """
 """
 _HELD = {
     True: "SELECT * FROM pods WHERE to_seq IS NULL",
-    # The index by length (`domain.lives.span_of`) finds the rows of the moment among all ended ones.
+    # The index by length (`domain.lives.span_of`) finds the rows of the moment among all ended ones. OFFSET 0 keeps the
+    # planner from a join that reads all rows that began before.
     False: """
         SELECT * FROM pods WHERE to_seq IS NULL AND from_seq <= :position
          UNION ALL
@@ -38,6 +39,7 @@ _HELD = {
                SELECT * FROM pods
                 WHERE span = s.bits AND to_seq IS NOT NULL AND from_seq <= :position
                   AND from_seq > :position - (CAST(1 AS bigint) << s.bits) AND to_seq > :position
+                OFFSET 0
          ) AS ended
     """,
 }
