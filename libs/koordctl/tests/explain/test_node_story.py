@@ -1,14 +1,18 @@
 """What `koord explain node` and the explanation of a decision say, from events alone."""
 
+import pytest
 from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import BasedOn
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.objects.mirror import NodeSpecAdded
+from koordcore.protocol import keys
 from koordctl.explain.decision_lines import basis_line, explanation_lines
 from koordctl.explain.node_policy import formula_line
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.explain.story_text import node_lines
 from support.explained_events import EXPLANATION, stored
+from support.scheduler.scheduling import node
 
 SUPPRESSED = "BE may use {0} cores = 16 x 65% - pods 9.151; quota unlimited -> {0} cores (target)"
 SUPPRESSED_ONCE = "BE may use {0}000m = 16000m x 65% - pods 9151m; quota -1 -> {0}00000 us (target)"
@@ -62,6 +66,23 @@ def test_explanation_says_who_excluded_how_many_and_what_the_scores_are_made_of(
         "score 1. n.1 190 = Taints 100 + Fit 90",
     ]
     assert basis_line(EXPLANATION) == "based on facts up to 8, observations up to 3, policy v1"
+
+
+@pytest.mark.parametrize(
+    ("reservation", "line"),
+    [
+        ('{"resources":{"cpu":"4","memory":"2Gi"}}', "  reserved on the node cpu 4, memory 2.0Gi: pods do not get it"),
+        ('{"reservedCPUs":"0-1,8-9"}', "  reserved on the node cpu 4: pods do not get it"),
+        ('{"resources":{"cpu":"4"},"applyPolicy":"ReservedCPUsOnly"}', ""),
+        ('{"resources":{"cpu":"much"}}', ""),
+    ],
+)
+def test_node_story_says_what_the_node_keeps_from_pods(reservation: str, line: str) -> None:
+    annotations = {keys.NODE_RESERVATION: reservation}
+    added = NodeSpecAdded(object=node("n", cpu="16", memory="64Gi", annotations=annotations))
+    lines = [each.text for each in node_lines(node_story("n", stored(1, "nodespec.n", added), [], [], None))]
+    assert lines[1] == "  allocatable cpu 16, memory 64.0Gi, pods 110"
+    assert [each for each in lines if "reserved on the node" in each] == [line] * bool(line)
 
 
 def test_node_story_has_the_formula_and_the_last_changes() -> None:

@@ -24,10 +24,12 @@ from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.management.nodepolicy import OvercommitTerms
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
+from koordcore.protocol.objects import Node
+from koordcore.protocol.reservation import node_reservation, trim_allocatable
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 from koordcore.stories.hardware import NodeHardware
-from koordcore.values.resources import parse_amounts
+from koordcore.values.resources import amount_of, parse_amounts, parse_resources
 
 from koordctl.render.units import duration_text
 
@@ -91,6 +93,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name: Name of the node.
         allocatable: Allocatable amounts: milli-cores, bytes, or counts, or empty if the node is deleted.
+        kept_back: Part of `allocatable` that the node's reservation keeps from pods; empty without one.
         host: Host of its agent, or empty if it has none.
         agent_starts: Number of starts of its agent.
         batch_cpu_milli: Published batch CPU, or None if there is none.
@@ -111,6 +114,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     allocatable: dict[str, int] = {}
+    kept_back: dict[str, int] = {}
     host: str = ""
     agent_starts: int = 0
     batch_cpu_milli: int | None = None
@@ -179,11 +183,14 @@ def node_story(
             case _:
                 pass
     allocatable: dict[str, int] = {}
+    kept_back: dict[str, int] = {}
     if isinstance(registered, NodeSpecAdded | NodeSpecChanged):
         allocatable = parse_amounts(registered.object.status.allocatable)
+        kept_back = _kept_back(registered.object)
     return NodeStory(
         name=name,
         allocatable=allocatable,
+        kept_back=kept_back,
         host=host,
         agent_starts=starts,
         batch_cpu_milli=decided.batch_cpu_milli if decided else None,
@@ -200,6 +207,13 @@ def node_story(
         running=len(running),
         sample=sample,
     )
+
+
+def _kept_back(node: Node) -> dict[str, int]:
+    allocatable = parse_resources(node.status.allocatable)
+    for_pods = trim_allocatable(allocatable, node_reservation(node.metadata.annotations))
+    kept = {name: amount_of(name, quantity) - amount_of(name, for_pods[name]) for name, quantity in allocatable.items()}
+    return {name: amount for name, amount in kept.items() if amount}
 
 
 def sample_of(report: NodeUsageReported) -> NodeSample | None:

@@ -139,6 +139,8 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
         yield Line(f"Node {story.name} was deleted; this is its last known state", "bold red")
     yield Line(f"Node {story.name}{as_of}: {story.host or 'no agent yet'}", "bold")
     yield Line(f"  allocatable {amounts_text(story.allocatable)}")
+    if story.kept_back:
+        yield Line(f"  reserved on the node {amounts_text(story.kept_back)}: pods do not get it")
     yield from _usage_lines(story)
     if story.hardware is not None:
         yield Line("  hardware", "bold")
