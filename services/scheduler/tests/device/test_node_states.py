@@ -8,9 +8,11 @@ import pytest
 from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate
 from koord_scheduler.domain.device.columns import NAMES
+from koord_scheduler.domain.device.gpus.one_share import Shares, part_of_one_gpu
 from koord_scheduler.domain.device.node_states import NodeStates
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
+from koord_scheduler.domain.device.scores import DeviceScoring
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
@@ -19,7 +21,7 @@ from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations
 from koordcore.values.allocation import AllocatedDevice, Allocation
-from support.scheduler.devices import random_board, random_pod
+from support.scheduler.devices import CORE, MEMORY, RATIO, asking, random_board, random_pod
 from support.scheduler.scheduling import frameworks, node
 
 SEEDS = range(12)
@@ -116,6 +118,42 @@ def test_the_columns_answer_as_the_exact_procedure_does(seed: int) -> None:
             world.remove(world.random.choice(sorted(world.running)))
         if world.random.random() < 0.05:
             world.put_device(world.random.choice(world.names))
+
+
+@pytest.mark.parametrize("is_least", [True, False])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_part_of_a_gpu_comes_from_the_card_that_the_exact_procedure_chooses(seed: int, is_least: bool) -> None:
+    world = _World(seed, nodes=4)
+    scoring = DeviceScoring(((RATIO, 2), (CORE, 1), (MEMORY, 1)), is_least)
+    shares = Shares(world.states.columns["gpu"], scoring)
+    given = 0
+    for number in range(80):
+        info = world.read(asking(f"pod-{number}", _part(world.random)))
+        assert info.pod_class is not None
+        asked = info.pod_class.aspects["DeviceShare"]
+        assert isinstance(asked, PodDevices)
+        for row in range(len(world.names)):
+            devices = world.states.devices_of(row)
+            assert devices is not None
+            found = allocate(devices, asked, Terms(scoring=scoring, is_reserving=True))
+            card = shares.card(asked, devices.inventory, devices.use, row)
+            assert card is None if isinstance(found, Refusal) or part_of_one_gpu(asked) is None else card == found
+            if row == number % 4 and not isinstance(found, Refusal):
+                world.place(row, info, found)
+                given += 1
+        if world.running and world.random.random() < 0.3:
+            world.remove(world.random.choice(sorted(world.running)))
+        if world.random.random() < 0.05:
+            world.put_device(world.random.choice(world.names))
+    assert given >= 10
+
+
+def _part(random: Random) -> dict[str, str]:
+    """A part of one GPU, by its memory in percent, or now and then in bytes only."""
+    if random.random() < 0.2:
+        return {MEMORY: "3Gi"}
+    core = {CORE: str(random.choice([1, 10, 40]))} if random.random() < 0.5 else {}
+    return {RATIO: str(random.choice([5, 10, 33, 60])), **core}
 
 
 def _exhaustive(world: _World, row: int, asked: PodDevices) -> tuple[AllocatedDevice, ...] | Refusal:

@@ -6,8 +6,8 @@ import json
 
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate
+from koord_scheduler.domain.device.gpus.partitions import choose_partition
 from koord_scheduler.domain.device.inventory import read_device
-from koord_scheduler.domain.device.partitions import choose_partition
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.scores import DeviceScoring, device_score

@@ -23,9 +23,9 @@ from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE, TypeReq
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.designated import designated_devices
-from koord_scheduler.domain.device.gpu_tree import GpuSearch, search_tree
+from koord_scheduler.domain.device.gpus.gpu_tree import GpuSearch, search_tree
+from koord_scheduler.domain.device.gpus.partitions import choose_partition
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
-from koord_scheduler.domain.device.partitions import choose_partition
 from koord_scheduler.domain.device.picking import (
     NOT_RESERVED,
     Candidates,

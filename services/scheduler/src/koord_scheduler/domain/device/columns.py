@@ -77,9 +77,16 @@ class OnNode:
             place: Index of the device in `left`.
             left: Its free amounts, in the form of an element of the attribute `left`.
         """
+        before = self.left[place]
         self.left[place] = left
-        self._most = []
         self._room = None
+        most = self._most
+        if most:
+            for index, amount in enumerate(left):
+                if amount >= most[index]:
+                    most[index] = amount
+                elif before[index] == most[index]:
+                    most[index] = max([each[index] for each in self.left])
 
     def most(self, index: int) -> int:
         """Return the free amount of a resource on the device of the node that has the most of it.

@@ -12,7 +12,7 @@ from koordcore.protocol.selectors import Selector
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.allocator import JOINT_VIOLATED, NOT_IN_SCOPE, NodeDevices
-from koord_scheduler.domain.device.gpu_tree import free_in_scopes
+from koord_scheduler.domain.device.gpus.gpu_tree import free_in_scopes
 from koord_scheduler.domain.device.inventory import Card
 from koord_scheduler.domain.device.picking import is_fitting
 from koord_scheduler.domain.device.pod_devices import PodDevices

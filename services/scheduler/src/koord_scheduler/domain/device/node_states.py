@@ -19,11 +19,12 @@ from koordcore.values.allocation import AllocatedDevice
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.device.allocator import INSUFFICIENT_GPUS, NodeDevices, Terms, allocate
 from koord_scheduler.domain.device.columns import NAMES, OnNode, TypeColumns
+from koord_scheduler.domain.device.gpus.one_share import Shares
 from koord_scheduler.domain.device.inventories import Inventories
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
 from koord_scheduler.domain.device.picking import NOT_RESERVED, Reserved, reserved_of
 from koord_scheduler.domain.device.pod_devices import PodDevices
-from koord_scheduler.domain.device.refusal import Refusal, RefusalCodes, insufficient
+from koord_scheduler.domain.device.refusal import Refusal, RefusalCodes, insufficient, unsupported_model
 from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring
 from koord_scheduler.domain.device.templates import GpuTemplates
 from koord_scheduler.domain.device.usage import DeviceUse
@@ -79,6 +80,7 @@ class NodeStates:
         self._state_of: dict[int, int] = {}
         self._answers: dict[tuple[PodDevices, frozenset[int] | None, int], int] = {}
         self._given: dict[object, tuple[AllocatedDevice, ...] | Refusal] = {}
+        self._shares = Shares(self.columns[GPU_TYPE], scoring)
         self._lent = _NOT_LENT
         inventories.followers.append(self.inventory_changed)
 
@@ -120,7 +122,8 @@ class NodeStates:
             devices: The devices.
             reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none.
         """
-        self._count(row, self._use(row), self._use(row).rests.came(uid, reservation, devices))
+        use = self._use(row)
+        self._count(row, use, use.rests.came(uid, reservation, devices))
 
     def give(self, row: int, uid: str, reservation: str = "") -> None:
         """Undo `take` of the pod. No-op if the pod holds nothing on the node.
@@ -139,7 +142,8 @@ class NodeStates:
     def _count(self, row: int, use: DeviceUse, holdings: Mapping[str, tuple[AllocatedDevice, ...]]) -> None:
         """Let each of these holders count with these devices, in place of its present ones."""
         for uid, devices in holdings.items():
-            self._moved(row, use, use.give(uid))
+            if uid in use.holders:
+                self._moved(row, use, use.give(uid))
             use.take(uid, devices)
             self._moved(row, use, devices)
 
@@ -250,7 +254,7 @@ class NodeStates:
         if gpu is not None and gpu.is_shared:
             if self.unsupported:
                 for place in row_list(np.flatnonzero(open_ & self._refuses_shares[rows])):
-                    codes[place] = self.codes_of.code(self._unsupported_on(int(rows[place])))
+                    codes[place] = self.codes_of.code(unsupported_model(self._labels[int(rows[place])]))
                     open_[place] = False
             if pod.isolation_provider:
                 column = self._nodes.label(keys.GPU_ISOLATION_PROVIDER)
@@ -287,7 +291,6 @@ class NodeStates:
             )
             for type_, each in pod.requests.items()
         ]
-
         single = self._single_amount(pod)
 
         def code(row: int) -> int:
@@ -354,12 +357,15 @@ class NodeStates:
     def allocate(self, pod: PodDevices, row: int, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
         """Return the devices that the function `allocate` chooses on the node, or its refusal.
 
-        The result is cached for all nodes in the same state. It is not cached if the pod uses a Reservation, or if
-        single cards have scores, because these depend on the node's CPU as well.
+        The result is cached for all nodes in the same state, unless the free amounts of cards decide (`Shares`). It is
+        not cached if the pod uses a Reservation, or if cards have scores: these depend on the node's CPU as well.
         """
         node = self._devices[row]
         if terms.card_scores or terms.reserved is not NOT_RESERVED:
             return allocate(node, pod, terms)
+        card = self._shares.card(pod, node.inventory, node.use, row) if terms.zones is None else None
+        if card is not None:
+            return card
         key = (pod, terms.zones, self.state_of(row), terms.is_reserving)
         found = self._given.get(key)
         if found is None:
@@ -392,8 +398,3 @@ class NodeStates:
                 self._next_state += 1
             self._state_of[row] = state
         return state
-
-    def _unsupported_on(self, row: int) -> Refusal:
-        labels = self._labels[row]
-        vendor, model = labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, "")
-        return Refusal(f'model "{model}" of vendor "{vendor}" does not support GPU Share', is_resolvable=False)

@@ -1,8 +1,10 @@
 """Why the devices of a node do not suit a pod."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from koordcore.protocol import keys
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray
 
@@ -22,6 +24,12 @@ class Refusal(NamedTuple):
 def insufficient(type_: str, *, is_resolvable: bool = True) -> Refusal:
     """Return the refusal of a node that has too few devices of a type."""
     return Refusal(f"Insufficient {type_} devices", is_resolvable)
+
+
+def unsupported_model(labels: Mapping[str, str]) -> Refusal:
+    """Return the refusal of a node with these labels, whose cards must not be shared."""
+    vendor, model = labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, "")
+    return Refusal(f'model "{model}" of vendor "{vendor}" does not support GPU Share', is_resolvable=False)
 
 
 class RefusalCodes:

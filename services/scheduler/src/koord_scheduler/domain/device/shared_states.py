@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from typing import cast
 
 from koordcore.protocol.hardware.device_requests import GPU_TYPE
-from koordcore.protocol.resource_names import GPU_MEMORY, GPU_MEMORY_RATIO
 
 from koord_scheduler.domain.device.columns import Room
+from koord_scheduler.domain.device.gpus.one_share import part_of_one_gpu
 from koord_scheduler.domain.device.node_scores import room_score_function
 from koord_scheduler.domain.device.node_states import FITS, NO_DEVICE_OBJECT, NO_GPUS, NodeStates
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -25,12 +25,8 @@ def shared_states(states: NodeStates, pod: PodDevices) -> RowStates | None:
     They equal those of `NodeStates.code_function` and `device_row_score`. None if more than the free amounts of single
     GPUs decides: the pod requests anything but a part of one GPU, has hints, or gives only the bytes of its memory.
     """
-    gpu = pod.gpu
-    if gpu is None or len(pod.requests) > 1 or pod.error or not pod.is_simple:
-        return None
-    if not gpu.is_shared or gpu.count > 1 or states.unsupported or pod.isolation_provider:
-        return None
-    if GPU_MEMORY in gpu.per_device and GPU_MEMORY_RATIO not in gpu.per_device:
+    gpu = part_of_one_gpu(pod)
+    if gpu is None or states.unsupported or pod.isolation_provider:
         return None
     column, codes_of = states.columns[GPU_TYPE], states.codes_of
     needs = column.needs_of_one(gpu.per_device)
