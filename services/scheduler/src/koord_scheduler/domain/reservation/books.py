@@ -12,7 +12,7 @@ Source: scheduler-fine-grained spec, 3.5, 3.6, 6.
 """
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -36,6 +36,7 @@ from koord_scheduler.domain.reservation.wishes import ASPECT, PodWish
 
 NO_ROWS: Final[Mapping[int, object]] = {}
 """The answer of `rows_of` for pods that no Reservation is for."""
+_NOTHING_LENT: Final = nullcontext()
 
 
 class ReservationBooks:
@@ -349,23 +350,24 @@ class ReservationBooks:
         usable = self.usable(pod_class)
         return None if usable is None else usable.nominated(row)
 
-    @contextmanager
-    def nominated_lent(self, pod_class: PodClass, row: int) -> Generator[Entry | None]:
-        """Count the Reservation that a pod would use on a node as free for the pod inside this context, and return it.
+    def nominated_lent(self, pod_class: PodClass, row: int) -> AbstractContextManager[Entry | None]:
+        """Return a context in which the Reservation that a pod would use on a node counts as free for the pod.
 
-        None: the pod would use none. See `Usable.lent`.
+        Its value is the Reservation; None: the pod would use none. See `Usable.lent` and `PreAllocations.lent`.
 
         Args:
             pod_class: Class of the pod.
             row: Position of the node.
         """
-        entry, usable = self.nominated(pod_class, row), self.usable(pod_class)
-        if usable is None:
-            with self.pre_allocations.lent(pod_class, row):
-                yield None
-        else:
-            with usable.lent(row, entry):
-                yield entry
+        usable = self.usable(pod_class)
+        if usable is not None:
+            return usable.lent(row, usable.nominated(row))
+        return _NOTHING_LENT if self.pre_allocations.selected(pod_class) is None else self._places_lent(pod_class, row)
+
+    @contextmanager
+    def _places_lent(self, pod_class: PodClass, row: int) -> Generator[None]:
+        with self.pre_allocations.lent(pod_class, row):
+            yield
 
     # --- consequences ------------------------------------------------------------------------------------------------
 

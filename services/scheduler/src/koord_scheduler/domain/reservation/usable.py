@@ -298,19 +298,22 @@ class Usable:
     # --- CPUs, zones and devices -------------------------------------------------------------------------------------
 
     @contextmanager
-    def lent(self, row: int, entry: Entry | None) -> Generator[None]:
+    def lent(self, row: int, entry: Entry | None) -> Generator[Entry | None]:
         """Count the unused resources of a Reservation as free for a pod of the class inside this context.
 
         Args:
             row: Position of its node.
             entry: The Reservation. None: the pod uses none. If it ignores Reservations, the unused resources of all
                 Reservations on the node count as free; otherwise nothing changes.
+
+        Yields:
+            `entry`.
         """
         ignored = self.by_row.get(row, {}).values() if self.wish.ignores else ()
         with self._nodes.unrecorded(), ExitStack() as stack:
             for each in ignored if entry is None else (entry,):
                 stack.enter_context(self._lent(row, each))
-            yield
+            yield entry
 
     @contextmanager
     def _lent(self, row: int, entry: Entry) -> Generator[None]:

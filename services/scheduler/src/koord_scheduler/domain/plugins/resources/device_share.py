@@ -21,7 +21,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
 from koord_scheduler.domain.device import learned_pods
-from koord_scheduler.domain.device.allocator import Terms, allocate, trusts_secondary
+from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate, trusts_secondary
 from koord_scheduler.domain.device.explaining import shortage, shortages
 from koord_scheduler.domain.device.fragmentation import fragmentation_scores
 from koord_scheduler.domain.device.learned_pods import learned_from
@@ -33,6 +33,7 @@ from koord_scheduler.domain.device.node_scores import (
 )
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
+from koord_scheduler.domain.device.picking import NOT_RESERVED
 from koord_scheduler.domain.device.pod_devices import PLUGIN, PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.scores import MAX_SCORE
@@ -107,6 +108,7 @@ class DeviceShare:
         self._templates = GpuTemplates(listed.matched_resources)
         cluster.follow_config(listed.config_map_namespace, listed.config_map_name, self._read_templates)
         self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported, self._templates)
+        self._plain_terms = Terms(scoring=scoring, is_reserving=True)
         cluster.accounting.allocations.append(self)
         self._reservations = cluster.reservations
         cluster.reservations.lenders[self.name] = self
@@ -285,17 +287,9 @@ class DeviceShare:
             if asked.needs_device:
                 return Rejection(plugin=self.name, message=f"node {node}: {NO_DEVICE_OBJECT.reason}", resolvable=True)
             return NOTHING
-        zones = self._affinities.of(pod.uid) if self._is_aligned else None
         assert row is not None and pod.subject is not None, "the node has devices"  # noqa: PT018
         with self._reservations.nominated_lent(pod.subject.pod_class, row):
-            terms = Terms(
-                zones=None if zones is None or not devices.inventory.numa_nodes else frozenset(ids_of(zones)),
-                scoring=self.states.scoring,
-                reserved=self.states.reserved_on(row),
-                card_scores=self._card_scores(pod, asked, row),
-                is_reserving=True,
-            )
-            found = self.states.allocate(asked, row, terms)
+            found = self.states.allocate(asked, row, self._terms(pod, asked, row, devices))
         if isinstance(found, Refusal):
             if trusts_secondary(devices.inventory, asked):
                 self._inventories.not_well_planned.add(node)
@@ -304,10 +298,19 @@ class DeviceShare:
             return Rejection(plugin=self.name, message=message, resolvable=found.is_resolvable)
         return Allocation(devices=found)
 
-    def _card_scores(self, pod: PodRecord, asked: PodDevices, row: int | None) -> Mapping[int, int]:
-        if self._fragmentation is None or pod.subject is None or row is None:
-            return {}
-        return self._fragmentation.card_scores(pod.subject.pod_class.requests.get(CPU, 0), asked, row)
+    def _terms(self, pod: PodRecord, asked: PodDevices, row: int, devices: NodeDevices) -> Terms:
+        zones = self._affinities.of(pod.uid) if self._is_aligned and devices.inventory.numa_nodes else None
+        reserved, scores = self.states.reserved_on(row), self._fragmentation
+        if zones is None and reserved is NOT_RESERVED and scores is None:
+            return self._plain_terms
+        cpu = pod.subject.pod_class.requests.get(CPU, 0) if pod.subject is not None else 0
+        return Terms(
+            zones=None if zones is None else frozenset(ids_of(zones)),
+            scoring=self.states.scoring,
+            reserved=reserved,
+            card_scores={} if scores is None else scores.card_scores(cpu, asked, row),
+            is_reserving=True,
+        )
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
         """Return no pods. Devices count with the pod on its node, so there is nothing to undo."""
