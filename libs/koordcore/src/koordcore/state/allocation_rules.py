@@ -18,7 +18,7 @@ Source: scheduler-fine-grained spec, 1.2 (maxRefCount 1), 2.1, 3.5, 3.9, 6.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
@@ -106,25 +106,34 @@ def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[
     if not allocation.is_exclusive:
         return []
     used = "" if allocation.reservation is None else allocation.reservation.uid
+    cpus = _cpus(allocation.cpuset) if allocation.cpuset else EMPTY
+    devices = {(each.type, each.minor) for each in allocation.devices}
     near = {
-        other: each for other, each in holders.items() if other == used or _may_conflict(allocation, each.allocation)
+        other: each for other, each in holders.items() if other == used or _holds(each.allocation, cpus, devices, used)
     }
-    return [each for each in violations({**near, uid: holder}) if uid in each.holders]
+    near[uid] = holder
+    found: list[Violation] = []
+    if cpus:
+        found += _shared_cpus(near)
+    if devices:
+        found += _exceeded_shares(near)
+        found += _shared_functions(near)
+    if used:
+        found += _overdrawn(near, near)
+    return [each for each in found if uid in each.holders]
 
 
-def _may_conflict(one: Allocation, other: Allocation) -> bool:
-    """Return whether two allocations contain one CPU, one device or one reservation."""
-    if other is NOTHING:
+def _holds(allocation: Allocation, cpus: CpuSet, devices: Set[tuple[str, int]], reservation: str) -> bool:
+    """Return whether an allocation contains one of these CPUs, one of these devices or this Reservation."""
+    if allocation is NOTHING:
         return False
-    if one.cpuset and other.cpuset and not _cpus(one.cpuset).isdisjoint(_cpus(other.cpuset)):
+    if cpus and allocation.cpuset and not _cpus(allocation.cpuset).isdisjoint(cpus):
         return True
-    if one.devices and other.devices:
-        devices = {(each.type, each.minor) for each in one.devices}
-        if any((each.type, each.minor) in devices for each in other.devices):
-            return True
-    return (
-        one.reservation is not None and other.reservation is not None and one.reservation.uid == other.reservation.uid
-    )
+    if devices:
+        for each in allocation.devices:
+            if (each.type, each.minor) in devices:
+                return True
+    return bool(reservation) and allocation.reservation is not None and allocation.reservation.uid == reservation
 
 
 @lru_cache(maxsize=16_384)
@@ -182,11 +191,12 @@ def _exceeded_shares(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
     shares: dict[tuple[str, int, str], dict[str, int]] = defaultdict(dict)
     for uid, holder in allocated.items():
         for device in holder.allocation.devices:
-            for name in PERCENTAGES:
-                if device.amounts.get(name, 0) > 0:
+            for name, amount in device.amounts.items():
+                if amount > 0 and name in PERCENTAGES:
                     of_device = shares[device.type, device.minor, name]
-                    of_device[uid] = of_device.get(uid, 0) + device.amounts[name]
-    for type_, minor, name in sorted(shares):
+                    of_device[uid] = of_device.get(uid, 0) + amount
+    exceeded = sorted([key for key, of_device in shares.items() if sum(of_device.values()) > WHOLE_DEVICE])
+    for type_, minor, name in exceeded:
         of_device = shares[type_, minor, name]
         for group in _rivals(list(of_device), allocated):
             taken = _taken({uid: of_device[uid] for uid in group}, allocated)

@@ -195,7 +195,10 @@ class Ledgers:
 
     def holders(self, node: str) -> dict[str, PodInfo]:
         """Return uid -> pod, for the pods that count on the node; empty if there are none."""
-        return {each.uid: each for each in self.pod_infos(node)}
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return {}
+        return {uid: holding.pod_info for uid, holding in ledger.holdings.items() if not holding.is_aside}
 
     def pod_infos(self, node: str) -> list[PodInfo]:
         """Return all pods that count on the node, with their requests and allocations; empty if there are none."""
