@@ -202,7 +202,9 @@ def best_of_groups(
             if at:
                 below.append((ranking.levels[at - 1] + extra, group))
         if groups > 1:
-            places.sort(key=lambda place: (place - seed) & RING)
+            places.sort()
+            first = bisect_left(places, seed)
+            places = places[first:] + places[:first]
         chosen += [row_at[place] for place in places[:wanted]]
         heads = below
     return chosen

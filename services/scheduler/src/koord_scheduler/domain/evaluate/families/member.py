@@ -15,6 +15,8 @@ from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlug
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _NOTHING: Final = np.zeros(0, np.int64)
+_FEW: Final = 16
+"""For at most so many new cells, a loop is faster than arrays."""
 
 
 class Own(NamedTuple):
@@ -55,20 +57,36 @@ class _Ranged:
         self.parts: IntArray = _NOTHING
         self.low = self.high = 0
         self.low_at = self.high_at = 0
+        self._part_of: dict[int, int] = {}  # raw score -> part, in the present range
 
     def grow(self, size: int) -> None:
         self.raws, self.parts = _grown(self.raws, size), _grown(self.parts, size)
 
-    def measure(self, cells: IntArray) -> None:
-        """Find the range over these cells, of which there is at least one."""
+    def measure(self, cells: IntArray) -> bool:
+        """Find the range over these cells, of which there is at least one. Return whether it has changed."""
         among = self.raws[cells]
         self.low_at, self.high_at = cells.item(int(among.argmin())), cells.item(int(among.argmax()))
-        self.low, self.high = self.raws.item(self.low_at), self.raws.item(self.high_at)
+        low: int = self.raws.item(self.low_at)
+        high: int = self.raws.item(self.high_at)
+        if low == self.low and high == self.high:
+            return False
+        self.low, self.high = low, high
+        self._part_of = {}
+        return True
 
     def normalize(self, first: int, end: int) -> IntArray:
         """Compute `parts` of the cells from `first` to before `end`, and return them."""
         part: IntArray = self.weight * self.plugin.normalize(self.raws[first:end], self.low, self.high)
         self.parts[first:end] = part
+        return part
+
+    def normalize_one(self, cell: int) -> int:
+        """Compute the element of `parts` of one cell, and return it."""
+        raw: int = self.raws.item(cell)
+        part = self._part_of.get(raw)
+        if part is None:
+            part = self._part_of[raw] = self.normalize(cell, cell + 1).item(0)
+        self.parts[cell] = part
         return part
 
 
@@ -135,7 +153,7 @@ class Member:
         self._normalize(first, known)
         totals = cells.heads[:known] + self._added[:known]
         least = int(np.partition(totals, known - count)[known - count]) if known > count else 0
-        chosen = row_list(np.flatnonzero(totals >= max(least, 0)))
+        chosen = row_list((totals >= max(least, 0)).nonzero()[0])
         rankings: dict[int, Ranking] = {place: cells.rankings[cell] for place, cell in enumerate(chosen)}
         added = [self._added.item(cell) for cell in chosen]
         best = best_of_groups(rankings, added, cells.nodes.row_at, seed, count)
@@ -192,12 +210,20 @@ class Member:
         cells = self._cells
         if not self._is_range_known():
             present = np.flatnonzero(self._passes[:known] * cells.sizes[:known])
-            for ranged in self._ranged:
-                ranged.measure(present)
+            has_changed = [ranged.measure(present) for ranged in self._ranged]
+            if not self._is_measured or any(has_changed):
+                first = 0
             self._is_measured = True
-            first = 0
         self._appeared = cells.appeared.position
-        if first == known:
+        if known - first <= _FEW:
+            for cell in range(first, known):
+                part = 0
+                if self._statuses[cell] == FEASIBLE:
+                    for ranged in self._ranged:
+                        part += ranged.normalize_one(cell)
+                else:
+                    part = NO_HEAD
+                self._added[cell] = part
             return
         added: IntArray = (1 - self._passes[first:known]) * NO_HEAD
         for ranged in self._ranged:
