@@ -12,10 +12,12 @@ Source:
 import asyncio
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 import uvloop
 from bench.kubernetes_perf.machine import Machine, running_machine
+from bench.kubernetes_perf.moments import SHORT_LEASE, failover, median, percentile, shipped_seconds, steady_latencies
 from bench.kubernetes_perf.rows import BY_KEY, LARGE, ROWS, Row
 from bench.kubernetes_perf.sides import OURS, THEIRS, Start, koordstream, kube_scheduler
 from bench.kubernetes_perf.throughput import Run, clear
@@ -23,33 +25,41 @@ from bench.kubernetes_perf.throughput import measure as measure_row
 from bench.options import BenchOptions
 from bench.results import Better, Result, RowsWithoutResult
 
+LATENCY, SHIPPED, FAILOVER = "latency", "shipped", "failover"
+
 
 def measure(options: BenchOptions) -> Iterator[Result]:
     """Measure the rows that are asked for; all but `large` by default."""
-    chosen = options.chosen(BY_KEY)
+    moments = {LATENCY: _latency, FAILOVER: _failover, SHIPPED: _shipped}
+    chosen = options.chosen([*BY_KEY, *moments])
     if not options.only:
         chosen = [key for key in chosen if key != LARGE.key]
     results: list[Result] = []
     failed: list[str] = []
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_measure(chosen, options, results, failed))
+        rows = [partial(_row, row=row) for row in (*ROWS, LARGE) if row.key in chosen]
+        rows += [row for key, row in moments.items() if key in chosen]
+        runner.run(_measure(rows, options, results, failed))
     yield from results
     if failed:
         raise RowsWithoutResult("\n".join(failed))
 
 
-async def _measure(chosen: Sequence[str], options: BenchOptions, results: list[Result], failed: list[str]) -> None:
+MeasureRow = Callable[[Machine, BenchOptions], Awaitable[list[Result]]]
+
+
+async def _measure(rows: Sequence[MeasureRow], options: BenchOptions, results: list[Result], failed: list[str]) -> None:
     """Measure the rows, and add their results, or what was wrong with a row, to the lists."""
     async with running_machine() as machine:
-        for row in (row for row in (*ROWS, LARGE) if row.key in chosen):
+        for row in rows:
             try:
-                results += await _row(machine, row, options)
+                results += await row(machine, options)
             except Exception as error:  # noqa: BLE001 - one broken row must not hide the others
-                failed.append(f"{row.key}: {type(error).__name__}: {error}")
+                failed.append(f"{type(error).__name__}: {error}")
                 _tell(failed[-1])
 
 
-async def _row(machine: Machine, row: Row, options: BenchOptions) -> list[Result]:
+async def _row(machine: Machine, options: BenchOptions, row: Row) -> list[Result]:
     nodes = range(max(1, round(row.nodes * options.scale)))
     await machine.register([row.node(number) for number in nodes])
     for path, make in row.of_node:
@@ -61,7 +71,7 @@ async def _row(machine: Machine, row: Row, options: BenchOptions) -> list[Result
             _tell(f"{row.key}, {found.side}: {found}")
             runs[found.side].append(found)
     ours = _middle(runs[OURS])
-    size = "" if options.scale == 1 else f" (x {options.scale:g})"
+    size = _size(options)
     rate = Result(
         name=f"{row.title}, bound per second{size}",
         value=ours.per_second,
@@ -94,10 +104,61 @@ async def _row(machine: Machine, row: Row, options: BenchOptions) -> list[Result
     ]
 
 
+async def _latency(machine: Machine, options: BenchOptions) -> list[Result]:
+    found = await steady_latencies(machine, options.scale)
+    note = f"median {median(found):.0f} ms, most {found[-1]:.0f} ms, {len(found):,} pods"
+    return [
+        Result(
+            name=f"submitted to bound at 100 pods/s, p99{_size(options)}",
+            value=percentile(found, 0.99),
+            unit="ms",
+            target=100,
+            better=Better.LOWER,
+            note=note,
+        )
+    ]
+
+
+async def _shipped(machine: Machine, options: BenchOptions) -> list[Result]:
+    runs = [await shipped_seconds(machine, options.scale) for _ in range(options.runs)]
+    return [
+        Result(
+            name=f"2,000 pods on 200 nodes, shipped limits{_size(options)}",
+            value=median(runs),
+            unit="s",
+            target=6,
+            better=Better.LOWER,
+            note=f"runs {', '.join(f'{seconds:.1f}' for seconds in runs)} s, from the first submission",
+        )
+    ]
+
+
+async def _failover(machine: Machine, options: BenchOptions) -> list[Result]:
+    """The shipped lease times, and shorter ones, with which a busy API server costs a leader its term sooner."""
+    results: list[Result] = []
+    for name, flags in (("shipped lease times", ()), ("lease of 3 s", SHORT_LEASE)):
+        runs = [await failover(machine, options.scale, flags) for _ in range(options.runs)]
+        results.append(
+            Result(
+                name=f"leader dies to first binding, {name}{_size(options)}",
+                value=median([run.seconds for run in runs]),
+                unit="s",
+                target=5,
+                better=Better.LOWER,
+                note="; ".join(f"{run.seconds:.1f} s, another leads after {run.lead_seconds:.1f} s" for run in runs),
+            )
+        )
+    return results
+
+
 async def _run(machine: Machine, start: Start, row: Row, options: BenchOptions, name: str) -> Run:
     await clear(machine)
     async with start(machine) as side:
         return await measure_row(machine, side, row, options.scale, f"{name}-{side.name[:1]}")
+
+
+def _size(options: BenchOptions) -> str:
+    return "" if options.scale == 1 else f" (x {options.scale:g})"
 
 
 def _middle(runs: Sequence[Run]) -> Run:

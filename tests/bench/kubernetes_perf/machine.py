@@ -58,6 +58,13 @@ class Machine:
         await self.api.patch([(f"/api/v1/nodes/{document['metadata']['name']}", untainted) for document in new])
         self.nodes = max(self.nodes, len(documents))
 
+    async def keep(self, nodes: int) -> None:
+        """Delete all nodes but the first ones."""
+        documents = (await self.api.get("/api/v1/nodes"))["items"]
+        for document in sorted(documents, key=lambda document: document["metadata"]["name"])[nodes:]:
+            await self.api.ask("DELETE", f"/api/v1/nodes/{document['metadata']['name']}")
+        self.nodes = min(self.nodes, nodes)
+
     async def ensure(self, path: str, documents: Sequence[Json]) -> None:
         """Create the objects of a collection that an earlier row has not created."""
         await self.api.create(path, [encoded(document) for document in documents[self._made.get(path, 0) :]])

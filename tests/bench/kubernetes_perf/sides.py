@@ -71,7 +71,7 @@ async def kube_scheduler(machine: Machine) -> AsyncGenerator[Side]:
     plane.apply(*accounts)
     kubeconfig = plane.kubeconfig(account, plane.token(account, "kube-system"))
     configuration = machine.directory / "kube-scheduler.yaml"
-    written = {
+    written: dict[str, object] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": QPS, "burst": QPS},
