@@ -1,4 +1,4 @@
-"""How the gateway appends facts: those that come meanwhile go together, and one aggregate has one under way."""
+"""How the gateway appends facts: few in messages of their own, many together, and one of each aggregate at once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.shell.appender import WORTH_A_BATCH
 from koord_manager.shell.gateway.fact_appender import OVERTAKEN, FactAppender, NotLeading
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent
 from koordcore.events.objects.mirror import PodSpecDeleted
@@ -60,18 +61,25 @@ def write(facts: FactAppender, log: Log, name: str) -> asyncio.Task[bool]:
     return asyncio.create_task(facts.write(lambda: until_stored(log, name)))
 
 
-async def test_facts_that_come_during_an_append_are_appended_together() -> None:
+async def test_few_facts_are_sent_at_once_in_messages_of_their_own() -> None:
     log = Log()
-    facts = appender(log)
-    first = write(facts, log, "a")
-    await until(lambda: log.appends)
-    others = [write(facts, log, name) for name in "bcd"]
-    await asyncio.sleep(0)
+    appending = asyncio.create_task(appender(log).append([draft(name) for name in "abc"]))
 
+    await until(lambda: len(log.appends) == 3)
     log.go_on.set()
 
-    assert await asyncio.gather(first, *others) == [True] * 4
-    assert log.appends == [["a"], ["b", "c", "d"]]
+    assert log.appends == [["a"], ["b"], ["c"]]
+    assert all(isinstance(outcome, Appended) for outcome in await appending)
+
+
+async def test_many_facts_share_a_batch() -> None:
+    log = Log()
+    log.go_on.set()
+    names = [f"pod-{number}" for number in range(WORTH_A_BATCH)]
+
+    await appender(log).append([draft(name) for name in names])
+
+    assert log.appends == [names]
 
 
 async def test_two_facts_of_one_aggregate_are_not_under_way_at_once() -> None:
@@ -91,38 +99,12 @@ async def test_two_facts_of_one_aggregate_are_not_under_way_at_once() -> None:
     assert log.stored == ["a", "b"]
 
 
-async def test_a_cancelled_writer_does_not_lose_the_facts_of_the_others() -> None:
-    log = Log()
-    facts = appender(log)
-    write(facts, log, "a")
-    await until(lambda: log.appends)
-    others = [write(facts, log, name) for name in "bc"]
-    await asyncio.sleep(0)
-    log.go_on.set()
-    await until(lambda: log.stored)
-    log.go_on.clear()
-    await until(lambda: len(log.appends) == 2)
-
-    others[0].cancel()  # it appends for both
-    await until(others[0].done)
-    log.go_on.set()
-
-    assert await others[1]
-    assert "c" in log.stored
-
-
-async def test_a_fact_that_can_never_be_stored_fails_alone() -> None:
+async def test_a_fact_that_can_never_be_stored_does_not_keep_the_others() -> None:
     log = Log(large="b")
-    facts = appender(log)
-    first = write(facts, log, "a")
-    await until(lambda: log.appends)
-    others = [write(facts, log, name) for name in "bc"]
-    await asyncio.sleep(0)
     log.go_on.set()
 
     with pytest.raises(TooLarge):
-        await others[0]
-    assert await asyncio.gather(first, others[1]) == [True, True]
+        await appender(log).append([draft(name) for name in "abc"])
     assert log.stored == ["a", "c"]
 
 

@@ -1,8 +1,7 @@
 """Append the facts of the gateway, and wait until they are folded.
 
-If the log refuses a fact because its aggregate has changed, the caller decides again on the new fold. Facts that come
-one by one while others are appended, such as the outcomes of bindings, are appended together afterwards. Two facts of
-one aggregate are never under way at once: the second one is decided again when the first one is folded.
+If the log refuses a fact because its aggregate has changed, the caller decides again on the new fold. Two facts of one
+aggregate are never under way at once: the second one is decided again when the first one is folded.
 
 Source:
     event-bus spec, 4.1, 4.3
@@ -11,7 +10,7 @@ Source:
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import AggregateRef, Draft, Origin
@@ -25,7 +24,7 @@ from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.shell.appender import MAX_BATCH, Decision, append_decisions, is_misconfigured
+from koord_manager.shell.appender import Decision, append_decisions
 
 REFOLDS: Final = 8
 OVERTAKEN: Final = Conflict()
@@ -34,18 +33,6 @@ OVERTAKEN: Final = Conflict()
 
 class NotLeading(Exception):
     """Raised if this instance does not lead any more, so that it must not write."""
-
-
-class _Waiting(NamedTuple):
-    """A fact that waits to be appended together with others.
-
-    Attributes:
-        draft: The fact.
-        outcome: Its outcome, once it is known.
-    """
-
-    draft: Draft
-    outcome: "asyncio.Future[AppendOutcome]"
 
 
 class FactAppender:
@@ -78,8 +65,6 @@ class FactAppender:
         self._actor = actor
         self._ended: dict[AggregateRef, int] = {}
         self._under_way: dict[AggregateRef, asyncio.Future[None]] = {}
-        self._waiting: list[_Waiting] = []
-        self._one_at_a_time = asyncio.Lock()
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
         """Append the facts that `decide` returns, one after the other, until it returns None.
@@ -98,41 +83,10 @@ class FactAppender:
             draft = decide()
             if draft is None:
                 return True
-            outcome = await self._append_with_others(draft)
+            (outcome,) = await self.append([draft])
             if not isinstance(outcome, Appended) and outcome is not OVERTAKEN:
                 await backoff.wait()
         return decide() is None
-
-    async def _append_with_others(self, draft: Draft) -> AppendOutcome:
-        """Append one fact, together with all that came while the facts before it were appended."""
-        waiting = _Waiting(draft, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        while not waiting.outcome.done():
-            async with self._one_at_a_time:
-                if waiting.outcome.done():
-                    break
-                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-                try:
-                    await self._append_batch(batch)
-                finally:  # if this task is cancelled, the tasks of the others append theirs again
-                    self._waiting = [one for one in batch if not one.outcome.done()] + self._waiting
-        return waiting.outcome.result()
-
-    async def _append_batch(self, batch: Sequence[_Waiting]) -> None:
-        try:
-            outcomes = await self.append([one.draft for one in batch])
-        except Exception as error:  # noqa: BLE001 - raised in the tasks that wait for these facts
-            if len(batch) > 1 and not isinstance(error, NotLeading) and not is_misconfigured(error):
-                for one in batch:
-                    await self._append_batch([one])
-                return
-            for one in batch:
-                if not one.outcome.done():
-                    one.outcome.set_exception(error)
-            return
-        for one, outcome in zip(batch, outcomes, strict=True):
-            if not one.outcome.done():
-                one.outcome.set_result(outcome)
 
     async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
         """Append facts independently, and wait until the stored ones are folded.
