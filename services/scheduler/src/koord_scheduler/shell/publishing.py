@@ -1,12 +1,10 @@
 """Appends decisions from the outbox to the log, several batches at a time, and applies the log's answers to the state.
 
     take -> seal -> append -> stored        the decisions are confirmed
-                           -> conflict      each part is appended alone; if it is refused again, newer events are
-                                            folded and its pods are decided again
+                           -> conflict      each part is appended alone; refused again, its pods are decided again
                            -> unavailable   the same bytes are sent again until the log answers
                            -> full          the decisions are taken back; no more are taken for a second
-                           -> too large     the pods with too large events are taken back with an explanation, and
-                                            the rest is appended
+                           -> too large     pods with too large events are taken back with an explanation
 
 Source:
     event-bus spec, 4.2, 4.3
@@ -38,6 +36,7 @@ from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
+from koord_scheduler.shell.pace import Pace
 from koord_scheduler.shell.sealing import Header, Part, Sealed, fitting, seal_gang, seal_notice, seal_work
 
 MOST_IN_FLIGHT: Final = 6
@@ -95,6 +94,7 @@ class Publisher:
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._batches: set[asyncio.Task[None] | None] = set()
+        self._pace = Pace(changed)
         self._failure: BaseException | None = None
         self.is_full = False
 
@@ -133,6 +133,7 @@ class Publisher:
                 is_too_large = sum(map(len, parts)) > MOST_AT_ONCE
                 work = self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos())
                 batch = self._start(work)
+                self._pace.began()
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
         while (taken := self._state.status.next()) is not None:
@@ -140,12 +141,10 @@ class Publisher:
         self._metrics.in_flight.set(len(self._tasks))
 
     def _may_start(self) -> bool:
-        """Return whether an append may start now. Few decisions wait for the answer to the previous append.
-
-        A batch costs the log server more than many placements: it keeps each batch in files until it is complete.
-        """
-        is_worth_it = not self._batches or len(self._state.assumed.outbox) >= WORTH_A_BATCH
-        return is_worth_it and len(self._tasks) < MOST_IN_FLIGHT
+        """Return whether an append may start now. Few decisions wait a moment, and for the previous append's answer."""
+        if len(self._state.assumed.outbox) < WORTH_A_BATCH and (self._batches or not self._pace.may_begin()):
+            return False
+        return len(self._tasks) < MOST_IN_FLIGHT
 
     def _taken(self) -> list[Part]:
         """Take work for about one append from the outbox and seal it: whole gangs, and nodes that are independent."""
