@@ -154,6 +154,33 @@ async def test_pod_with_an_ephemeral_volume_gets_a_claim_of_its_own(
     plane.kubectl("delete", "pod", "working", "-n", "default", "--grace-period=1")
 
 
+async def test_volume_that_is_still_attached_occupies_a_place_of_its_node(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    """The manager is ready when these objects are in the log, so the pod comes after them."""
+    driver = {"name": DRIVER, "nodeID": "volumes-1", "allocatable": {"count": 1}}
+    storage: Json = {"apiVersion": "storage.k8s.io/v1"}
+    old = local_volume("old", "volumes-1", of="nobody")
+    del old["spec"]["local"]
+    old["spec"]["csi"] = {"driver": DRIVER, "volumeHandle": "old"}
+    attached = {"attacher": DRIVER, "nodeName": "volumes-1", "source": {"persistentVolumeName": "old"}}
+    plane.apply(
+        {**storage, "kind": "CSINode", "metadata": {"name": "volumes-1"}, "spec": {"drivers": [driver]}},
+        {**storage, "kind": "VolumeAttachment", "metadata": {"name": "of-old"}, "spec": attached},
+        old,
+    )
+    await begin(plane, installed)
+    plane.apply(claim("next", of="disks"), pod("of-next", "next", nodeSelector={HOST: "volumes-1"}))
+    await installed.until(
+        lambda: "node(s) exceed max volume count" in messages(plane, "of-next"), "the pod knows why it waits"
+    )
+
+    plane.kubectl("delete", "volumeattachment", "of-old")
+    await installed.until(lambda: selected(plane, "next") == "volumes-1", "the place is free")
+    plane.kubectl("delete", "pod/of-next", "pvc/next", "-n", "default", "--grace-period=1")
+    plane.kubectl("delete", "csinode/volumes-1", "pv/old")
+
+
 async def test_pod_waits_for_a_claim_that_binds_at_once(plane: ControlPlane, installed: Installation) -> None:
     await begin(plane, installed)
     plane.apply({**storage_class("at-once"), "volumeBindingMode": "Immediate"}, claim("early", of="at-once"))
