@@ -50,7 +50,7 @@ def policies(objects: list[Json], namespace: str) -> dict[str, Json]:
 
 
 def test_every_container_that_serves_has_probes(objects: list[Json]) -> None:
-    """The first look is soon, and a slow start is no reason for a restart."""
+    """The first look is soon, and neither a slow start nor a busy node is a reason for a restart."""
     without = {
         (name, container["name"])
         for name, container in containers(objects)
@@ -63,6 +63,14 @@ def test_every_container_that_serves_has_probes(objects: list[Json]) -> None:
     ]
 
     assert without == WITHOUT_PORT
+    timeouts = {
+        probe.get("timeoutSeconds")
+        for _, container in containers(objects)
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe")
+        if (probe := container.get(kind))
+    }
+
+    assert timeouts == {5}
     assert min(patience) >= 120
     assert {
         container["readinessProbe"]["periodSeconds"]

@@ -31,7 +31,7 @@ NUMBERS: Final = {"koord-keys": 11, "nats": 12, "postgres": 13, "koord-manager":
     "koord-descheduler": 16,
     "koord-projector": 17,
 }
-"""Label `koord-app` of the pods that run -> last number of their address. Pods of others only count as running."""
+"""Label `koord-app` of the pods that run -> last number of their address. Other pods are left alone."""
 IMAGE_USER: Final = 70
 """User `postgres` of the image; Postgres does not run as root."""
 _USERS: Final = Path("/etc/passwd").read_text(encoding="utf-8")
@@ -201,11 +201,13 @@ class PodRun:
                     await self._is_ready(container.name, ready=True)
                 continue
             await asyncio.sleep(probe.get("initialDelaySeconds", 0))
+            failures = 0
             while True:
                 good = container.is_running and await self._succeeds(container, probe)
+                failures = 0 if good else failures + 1
                 if kind == "startupProbe" and good:
                     break
-                if kind == "readinessProbe":
+                if kind == "readinessProbe" and (good or failures >= probe.get("failureThreshold", 3)):
                     await self._is_ready(container.name, ready=good)
                 await asyncio.sleep(probe.get("periodSeconds", 10))
 
