@@ -71,6 +71,7 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     "base/scheduler.yaml": (IMAGE, _replicas("scheduler"), _resources("scheduler.resources")),
     "base/descheduler.yaml": (IMAGE, _replicas("descheduler"), _resources("descheduler.resources")),
     "base/projector.yaml": (IMAGE, _resources("projector.resources")),
+    "base/issuer.yaml": (IMAGE, _replicas("issuer")),
     "base/keys.yaml": (IMAGE, Hole(_SERVERS, _EACH_SERVER)),
     "base/nats.yaml": (
         Hole(r"(?<=image: )nats:\S+", "{{ .Values.natsImage }}"),

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from koord_manager.shell.gateway.api import KubernetesApi, connect_api
@@ -11,7 +12,7 @@ from koord_manager.shell.gateway.token_reviews import TokenReviews
 from koordcore.bus.client.connection import Denied
 from koordcore.bus.factory import bus_on
 from koordcore.bus.setup.issuing import Refused
-from koordcore.bus.setup.node_tokens import AUDIENCE
+from koordcore.bus.setup.node_tokens import AUDIENCE, LONGEST
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
 from koordcore.events.agents.nodestate import PodsStarted
@@ -19,7 +20,7 @@ from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, IssuingSite, koord
 from support.kubernetes.control_plane import ControlPlane
-from support.kubernetes.installation import NODE_NAMESPACE
+from support.kubernetes.installation import NODE_NAMESPACE, rendered
 from support.kubernetes.kubelets import add_nodes, node_document
 from support.until import until
 
@@ -38,6 +39,22 @@ def agent_pod(plane: ControlPlane) -> str:
     metadata = {"name": POD, "namespace": NODE_NAMESPACE}
     plane.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     return POD
+
+
+def workload(name: str) -> dict[str, Any]:
+    """Return the spec of the pods of a shipped workload."""
+    (found,) = (item for item in rendered() if item["metadata"]["name"] == name and "template" in item.get("spec", {}))
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
+
+
+def test_a_shipped_agent_has_a_token_for_the_log_and_no_key() -> None:
+    volumes = {volume["name"]: volume for volume in workload("koord-agent")["volumes"]}
+    (source,) = volumes["token"]["projected"]["sources"]
+    mounted = [volume["secret"]["items"] for volume in volumes.values() if "secret" in volume]
+    assert source["serviceAccountToken"]["audience"] == AUDIENCE
+    assert source["serviceAccountToken"]["expirationSeconds"] <= LONGEST.total_seconds()
+    assert mounted == [[{"key": "ca.crt", "path": "ca.crt"}]]
 
 
 def token(plane: ControlPlane, *words: str, account: str = "koord-agent", audience: str = AUDIENCE) -> str:
@@ -87,9 +104,11 @@ async def test_an_agent_connects_with_the_token_of_its_pod_and_writes_for_its_no
     site.start()
     await until(lambda: http_ok(f"http://{LOOPBACK}:{site.monitor}/healthz?js-enabled-only=true"))
     koord("bus", "bootstrap", env=site.bootstrap_environment())
-    kubeconfig = str(plane.kubeconfig("issuer", plane.admin_token))
+    kubeconfig = str(plane.kubeconfig("issuer", plane.token("koord-issuer")))
+    shipped = workload("koord-issuer")["containers"][0]["args"]
+    account = [flag for flag in shipped if flag.startswith("--service-account")]
     words = ["keys", "issue", str(site.folder / "issuer"), "--nats", site.url, "--cluster", NAMES.cluster]
-    words += ["--service-account", ACCOUNT, "--kubeconfig", kubeconfig]
+    words += [*account, "--kubeconfig", kubeconfig]
     issuer = await asyncio.create_subprocess_exec(sys.executable, "-m", "koordctl", *words)
     try:
         await until(lambda: site.admits("node-t", of_pod(plane, agent_pod)))

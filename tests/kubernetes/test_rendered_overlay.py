@@ -15,8 +15,8 @@ pytestmark = [
 ]
 
 Json = dict[str, Any]
-WITHOUT_PORT = {("koord-keys", "keys"), ("nats", "reloader")}
-"""Containers that only write files or send signals: nothing waits for them."""
+WITHOUT_PORT = {("koord-keys", "keys"), ("nats", "reloader"), ("koord-issuer", "issuer")}
+"""Containers that write files, send signals or answer the log's servers: nothing connects to them."""
 SIZED = {"koord-manager": "manager", "koord-scheduler": "scheduler", "koord-descheduler": "descheduler"} | {
     "koord-projector": "projector",
     "koord-agent": "agent, per node",
@@ -124,7 +124,8 @@ def test_every_workload_with_replicas_has_a_budget_and_is_spread(objects: list[J
         and each["labelSelector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
     }
 
-    assert set(replicated) == budgets == spread == {"koord-manager", "koord-scheduler", "koord-descheduler", "nats"}
+    services = {"koord-manager", "koord-scheduler", "koord-descheduler", "koord-issuer", "nats"}
+    assert set(replicated) == budgets == spread == services
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, NODE_NAMESPACE])

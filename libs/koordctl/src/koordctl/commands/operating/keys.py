@@ -235,6 +235,9 @@ def store(
     ] = None,
     postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
     log_size: LogSize = None,
+    issuer: Annotated[
+        bool, typer.Option("--issuer", help="The servers ask `koord keys issue` about clients without a key.")
+    ] = False,
     namespace: Annotated[str, typer.Option(help="Namespace of the services.")] = "koordinator-system",
     node_namespace: Annotated[str, typer.Option(help="Namespace of the agents.")] = "koordinator-nodes",
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
@@ -254,7 +257,9 @@ def store(
     from koord_manager.keys import NotKept, Unreachable
     from koordcore.bus.setup.installation import Installation
 
-    wanted = Installation(cluster=cluster, directory=Path(), simulates=True, postgres=_database(postgres))
+    wanted = Installation(
+        cluster=cluster, directory=Path(), simulates=True, issues=issuer, postgres=_database(postgres)
+    )
     wanted = replace(
         wanted,
         hosts=tuple(host or wanted.hosts),
