@@ -1,5 +1,6 @@
 """Each server's copy of the log is read, and a copy whose bytes were changed on the disk is found."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from koordcore.bus.factory import bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.replicas import CopyDigest, difference, read_copies
 from koordcore.bus.setup.bootstrap import bootstrap
+from koordcore.bus.setup.manifest import AUDITOR, BOOTSTRAP, MANAGER, ServiceManifest
+from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
@@ -28,11 +31,15 @@ async def filled(urls: tuple[str, ...], replicas: int) -> BusConnection:
     """Return a connection to servers with streams and some facts."""
     connection = await connect(ConnectionSettings(urls=urls, user="test", reconnect_wait_seconds=0.05))
     await bootstrap(connection, streams(NAMES, replicas=replicas, sizes=SMALL))
+    await append(connection)
+    return connection
+
+
+async def append(connection: BusConnection) -> None:
     bus = bus_on(connection, NAMES)
     for number in range(FACTS):
         event = sealed("podspec", f"p{number}", PodSpecDeleted(namespace="d", name=MARKED), cause=str(number))
         assert isinstance(await bus.events.append([event]), Appended)
-    return connection
 
 
 async def copies_of(connection: BusConnection) -> list[CopyDigest]:
@@ -75,14 +82,23 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
     assert {copy.server for copy in damaged if copy.blocks != copies[0].blocks} == {victim.config.name}
 
 
-async def test_a_single_server_has_one_copy() -> None:
+async def test_the_auditor_reads_the_one_copy_of_a_single_server() -> None:
     with server_directory() as directory:
-        async with NatsServer(NatsServerConfig(directory=directory, sync_interval="1s")) as server:
-            connection = await filled((server.url,), replicas=1)
-            try:
-                copies = await copies_of(connection)
-            finally:
-                await connection.drain_and_close()
+        keys = directory / "keys"
+        users = nats_users(NAMES, keys)
+        config = NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users)
+        async with NatsServer(config) as server, AsyncExitStack() as stack:
+
+            async def connected(user: ServiceManifest) -> BusConnection:
+                seed = seed_file(keys, user.name)
+                settings = ConnectionSettings(urls=(server.url,), user=user.name, nkey_seed_file=seed)
+                connection = await connect(settings)
+                stack.push_async_callback(connection.drain_and_close)
+                return connection
+
+            await bootstrap(await connected(BOOTSTRAP), streams(NAMES, replicas=1, sizes=SMALL))
+            await append(await connected(MANAGER))
+            copies = await copies_of(await connected(AUDITOR))
     assert [copy.messages for copy in copies] == [FACTS]
     assert difference(copies) == ""
 
