@@ -83,7 +83,7 @@ class CycleView:
         return np.sort(np.concatenate([*found, np.zeros(0, np.intp)]))
 
     def refusals(self, engine: Engine) -> list[tuple[Subject, Refusals]]:
-        """See `Engine.refusals`. Each refusal comes with the subject that the rows see."""
+        """Return the refused nodes by plugin and reason, each with the subject that these nodes see."""
         if not self.apart:
             return [(self.subject, each) for each in engine.refusals(self.subject)]
         found: list[tuple[Subject, Refusals]] = []

@@ -31,9 +31,10 @@ class NodeOffers:
         self._rows = np.flatnonzero(state.nodes.alive) if restriction.rows is None else restriction.rows
 
     def slots(self, uids: Sequence[str]) -> dict[str, int]:
-        """See `Offers.slots`. All filters apply, and pods nominated to a node that are not of the job count there.
+        """Return node -> how many of these pods fit, one after another; nodes without room are absent.
 
-        Nodes are tried together unless a member's constraints depend on other nodes.
+        All filters apply, and pods nominated to a node that are not of the job count there. Nodes are tried together
+        unless a member's constraints depend on other nodes.
         """
         state = self._state
         members = [record for uid in uids if (record := state.pods.get(uid)) is not None and record.subject is not None]
