@@ -1,17 +1,18 @@
 """CPU lists of pods: what the strategy proposes, and that the pools of a node are disjoint."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.plans.plan import Band
+from koord_agent.domain.plans.plan import Band, CgroupFile
 from koord_agent.domain.qos.strategies.cpuset_strategy import RENEW_AFTER_MS, CpusetStrategy
 from koord_agent.domain.qos.strategy import CycleState
 from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
 from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger
+from koord_agent.domain.state.pods import AgentContainer, AgentPod, agent_pod_of_ledger
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.readings import HostReadings
@@ -119,6 +120,30 @@ def test_pools_are_disjoint_from_owned_and_reserved_cpus(annotations: dict[str, 
     ls, be = cpus_of(pools)
     assert ls == set(range(8)) - {0, 1, 4, 5} - kept
     assert be == set(range(8)) - {4, 5} - kept, "best effort may run on the CPUs of LSR pods"
+
+
+class OfPodDirectory(HostReadings):
+    """Readings of a node on which each CPU list has the same text."""
+
+    def __init__(self, cpus: str | None) -> None:
+        self.cpus = cpus
+
+    def read(self, file: CgroupFile) -> str | None:
+        assert file.resource == CPUSET
+        return self.cpus
+
+
+@pytest.mark.parametrize(
+    ("present", "wider"), [("2-3\n", "0-7"), ("0-7\n", None), ("0-8\n", None), ("\n", None), ("?", None), (None, None)]
+)
+def test_a_pod_directory_never_stays_narrower_than_its_containers(present: str | None, wider: str | None) -> None:
+    """It got a list of its own while the kubelet had not named the containers yet, and the pool has grown since."""
+    listed = replace(SHARED, containers=(AgentContainer(name="main", container_id="containerd://c1"),))
+    state = CycleState(readings=OfPodDirectory(present))
+    values = {plan.file.directory: plan.value for plan in CpusetStrategy().propose(look(listed), {}, state).plans}
+    of_pod = CgroupLayout(Driver.CGROUPFS).pod_directory(listed.kube_qos, "ls")
+    assert values.pop(of_pod, None) == wider
+    assert list(values.values()) == ["0-3,4-7"]
 
 
 def test_it_proposes_again_when_pods_or_pools_change_and_when_plans_are_old() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordcore.protocol.qos import QosClass
+from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import CPUSET_ALLOCATOR
@@ -24,7 +25,7 @@ from koord_agent.domain.hooks.cpuset import (
 from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
+from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal, Readings
 from koord_agent.domain.state.cpu_pools import CpuPools
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
@@ -85,12 +86,15 @@ class CpusetStrategy:
                 ttl_ms=state.ttl_ms,
                 reason=AUDIT_REASON,
             )
-            for file, value in (*self._of_pods(look, problems), *self._of_applications(look, problems))
+            for file, value in (
+                *self._of_pods(look, state.readings, problems),
+                *self._of_applications(look, problems),
+            )
         ]
         self._problems = tuple(problems)
         return Proposal(plans, problems=self._problems)
 
-    def _of_pods(self, look: NodeLook, problems: list[str]) -> Iterator[_Value]:
+    def _of_pods(self, look: NodeLook, readings: Readings, problems: list[str]) -> Iterator[_Value]:
         for pod in look.pods:
             if pod.uid in look.frozen:
                 continue
@@ -109,6 +113,8 @@ class CpusetStrategy:
                 yield from ((CgroupFile(each, QUOTA), str(quota)) for each in dict.fromkeys((of_pod, *of_containers)))
             if cpus:
                 yield from ((CgroupFile(each, CPUSET), cpus) for each in of_containers)
+            if cpus and of_containers and of_pod not in of_containers:
+                yield from _widened(CgroupFile(of_pod, CPUSET), cpus, readings)
 
     def _of_applications(self, look: NodeLook, problems: list[str]) -> Iterator[_Value]:
         for application in look.host_applications:
@@ -122,6 +128,20 @@ class CpusetStrategy:
                 continue
             if directory and cpus:
                 yield CgroupFile(directory, CPUSET), cpus
+
+
+def _widened(of_pod: CgroupFile, cpus: str, readings: Readings) -> Iterator[_Value]:
+    """Yield a wider CPU list for a pod's directory, if its list does not contain the CPUs of its containers.
+
+    While the containers were unknown, as after a start of the agent, the directory had the list of the containers. A
+    pool may have grown since.
+    """
+    try:
+        present, wanted = parse_cpuset((readings.read(of_pod) or "").strip()), parse_cpuset(cpus)
+    except InvalidInput:
+        return
+    if present and not wanted <= present:  # an empty list has the CPUs of the parent
+        yield of_pod, format_cpuset(present | wanted)
 
 
 def _containers(look: NodeLook, pod: AgentPod) -> Iterator[str]:
