@@ -149,6 +149,18 @@ async def test_killed_process_comes_back(state_file: Path) -> None:
         assert supervisor.status().phase is Phase.READY
 
 
+async def test_a_restarted_process_gets_its_stop_signal_and_is_ready_again(state_file: Path) -> None:
+    spec = ProcessSpec(name="agent", argv=SLEEP, restart=QUICK)
+    async with Supervisor([spec], state_file=state_file) as supervisor:
+        before = supervisor.status().find("agent")
+        await supervisor.restart("agent", seconds=DEADLINE_SECONDS)
+        after = supervisor.status().find("agent")
+        assert before is not None
+        assert after is not None
+        assert after.process != before.process
+        assert (after.restarts, after.last_exit, after.state) == (1, -signal.SIGTERM, ProcessState.READY)
+
+
 async def test_process_that_keeps_ending_is_given_up_and_the_stack_is_degraded(
     state_file: Path, tmp_path: Path
 ) -> None:
