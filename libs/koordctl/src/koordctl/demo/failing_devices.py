@@ -21,7 +21,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Event, StoredEvent
 
 from koordctl.access.folding import fold_to
-from koordctl.access.verification import Verification, verify_now
+from koordctl.access.verification import Verification, verify_at_one_position
 from koordctl.demo.device_day import DeviceDaySummary
 from koordctl.demo.device_health import DeviceAudit, DeviceId
 from koordctl.demo.invariants import Audit
@@ -304,7 +304,8 @@ class _Reckoning:
 
 
 async def _audited(running: RunningStack) -> _Reckoning:
-    verification = await verify_now(running.log.bus, manager=running.urls["manager"], seconds=VERIFY_SECONDS)
+    manager = running.urls["manager"]
+    verification = await verify_at_one_position(running.log.bus, manager=manager, seconds=VERIFY_SECONDS)
     audit, devices = Audit(), DeviceAudit()
 
     def see(stored: StoredEvent, event: Event) -> None:

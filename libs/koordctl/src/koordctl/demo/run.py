@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from koordctl.access.folding import fold_to
 from koordctl.access.log import OpenLog
-from koordctl.access.verification import verify_now
+from koordctl.access.verification import verify_at_one_position
 from koordctl.demo.configuration import REPORT_REAL_SECONDS, slo_controller_config
 from koordctl.demo.invariants import BATCH_CPU, Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations, newest_reports, protection_of, usage_of
@@ -41,8 +41,6 @@ FAULT: Final = "Xid79"
 FAILING_NODES: Final = 3
 FAILURES: Final = 2
 """Failures of GPU 0 on each failing node."""
-VERIFY_TRIES: Final = 5
-"""Tries to find the three hashes at one position while the log moves."""
 CPU: Final = "cpu"
 
 
@@ -102,12 +100,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
     # 4. the reckoning: three folds at one position, every invariant from the events alone
     watching.step("comparing the fold from zero, the live fold and the projector's rows")
-    verification = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
-    for _ in range(VERIFY_TRIES):
-        if verification.live.position == verification.projector.position:
-            break
-        watching.step("  the folds are at different positions; trying again")
-        verification = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
+    verification = await verify_at_one_position(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
     watching.step("recomputing every invariant from the log")
     audit = Audit()
     await fold_to(log.bus.events, verification.position, see=audit.see)
