@@ -24,7 +24,9 @@ from koord_projector.shell.queries.objects import list_objects, state_at
 from koord_projector.shell.queries.pods import PodFilter, list_pods
 from koord_projector.shell.queries.search import search_everything
 from koordcore.bus.archive.archiving import archive_facts
+from koordcore.events.descheduling.decisions import RoundDecided, RoundMove
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
 from koordcore.place import open_place
 from koordcore.state import ClusterState
 from koordcore.state.kinds import STATE_TYPES
@@ -34,6 +36,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
+from support.histories import Recorder, node
 from support.manual_clock import ManualClock
 from support.projector.busy_month import Month
 from support.projector.world import pods_by_fold, projector
@@ -246,3 +249,32 @@ async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past
             await compare_with_fold(connection, facts, 1490)
             assert await state_at(connection, await resolve(connection, None), "node", "node-0001") is not None
     await database.close()
+
+
+async def test_the_plugin_that_closes_a_node_is_known_after_a_restart(postgres_dsn: str) -> None:
+    log = Recorder()
+    for name in ("node-a", "node-b"):
+        log.write("nodespec", name, NodeSpecAdded(object=node(name)))
+    moves = [
+        RoundMove(
+            namespace="d", name="p", uid="u", node=name, profile="default", plugin="CustomPriority", reason="drained"
+        )
+        for name in ("node-a", "node-b")
+    ]
+    decided = RoundDecided(started_at="2026-01-01T00:00:00Z", moves=moves, closed=["node-a", "node-b"])
+    log.write("descheduling", "rounds", decided)
+    log.write("nodespec", "node-a", NodeSpecChanged(object=node("node-a", unschedulable=True)))
+    async with projector(postgres_dsn) as it:
+        it.write(log.events)
+        async with it.running():
+            await it.caught_up()
+        written = len(log.events)
+        for name, unschedulable in (("node-a", False), ("node-a", True), ("node-b", True)):
+            log.write("nodespec", name, NodeSpecChanged(object=node(name, unschedulable=unschedulable)))
+        it.write(log.events[written:])
+        async with it.running():
+            await it.caught_up()
+        async with it.database.reading() as connection:
+            page = await page_modifications(connection, AuditFilter(), before=None, after=0, limit=9, complete=True)
+    assert page.modifications[::-1] == modifications_of(log.events)
+    assert [each.plugin for each in page.modifications] == ["CustomPriority", "", "", "CustomPriority"]
