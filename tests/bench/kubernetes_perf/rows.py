@@ -24,6 +24,7 @@ from bench.kubernetes_perf.objects import (
     topology,
     whole_cores,
 )
+from koordcore.protocol import keys
 
 RESERVATIONS: Final = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
@@ -48,6 +49,7 @@ class Row:
         ratio: Target as a multiple of kube-scheduler's rate; None if kube-scheduler cannot place these objects.
         target: Target in objects per second, or None.
         group: Measured objects that belong together.
+        annotation: Annotation that the last pod must have at the end, because the row is about it; "" for none.
     """
 
     key: str
@@ -63,6 +65,7 @@ class Row:
     ratio: float | None = None
     target: float | None = None
     group: int = 1
+    annotation: str = ""
 
 
 PLAIN: Final = Row(key="plain", title="plain pods", measured=2_000, make=plain, ratio=1.0)
@@ -112,6 +115,7 @@ ROWS: Final[Sequence[Row]] = (
         reservations=2_000,
         measured=2_000,
         make=owner,
+        annotation=keys.RESERVATION_ALLOCATED,
         target=232,
     ),
     Row(
@@ -121,6 +125,7 @@ ROWS: Final[Sequence[Row]] = (
         of_node=((TOPOLOGIES, topology),),
         measured=2_000,
         make=whole_cores,
+        annotation=keys.RESOURCE_STATUS,
         target=394,
     ),
     Row(
@@ -130,6 +135,7 @@ ROWS: Final[Sequence[Row]] = (
         of_node=((TOPOLOGIES, topology), (DEVICES, devices)),
         measured=2_000,
         make=gpu_share,
+        annotation=keys.DEVICE_ALLOCATED,
         target=400,
     ),
 )

@@ -93,6 +93,8 @@ async def measure(machine: Machine, side: Side, row: Row, scale: float, name: st
     await place(machine, side, documents, row.path)
     seconds = time.monotonic() - began
     harness = time.process_time() - own
+    if row.annotation:
+        await _require_annotation(machine, documents[-1]["metadata"]["name"], row.annotation)
     tail = await _until_events_stop(machine, time.monotonic())
     spent = {pid: used - before[pid] for pid, used in cpu_seconds(pids).items()}
     return Run(
@@ -118,6 +120,12 @@ async def place(machine: Machine, side: Side, documents: list[dict[str, Any]], p
         if await _is_placed(machine, path, last) and not await _waiting(machine, path):
             return
     raise NotBound(f"{side.name}: {await _waiting(machine, path)} of {len(documents)} have no node")
+
+
+async def _require_annotation(machine: Machine, pod: str, annotation: str) -> None:
+    found = (await machine.api.get(f"{PODS}/{pod}"))["metadata"].get("annotations", {})
+    if annotation not in found:
+        raise NotBound(f"pod {pod} must have the annotation {annotation}, got {sorted(found)}")
 
 
 async def _is_placed(machine: Machine, path: str, name: str) -> bool:
