@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.framework.registry import SharedState
@@ -14,7 +15,10 @@ from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.metrics import NodeMetric
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import OwnerReference
+from koordcore.protocol.pod_status import PodCondition, PodStatus
+from support.descheduler.jobs import configuration as migrating
 from support.scheduler.questions import asked
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
@@ -48,7 +52,13 @@ def played(
     usage: dict[str, dict[str, int]] | None = None,
     prove: bool = False,
 ) -> DryRun:
-    """Play rounds on a small log; `usage` is node -> pod -> milli-cores."""
+    """Play rounds of one plugin on a small log; `usage` is node -> pod -> milli-cores."""
+    text = PROFILE.replace("PLUGIN", plugin).replace("ARGS", args).replace("PROVE", str(prove).lower())
+    return played_with(text.encode(), log, rounds=rounds, usage=usage)
+
+
+def played_with(text: bytes, log: SmallLog, *, rounds: int, usage: dict[str, dict[str, int]] | None = None) -> DryRun:
+    """Play rounds of a configuration, 10 seconds apart, on a small log."""
     builder = ViewBuilder()
     for stored in log.events:
         builder.apply(stored)
@@ -57,11 +67,10 @@ def played(
         for name, pods in (usage or {}).items()
     }
     cluster = replace(builder.view(0.0), metrics=metrics)
-    text = PROFILE.replace("PLUGIN", plugin).replace("ARGS", args).replace("PROVE", str(prove).lower())
-    configuration = load(text.encode(), BUILT_IN)
+    configuration = load(text, BUILT_IN)
     player = RoundPlayer(configuration, BUILT_IN, SharedState())
     proving = proving_profiles(configuration)
-    asking = dry_run(player.play, cluster, rounds=rounds, interval=10.0, proving=proving)
+    asking = dry_run(player, cluster, rounds=rounds, interval=10.0, proving=proving)
     try:
         question = next(asking)
         while True:
@@ -138,3 +147,50 @@ def test_proving_profile_keeps_pods_that_would_land_on_a_node_that_gets_hotter()
     assert [move.target for move in found[False].moves] == ["warm"]
     assert found[False].after.used["cpu"].highest > found[False].before.used["cpu"].highest
     assert (found[True].moves, len(found[True].useless)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("limiters", "moves"),
+    [
+        ({}, ["x", "y", "z"]),
+        ({"workload": {"duration": "1h", "maxMigrating": 1}}, ["x"]),
+        ({"namespace": {"duration": "1h", "maxMigrating": 1}}, ["x"]),
+        ({"workload": {"duration": "15s", "maxMigrating": 1}}, ["x", "y"]),  # the rounds are at 0, 10 and 20 seconds
+    ],
+)
+def test_moves_of_earlier_rounds_count_against_the_object_limiters(limiters: dict[str, Any], moves: list[str]) -> None:
+    found = played_with(migrating("EvictDirectly", objectLimiters=limiters), three_on_a_tainted_node(), rounds=3)
+    assert [move.pod.name for move in found.moves] == moves
+
+
+def test_pod_without_a_place_does_not_count_against_the_object_limiters() -> None:
+    two_at_first = {"workload": {"duration": "1h", "maxMigrating": 1, "burst": 2}}
+    text = migrating(
+        "EvictDirectly", objectLimiters=two_at_first, maxMigratingPerWorkload=2, maxUnavailablePerWorkload=2
+    )
+    found = played_with(text, three_on_a_tainted_node(cpu_of_first="500m"), rounds=3)
+    assert ([move.pod.name for move in found.moves], [pod.name for pod in found.homeless]) == (["y", "z"], ["x"])
+
+
+def three_on_a_tainted_node(cpu_of_first: str = "100m") -> SmallLog:
+    """Three pods of a ReplicaSet on a node that gets a taint, and an empty node with 400 milli-cores."""
+    log = SmallLog()
+    log.add_node(node("left"))
+    scheduler = Scheduler(log)
+    requests = {"x": cpu_of_first, "y": "100m", "z": "100m"}
+    for name, cpu in requests.items():
+        log.add_pod(owned(name, cpu))
+    scheduler.run()
+    for name, cpu in requests.items():
+        status = PodStatus(phase="Running", conditions=[PodCondition(type="Ready", status="True")])
+        log.add_pod(msgspec.structs.replace(owned(name, cpu), status=status))
+    log.add_node(node("left", taints=[{"key": "gone", "effect": "NoSchedule"}]))
+    log.add_node(node("free", cpu="400m"))
+    ref = custom_ref("replicasets", "default", "rs")
+    metadata = {"namespace": "default", "name": "rs", "uid": "rs"}
+    log.say(
+        ref.kind,
+        ref.id,
+        CustomObjectObserved(object={"kind": "ReplicaSet", "metadata": metadata, "spec": {"replicas": 3}}),
+    )
+    return log

@@ -13,13 +13,19 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.descheduling.migration import MigrationEnded
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.protocol.objects import OwnerReference
 from koordcore.values.timestamps import rfc3339
 from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
+from support.descheduler.jobs import configuration, is_told, leave
+from support.descheduler.world import World
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
+from support.until import until
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+WINDOW = timedelta(minutes=10)
 CONFIGURATION = """
 apiVersion: descheduler/v1alpha2
 kind: DeschedulerConfiguration
@@ -47,13 +53,8 @@ def owned(name: str, cpu: str) -> Any:
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, owner_references=[owner]))
 
 
-def stored(event: Event, ref: AggregateRef, minute: int, seq: int) -> StoredEvent:
-    origin = Origin(
-        causation_id=f"{ref}/{seq}",
-        correlation_id="",
-        actor="test",
-        occurred_at=rfc3339(BEGIN + timedelta(minutes=minute)),
-    )
+def stored(event: Event, ref: AggregateRef, at: datetime, seq: int) -> StoredEvent:
+    origin = Origin(causation_id=f"{ref}/{seq}", correlation_id="", actor="test", occurred_at=rfc3339(at))
     (sealed,) = CATALOGUE.seal([Draft(ref, event, 0)], origin)
     return StoredEvent(seq, sealed.ref, sealed.headers, sealed.body)
 
@@ -71,7 +72,7 @@ def report(name: str, pods: dict[str, int], minute: int, slowdown: float) -> Sto
         ],
         signals={"lsSlowdown": slowdown},
     )
-    return stored(event, AggregateRef("node", name), minute, minute)
+    return stored(event, AggregateRef("node", name), BEGIN + timedelta(minutes=minute), minute)
 
 
 def hour(high: int) -> DescheduleComparison:
@@ -99,7 +100,7 @@ def hour(high: int) -> DescheduleComparison:
     evicted = PodsEvictedByAgent(
         feature="CPUEvict", pods=[EvictedPod(uid="z", namespace="default", name="z")], reason=""
     )
-    end = stored(evicted, AggregateRef("nodestate", "hot"), 60, len(log.events) + 1)
+    end = stored(evicted, AggregateRef("nodestate", "hot"), BEGIN + timedelta(hours=1), len(log.events) + 1)
     rerun = DeschedulerRerun(
         load(CONFIGURATION.format(high=high).encode(), BUILT_IN),
         SchedulerState(frameworks()),
@@ -124,3 +125,34 @@ def test_hot_node_is_relieved_and_later_the_eviction_by_the_agent_does_not_happe
 def test_configuration_that_moves_nothing_gives_the_recorded_figures() -> None:
     found = hour(95)
     assert (found.moves, found.recorded, found.rounds) == ([], found.rerun, 60)
+
+
+async def test_object_limiter_allows_the_rerun_as_many_moves_as_the_service_made() -> None:
+    world = World()
+    await world.begin()
+    for name in ("p", "q", "r"):
+        await world.pod(name, "a")
+    await world.workload(3)
+    await world.write(AggregateRef("nodespec", "c"), NodeSpecAdded(object=node("c")))
+    text = configuration("EvictDirectly", objectLimiters={"workload": {"duration": "1h", "maxMigrating": 1}})
+    begin = (await world.bus.events.head()).last_seq
+
+    async def is_asked() -> bool:
+        return bool(await world.requests())
+
+    async with world.service(text) as (_, rounds):
+        await until(is_asked)
+        (request,) = await world.requests()
+        await leave(world, request.name)
+        await world.pod("successor", "b")
+        await is_told(world, MigrationEnded)
+        done = rounds.done
+        await until(lambda: rounds.done >= done + 3)
+        head = (await world.bus.events.head()).last_seq
+    events = [each async for batch in world.bus.events.history(0, head, batch=1000) for each in batch]
+    at = rounds.clock.now() + WINDOW
+    end = stored(NodeSpecDeleted(name="c"), AggregateRef("nodespec", "c"), at, head + 1)
+    rerun = DeschedulerRerun(load(text, BUILT_IN), SchedulerState(frameworks()), interval=60.0, begin=begin)
+    found = rerun.run([*events, end], [], lambda _: None)
+    assert found.rounds > len("pqr")
+    assert (found.recorded.evictions, found.rerun.evictions) == (1, 1)

@@ -234,6 +234,7 @@ class DeschedulerRerun:
             self.found.moves.append((now, move))
             self._origins.setdefault(uid, recorded.pod_by_uid[uid].node)
             self._targets[uid] = target
+        self._player.evicted([chosen[uid] for uid in found.targets], cluster)
 
     def _judged(self, cluster: ClusterView, chosen: Sequence[Any], now: float) -> Judged:
         """Ask where chosen pods land while the pods that were moved before stay on their new nodes."""

@@ -230,7 +230,7 @@ class Commands:
             raise Refusal(ErrorCode.INVALID, str(error)) from error
         interval = configuration.descheduling_interval or _INTERVAL
         proving = proving_profiles(configuration)
-        asking = dry_run(player.play, start.cluster, rounds=request.rounds, interval=interval, proving=proving)
+        asking = dry_run(player, start.cluster, rounds=request.rounds, interval=interval, proving=proving)
         try:
             found = await answered(asking, self._question)
         except InvalidInput as error:  # such as a cluster of one node

@@ -91,7 +91,7 @@ def deschedule(
             start = start_of_round(await live_builder(log), run_clock().now().timestamp(), configuration, BUILT_IN)
             player = RoundPlayer(configuration, BUILT_IN, start.shared)
             proving = proving_profiles(configuration)
-            asking = dry_run(player.play, start.cluster, rounds=rounds, interval=interval, proving=proving)
+            asking = dry_run(player, start.cluster, rounds=rounds, interval=interval, proving=proving)
             try:
                 question = next(asking)
                 while True:

@@ -93,14 +93,7 @@ def job_controller(
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
     """
-    args = next(
-        (
-            profile_args(profile, NAME, registry)
-            for profile in configuration.profiles
-            if profile.plugins.evict.enabled[0].name == NAME
-        ),
-        MigrationControllerArgs(),
-    )
+    args = arguments_of_jobs(configuration, registry)
     return JobController(
         args=args,
         plugin=MigrationController(args, shared),
@@ -109,6 +102,26 @@ def job_controller(
             default_mode=args.default_job_mode, eviction_policy=args.eviction_policy, installation=installation
         ),
         budget=EvictionBudget(args.evictions_per_second, args.evict_burst),
+    )
+
+
+def arguments_of_jobs(configuration: DeschedulerConfiguration, registry: Registry) -> MigrationControllerArgs:
+    """Return the arguments of the first profile that evicts by migration jobs, else the defaults.
+
+    Args:
+        configuration: The effective configuration.
+        registry: Plugins that it can name.
+
+    Raises:
+        InvalidInput: The arguments are invalid.
+    """
+    return next(
+        (
+            profile_args(profile, NAME, registry)
+            for profile in configuration.profiles
+            if profile.plugins.evict.enabled[0].name == NAME
+        ),
+        MigrationControllerArgs(),
     )
 
 

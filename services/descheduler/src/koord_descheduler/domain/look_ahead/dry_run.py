@@ -4,24 +4,24 @@ The functions ask through generators: they yield a question and get the answer, 
 service, in a command and in a simulation.
 """
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from koordcore.requests.fit import FitAnswer, FitRequest
 
 from koord_descheduler.domain.framework.eviction import Attempt, Result
-from koord_descheduler.domain.framework.round import PluginFault, RoundOutcome
+from koord_descheduler.domain.framework.round import PluginFault
 from koord_descheduler.domain.look_ahead.measures import Measures, measures_of
 from koord_descheduler.domain.look_ahead.moves import Move, moved
 from koord_descheduler.domain.look_ahead.proving import judge
+from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
 MOST_MOVES: Final = 10_000
 """Largest number of pods in one question to the scheduler."""
 
-PlayRound = Callable[[ClusterView], RoundOutcome]
 Asking = Generator[FitRequest, FitAnswer, "DryRun"]
 
 
@@ -63,14 +63,14 @@ class _Chosen:
 
 
 def dry_run(
-    play: PlayRound, cluster: ClusterView, *, rounds: int, interval: float, proving: Collection[str] = ()
+    player: RoundPlayer, cluster: ClusterView, *, rounds: int, interval: float, proving: Collection[str] = ()
 ) -> Asking:
     """Play rounds on a cluster; yield questions to the scheduler, and get its answers.
 
     Each question has all pods that left so far, so that all moves together are one consistent plan.
 
     Args:
-        play: Runs one round on a cluster, without evicting.
+        player: Plays the rounds. Its object limiters count the moves.
         cluster: The cluster now.
         rounds: Number of rounds.
         interval: Seconds between two rounds.
@@ -81,7 +81,7 @@ def dry_run(
     """
     chosen, faults, now = _Chosen(), list[PluginFault](), cluster
     for _ in range(rounds):
-        outcome = play(now)
+        outcome = player.play(now)
         faults += outcome.faults
         new = [
             attempt
@@ -94,6 +94,7 @@ def dry_run(
             chosen.moving.setdefault(attempt.pod.uid, attempt)
         if new:
             yield from _place(cluster, chosen, proving)
+            player.evicted([attempt for attempt in new if attempt.pod.uid in chosen.targets], now)
         passed = now.now + interval - cluster.now
         now = moved(cluster, chosen.targets, passed)
     moves = [
