@@ -74,6 +74,7 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
     MigrationProgress,
 )
+from koordcore.events.descheduling.operation import ChangedField
 from koordcore.events.envelope import (
     AggregateRef,
     BasedOn,
@@ -373,7 +374,11 @@ def _migration(log: Recorder, number: int) -> None:
     events: tuple[Event, ...] = (
         MigrationHeld(job="j", pod=pod, limits=["max_migrating_per_node"]),
         MigrationArbitrated(job="j", pod=pod, node="n", controller="c", trigger="LowNodeLoad", reason="hot"),
-        MigrationAdvanced(pod=pod, progress=MigrationProgress(phase="Running", conditions=[evicting])),
+        MigrationAdvanced(
+            pod=pod,
+            progress=MigrationProgress(phase="Running", conditions=[evicting]),
+            soft_eviction=ChangedField(after="{}"),
+        ),
         MigrationEnded(job="j", pod=pod, progress=MigrationProgress(phase="Succeeded", status="Complete")),
         MigrationForgotten(),
     )

@@ -1,4 +1,4 @@
-"""The audit has each change of the configuration, each dry run and each closed node: who, when, why."""
+"""The audit has changes of the configuration, dry runs, soft evictions and closed nodes: who, when, why."""
 
 import msgspec
 from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
@@ -8,9 +8,11 @@ from koordcore.events.descheduling.decisions import ROUNDS, RoundDecided, RoundM
 from koordcore.events.descheduling.operation import DeschedulerConfigured
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import NodeSpecChanged
+from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
-from support.descheduler.jobs import configuration
+from koordcore.values import codec
+from support.descheduler.jobs import configuration, job, reached
 from support.descheduler.world import AT, World
 from support.until import until
 
@@ -109,3 +111,36 @@ async def test_nodes_that_are_closed_and_opened_are_recorded_with_the_one_who_di
         ("taint", "Drain", "a", "d1"),
         ("untaint", "Drain", "a", ""),
     ]
+
+
+async def test_a_soft_eviction_is_recorded_with_its_job_plugin_reason_and_annotation() -> None:
+    world = World()
+    await world.begin()
+    await world.replicas(20)
+    await world.pod("p", "b")
+    asked = job("j", "p", mode="EvictDirectly")
+    asked["metadata"]["annotations"] = {keys.EVICT_TRIGGER: "LowNodeLoad", keys.EVICT_REASON: "node is hot"}
+    await world.custom("PodMigrationJob", asked)
+    async with world.service(configuration(plugins=False, evictionPolicy="SoftEviction")):
+        await reached(world, "Running", "Eviction")
+    (record,) = [each for each in await audit(world) if each.action == "soft_evict"]
+    assert (record.decision, record.plugin, record.job) == ("done", "LowNodeLoad", "j")
+    assert (record.namespace, record.pod, record.uid, record.node) == ("d", "p", "u-p", "b")
+    assert record.reasons == ["node is hot"]
+    assert record.actor != "t", "the descheduler asked, not the writer of the pod"
+    assert record.before == {keys.SOFT_EVICTION: ""}
+    annotation = codec.decode(record.after[keys.SOFT_EVICTION].encode(), dict[str, object])
+    assert (annotation["initiator"], annotation["reason"]) == ("LowNodeLoad", "node is hot")
+
+
+async def test_an_eviction_through_the_api_server_is_no_soft_eviction() -> None:
+    world = World()
+    await world.begin()
+    await world.replicas(20)
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False)):
+        await reached(world, "Running", "Eviction")
+    actions = {each.action for each in await audit(world)}
+    assert "evict_request" in actions
+    assert "soft_evict" not in actions

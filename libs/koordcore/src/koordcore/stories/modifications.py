@@ -73,8 +73,9 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         based_on: Position of the log on which the decision was based.
         cause: Id of the event or request that led to it.
         action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
-            `reservation_delete`, `evict_request`, `evict`, `plan_moves`, `plan_commit`, `plan_end`, `drain_transition`,
-            `cordon`, `uncordon`, `taint`, `untaint`, `label`, `gc_delete`, `config_change` or `dry_run`.
+            `reservation_delete`, `evict_request`, `evict`, `soft_evict`, `plan_moves`, `plan_commit`, `plan_end`,
+            `drain_transition`, `cordon`, `uncordon`, `taint`, `untaint`, `label`, `gc_delete`, `config_change` or
+            `dry_run`.
         decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`; `dry_run` if
             nothing was changed.
         asked_by: The user who asked for it; "" if nobody did.
@@ -87,7 +88,8 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         node: Node of the pod or of the drain; "" if it is unknown.
         job: Name of the PodMigrationJob; "" if there is none.
         reasons: Codes of limits, reasons of conditions, or the text of the plugin.
-        after: Changed field -> new value.
+        before: Changed annotation -> value before; "" if there was none.
+        after: Changed field or annotation -> new value.
     """
 
     id: str
@@ -108,6 +110,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     node: str = ""
     job: str = ""
     reasons: list[str] = []
+    before: dict[str, str] = {}
     after: dict[str, str] = {}
 
 
@@ -213,7 +216,15 @@ def modifications_of(
     if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
         return
     record = _record(stored, act, configured)
-    yield msgspec.structs.replace(record, **_subject(stored, event, request, after))
+    yield (about := msgspec.structs.replace(record, **_subject(stored, event, request, after)))
+    if isinstance(event, MigrationAdvanced) and event.soft_eviction is not None and isinstance(after, MigrationState):
+        yield msgspec.structs.replace(
+            about,
+            action="soft_evict",
+            reasons=[after.reason] if after.reason else [],
+            before={keys.SOFT_EVICTION: event.soft_eviction.before},
+            after={keys.SOFT_EVICTION: event.soft_eviction.after},
+        )
 
 
 def closed_by(event: RoundDecided) -> dict[str, str]:

@@ -30,7 +30,7 @@ from koord_descheduler.domain.effects import repack_ref
 from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.job_control.availability import Availability
 from koord_descheduler.domain.job_control.controller import KIND, JobController
-from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan
+from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan, soft_eviction
 from koord_descheduler.domain.job_control.recording import (
     advanced_event,
     arbitrated_event,
@@ -268,7 +268,10 @@ class JobControl:
             ref = AggregateRef("eviction", done.pod.uid)
             drafts.append(Draft(ref, done.eviction, self.facts.last_eviction(ref)))
         event = advanced_event(
-            done.before, job, replicas_of(done.pod, self.builder.workloads()) if done.evicts else None
+            done.before,
+            job,
+            replicas_of(done.pod, self.builder.workloads()) if done.evicts else None,
+            soft_eviction(done, outcomes),
         )
         if event is not None:
             drafts.append(self._draft(job, event))

@@ -13,6 +13,7 @@ Source:
 
 import msgspec
 
+from koordcore.events.descheduling.operation import ChangedField
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
@@ -110,11 +111,13 @@ class MigrationAdvanced(Event, frozen=True, kw_only=True, omit_defaults=True):
         progress: Status of the job after the step.
         replicas: If the step requests the eviction of the pod, the number of replicas that its workload should have.
             None for other steps, and for a pod without a known workload.
+        soft_eviction: If the step set the soft-eviction annotation of the pod, its values; else None.
     """
 
     pod: MigratedPod
     progress: MigrationProgress
     replicas: int | None = None
+    soft_eviction: ChangedField | None = None
 
 
 @CATALOGUE.register(kind="migration")

@@ -15,7 +15,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class ChangedField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A field of a configuration that has another value than before, as JSON texts; "" if it was or is absent."""
+    """A field or annotation that has another value than before, as JSON texts; "" if it was or is absent."""
 
     before: str = ""
     after: str = ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from koordcore.events.descheduling.operation import ChangedField
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.protocol import keys
 from koordcore.requests.objects import (
@@ -147,6 +148,21 @@ def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> MigrationJob:
     if done.pod is not None and (done.eviction is not None or done.is_under_way):
         job = evicted(job, done.pod, "").job
     return job
+
+
+def soft_eviction(done: Plan, outcomes: Sequence[ChangeOutcome]) -> ChangedField | None:
+    """Return the soft-eviction annotation that a plan set, with its value before; None if it set none.
+
+    Args:
+        done: The plan.
+        outcomes: Outcomes of its changes, in their order.
+    """
+    for change, outcome in zip(done.changes, outcomes, strict=True):
+        if done.pod is not None and isinstance(change, PatchObject) and change.kind == "Pod":
+            after = change.patch["metadata"]["annotations"][keys.SOFT_EVICTION]
+            before = done.pod.annotations.get(keys.SOFT_EVICTION, "")
+            return ChangedField(before=before, after=after) if outcome.result is ChangeResult.DONE else None
+    return None
 
 
 def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str, Any] | None) -> PodEvictionRequested:

@@ -18,6 +18,7 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
     MigrationProgress,
 )
+from koordcore.events.descheduling.operation import ChangedField
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.protocol import keys
 from koordcore.state.migrations import MigrationState
@@ -104,20 +105,26 @@ def ended_event(job: MigrationJob, refusals: Sequence[str] = ()) -> Event:
     return MigrationEnded(job=job.name, pod=_migrated(job.pod), progress=_progress(job), refusals=[*refusals])
 
 
-def advanced_event(before: MigrationJob, after: MigrationJob, replicas: int | None = None) -> Event | None:
+def advanced_event(
+    before: MigrationJob,
+    after: MigrationJob,
+    replicas: int | None = None,
+    soft_eviction: ChangedField | None = None,
+) -> Event | None:
     """Return the fact that records a look at a job; None if nothing changed.
 
     Args:
         before: The job before the look, with its facts.
         after: The job afterwards.
         replicas: If the look asks for the eviction of the pod, the replicas of its workload; else None.
+        soft_eviction: If the look set the soft-eviction annotation of the pod, its values; else None.
     """
     if not after.is_in_flight:
         return ended_event(after)
     if _progress(before) == _progress(after) and before.pod == after.pod:
         return None
     pod = _migrated(after.pod) or MigratedPod(namespace="", name="")
-    return MigrationAdvanced(pod=pod, progress=_progress(after), replicas=replicas)
+    return MigrationAdvanced(pod=pod, progress=_progress(after), replicas=replicas, soft_eviction=soft_eviction)
 
 
 def recorded_evictions(states: Iterable[MigrationState]) -> Iterator[Evicted]:
