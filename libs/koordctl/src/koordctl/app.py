@@ -138,7 +138,7 @@ COMMANDS = (
     Entry(
         "drill",
         RUN,
-        "Prove that a backup can be restored: restore it on a server of its own, and fold it again.",
+        "Prove that a backup can be restored: compare its hashes, restore it, and fold its log again.",
         "operating.drill",
         "drill",
     ),

@@ -55,7 +55,7 @@ async def read_quotas(api: ObjectsApi, names: list[str]) -> list[Quota]:
     found: list[Quota] = []
     for name in names:
         try:
-            answer = await api.request("GET", f"{_PATH}?fieldSelector=metadata.name%3D{name}")
+            answer = await api.request("GET", _PATH, parameters={"fieldSelector": f"metadata.name={name}"})
             items = codec.decode(answer.body, dict[str, Any]).get("items") if answer.ok else None
             found += [read_quota(item) for item in cast("list[dict[str, Any]]", items or [])]
         except (Unreachable, codec.DecodeError, InvalidInput):

@@ -12,7 +12,7 @@ Source:
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -37,7 +37,13 @@ class ObjectsApi(Protocol):
     """The method of the API server's client that the webhooks need to read and write objects."""
 
     async def request(
-        self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
     ) -> ApiResponse:
         """Send one request to the API server and return its response, whatever its status.
 
