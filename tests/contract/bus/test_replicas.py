@@ -108,3 +108,13 @@ def test_a_copy_that_ends_early_differs_in_its_last_positions() -> None:
     cut = CopyDigest(server="b", messages=1500, blocks={0: "x", 1: "q"})
     assert difference([whole, whole]) == ""
     assert difference([whole, cut]) == "a and b differ in the positions 1000 to 1999"
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_one_copy_of_three_that_differs_is_named_wherever_it_is(damaged: int) -> None:
+    copies = [CopyDigest(server=server, messages=900, blocks={0: "x"}) for server in "abc"]
+    copies[damaged] = CopyDigest(server="damaged", messages=900, blocks={0: "q"})
+    common = "b" if damaged == 0 else "a"
+    assert difference(copies) == (
+        f"{common} and damaged differ in the positions 0 to 999; 2 of 3 servers have the copy of {common}"
+    )

@@ -67,7 +67,7 @@ def _compare_copies(copies: list[CopyDigest]) -> None:
     show_table(["server", "facts"], [[copy.server or "-", copy.messages] for copy in copies])
     found = difference(copies)
     if found:
-        fail(f"{found}: take one of both servers out of service, empty its disk, and let it copy the stream again")
+        fail(f"{found}: stop the server with the wrong copy, empty its disk, and start it again to copy the stream")
     console.print(f"equal; {len(copies)} copies", style="green", highlight=False)
 
 

@@ -63,16 +63,22 @@ class _Clustered(msgspec.Struct):
 def difference(copies: list[CopyDigest]) -> str:
     """Return the first difference between the copies as a sentence; empty if they are equal.
 
+    If most servers have the same copy there, the sentence names one of them, so that the wrong copy is known.
+
     Args:
         copies: At least one copy.
     """
-    first, *others = copies
-    for other in others:
-        blocks = sorted(first.blocks.keys() | other.blocks.keys())
-        for block in blocks:
-            if first.blocks.get(block) != other.blocks.get(block):
-                positions = f"{block * BLOCK} to {(block + 1) * BLOCK - 1}"
-                return f"{first.server} and {other.server} differ in the positions {positions}"
+    for block in sorted({block for copy in copies for block in copy.blocks}):
+        servers: dict[str | None, list[str]] = {}
+        for copy in copies:
+            servers.setdefault(copy.blocks.get(block), []).append(copy.server)
+        common, *others = sorted(servers.values(), key=len, reverse=True)
+        if not others:
+            continue
+        positions = f"{block * BLOCK} to {(block + 1) * BLOCK - 1}"
+        found = f"{common[0]} and {others[0][0]} differ in the positions {positions}"
+        is_majority = 2 * len(common) > len(copies)
+        return f"{found}; {len(common)} of {len(copies)} servers have the copy of {common[0]}" if is_majority else found
     return ""
 
 
