@@ -70,7 +70,8 @@ async def modifications(wanted: dict[str, str], since: int) -> list[Modification
     The projector answers, if it has all facts of the log. Otherwise, the whole log is read.
 
     Args:
-        wanted: Parameter of `/api/audit` -> its value, to let the projector select. Without it, all are returned.
+        wanted: Parameter of `/api/audit` -> its value, by which the projector selects. Records from the log are not
+            selected.
         since: Only records after this position of the log.
 
     Raises:
