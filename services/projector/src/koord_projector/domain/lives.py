@@ -94,7 +94,7 @@ class LifeBook:
 def span_of(from_seq: int, to_seq: int | None) -> int:
     """Return the number of bits of a length in positions; 0 if there is no end yet.
 
-    What lives at a position P and has n bits began behind P - 2^n. So an index by (bits, beginning) finds it, however
-    long the history is.
+    A life that contains position P and has a length of n bits began after P - 2^n. So an index by (bits, beginning)
+    finds it, however long the history is.
     """
     return 0 if to_seq is None else (to_seq - from_seq).bit_length()

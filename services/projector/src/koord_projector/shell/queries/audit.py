@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 MAX_PAGE: Final = 1_000
 MOST_OF_A_FACT: Final = 5
-"""A fact about a node records up to four modifications."""
+"""Rows that are read beyond a page: a fact records up to four modifications, and one row shows that more follow."""
 _decode = msgspec.json.Decoder(Modification).decode
 _CONDITIONS: Final = {
     "node": "node = :node",
