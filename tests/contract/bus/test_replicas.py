@@ -43,7 +43,7 @@ async def append(connection: BusConnection) -> None:
 
 
 async def copies_of(connection: BusConnection) -> list[CopyDigest]:
-    return await read_copies(connection, NAMES.ev, NAMES.prefix("ev"), progress=lambda server: None)
+    return await read_copies(connection, NAMES.ev, NAMES.prefix("ev"))
 
 
 def flip(server: NatsServer) -> None:

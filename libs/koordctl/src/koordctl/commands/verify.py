@@ -75,7 +75,7 @@ async def _copies() -> list[CopyDigest]:
     from koordcore.bus.setup.manifest import AUDITOR
 
     async with open_log(principal=AUDITOR.name) as log:
-        return await read_copies(log.connection, log.names.ev, log.names.prefix("ev"), progress=lambda server: None)
+        return await read_copies(log.connection, log.names.ev, log.names.prefix("ev"))
 
 
 async def _verify(seconds: float) -> Verification:

@@ -9,7 +9,6 @@ Source:
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -28,6 +27,8 @@ _ATTEMPTS_PER_COPY: Final = 30
 """Consumers that are created for each copy. With five copies, one is missed in less than one of 100 million checks."""
 _SILENT_SECONDS: Final = 30.0
 """Time after which a copy that sends no further message counts as incomplete."""
+_RETRY_SECONDS: Final = 0.2
+"""Pause after a consumer that failed, for example because its server has just started."""
 _SECOND: Final = 1_000_000_000
 
 
@@ -45,7 +46,7 @@ class CopyDigest(msgspec.Struct, frozen=True, kw_only=True):
     blocks: dict[int, str]
 
 
-class Peer(msgspec.Struct):
+class _Peer(msgspec.Struct):
     """A server that holds a copy, as the JetStream API names it."""
 
     name: str
@@ -53,7 +54,7 @@ class Peer(msgspec.Struct):
 
 class _Cluster(msgspec.Struct):
     leader: str = ""
-    replicas: list[Peer] = []
+    replicas: list[_Peer] = []
 
 
 class _Clustered(msgspec.Struct):
@@ -82,16 +83,13 @@ def difference(copies: list[CopyDigest]) -> str:
     return ""
 
 
-async def read_copies(
-    connection: BusConnection, stream: str, prefix: str, *, progress: Callable[[str], None]
-) -> list[CopyDigest]:
+async def read_copies(connection: BusConnection, stream: str, prefix: str) -> list[CopyDigest]:
     """Read the copy of each server up to the last message that the leader has now, in order of the servers' names.
 
     Args:
         connection: Connection of a user that may follow the stream.
         stream: Name of the stream.
         prefix: Text before the kind in the stream's subjects.
-        progress: Called with the name of each server before its copy is read.
 
     Raises:
         ApiError: The server refused a consumer.
@@ -111,11 +109,14 @@ async def read_copies(
             if server in copies:
                 await patient_api(connection, f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
                 continue
-            progress(server)
             feed.open(name)
-            copies[server] = await _digest(feed, server, head.last_seq)
+            copy = await _digest(feed, server, head.last_seq)
         finally:
             await feed.close()
+        if copy is None:
+            await asyncio.sleep(_RETRY_SECONDS)
+        else:
+            copies[server] = copy
     return [copies.get(name, CopyDigest(server=name, messages=0, blocks={})) for name in servers]
 
 
@@ -150,8 +151,11 @@ def _leader(answer: _Clustered) -> str:
     return "" if answer.cluster is None else answer.cluster.leader
 
 
-async def _digest(feed: Feed, server: str, last: int) -> CopyDigest:
-    """Read a copy up to a position. A copy that sends nothing for a while ends there."""
+async def _digest(feed: Feed, server: str, last: int) -> CopyDigest | None:
+    """Read a copy up to a position. A copy that sends nothing for a while ends there.
+
+    Return None if the consumer failed, because then the rest of the copy is unknown.
+    """
     blocks: dict[int, str] = {}
     messages = position = block = 0
     hasher = hashlib.sha256()
@@ -162,7 +166,7 @@ async def _digest(feed: Feed, server: str, last: int) -> CopyDigest:
         except TimeoutError:
             break
         if events is None:
-            break
+            return None
         for event in events:
             position = event.seq
             if position > last:
