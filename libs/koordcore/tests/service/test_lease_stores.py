@@ -184,3 +184,17 @@ async def test_a_candidate_hears_a_release_and_leads_without_waiting_for_its_nex
             await second.die()
         finally:
             await client.close()
+
+
+@pytest.mark.nats
+async def test_a_release_that_cannot_be_heard_is_waited_for_without_an_error(nats_url: str) -> None:
+    client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
+    await client.close()
+    releases = KeyReleases(client, bucket="leader_deaf", key="leader.demo")
+    hearing = asyncio.create_task(releases.next())
+    await asyncio.wait((hearing,), timeout=0)
+    await asyncio.wait((hearing,), timeout=0)
+    assert not hearing.done()
+    hearing.cancel()
+    await asyncio.wait((hearing,))
+    assert hearing.cancelled()

@@ -5,6 +5,7 @@ Source:
 """
 
 import asyncio
+import contextlib
 import math
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -134,8 +135,10 @@ class KeyReleases:
     async def next(self) -> None:
         """Wait until the lease is released. Return at once if it was released after the last call."""
         if not self._subscribed:
-            self._subscribed = True
-            await self._client.subscribe(self._subject, cb=self._hear)  # pyright: ignore[reportUnknownMemberType]
+            # After an error the next call subscribes. Until then the candidate reads the lease.
+            with contextlib.suppress(nats.errors.Error):
+                await self._client.subscribe(self._subject, cb=self._hear)  # pyright: ignore[reportUnknownMemberType]
+                self._subscribed = True
         await self._released.wait()
         self._released.clear()
 

@@ -60,12 +60,13 @@ def audit(
 
       koord audit --reason overutilized --since 2026-11-26T08:00:00Z
     """
+    is_position = since.isascii() and since.isdigit()
     if requests:
-        if not since.isdigit():
+        if not is_position:
             fail(f"--since must be a position with --requests, got {since!r}", status=2)
         _show_requests(subject, int(since), output)
         return
-    begin, end = "" if since.isdigit() else _time("--since", since), "" if until is None else _time("--until", until)
+    begin, end = "" if is_position else _time("--since", since), "" if until is None else _time("--until", until)
 
     def is_wanted(record: Modification) -> bool:
         return (
@@ -81,7 +82,7 @@ def audit(
 
     asked = {"pod": pod, "node": node, "job": job, "plugin": plugin, "action": action, "reason": reason}
     wanted = {name: value for name, value in {**asked, "since": begin, "until": end}.items() if value}
-    found = wait_for(modifications(wanted, int(since) if since.isdigit() else 0))
+    found = wait_for(modifications(wanted, int(since) if is_position else 0))
     records = [record for record in found if is_wanted(record)]
     if output in (Format.JSON, Format.YAML):
         show_document(codec.to_builtins(records), output)
