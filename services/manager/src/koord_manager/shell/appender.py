@@ -106,8 +106,8 @@ async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list
 
 async def _append_one_by_one(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
     """Send all facts at once, each in a message of its own. If one fails, the others are stored all the same."""
-    appends = [log.append(CATALOGUE.seal(decision.drafts, decision.origin)) for decision in decisions]
-    outcomes = await asyncio.gather(*appends, return_exceptions=True)
+    sealed = [CATALOGUE.seal(decision.drafts, decision.origin) for decision in decisions]
+    outcomes = await asyncio.gather(*map(log.append, sealed), return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
