@@ -23,7 +23,7 @@ RUN /uv/bin/uv sync --frozen --no-dev --all-packages --no-editable --python "$(c
     && find /opt/koord/lib -name '*.so' ! -path '*/numpy/*' ! -path '*.libs/*' ! -path '*/psycopg_binary/*' \
         -exec strip --strip-unneeded {} + \
     # What no service imports stays without byte code: the image has 250 MiB above its base.
-    && /opt/koord/bin/python -m compileall -q -j 0 -x '/(pygments|sqlalchemy/dialects/(mssql|mysql|oracle|sqlite))/' /opt/koord/lib
+    && /opt/koord/bin/python -m compileall -q -j 0 -x '/(pygments|sqlalchemy/dialects/(mssql|mysql|oracle|sqlite)|faststream/(confluent|kafka|mqtt|rabbit|redis)|numpy/(f2py|polynomial|testing))/' /opt/koord/lib
 
 FROM ${BASE}
 ARG VERSION=0.1.0
