@@ -1,5 +1,6 @@
 """Profiles on waiting pods of an API server: patched at the version that was read, again when somebody was faster."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from koord_manager.domain.admission.context.profiles import read_profile
@@ -27,9 +28,15 @@ class _Api:
         self.patches: list[dict[str, Any]] = []
 
     async def request(
-        self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
     ) -> ApiResponse:
-        del path, content_type
+        del path, parameters, content_type
         if method == "GET":
             return ApiResponse(200, codec.encode({"metadata": {"resourceVersion": str(self.version)}, "spec": {}}))
         self.patches.append(cast("dict[str, Any]", body))
