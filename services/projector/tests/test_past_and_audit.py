@@ -18,7 +18,7 @@ from koord_projector.shell.postgres import database as database_module
 from koord_projector.shell.postgres import partitions
 from koord_projector.shell.postgres.copytext import EVENT_COLUMNS, copy_statement, event_line
 from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.queries.audit import MOST_OF_A_FACT, AuditFilter, page_modifications
+from koord_projector.shell.queries.audit import ROWS_BEYOND_A_PAGE, AuditFilter, page_modifications
 from koord_projector.shell.queries.moments import resolve
 from koord_projector.shell.queries.objects import list_objects, state_at
 from koord_projector.shell.queries.pods import PodFilter, list_pods
@@ -125,7 +125,7 @@ async def test_the_audit_is_found_by_pod_node_reason_and_time(postgres_dsn: str,
                     page = await page_modifications(
                         connection, wanted, before=before, after=0, limit=limit, complete=True
                     )
-                    assert len(page.modifications) < limit + MOST_OF_A_FACT
+                    assert len(page.modifications) < limit + ROWS_BEYOND_A_PAGE
                     kept += page.modifications
                     before = page.before
                     if before is None:

@@ -38,23 +38,11 @@ from sqlalchemy import Connection
 from support.histories import Action, Recorder, every_kind_once, history
 from support.manual_clock import ManualClock
 from support.projector.synthetic_cluster import SyntheticCluster, small
-from support.projector.world import Projector, pods_by_fold, projector
+from support.projector.world import TABLES, Projector, pods_by_fold, projector
 from support.servers import fresh_database
 from support.until import until
 
 pytestmark = pytest.mark.postgres
-
-TABLES = (
-    "events",
-    "aggregates",
-    "aggregate_lives",
-    "aggregate_versions",
-    "modifications",
-    "pods",
-    "node_versions",
-    "node_names",
-    "cluster_series",
-)
 
 
 def all_rows(dsn: str) -> dict[str, list[tuple[object, ...]]]:

@@ -9,22 +9,11 @@ from koordcore.events.envelope import StoredEvent
 from psycopg import sql
 from support.histories import Recorder, every_kind_once, history
 from support.projector.synthetic_cluster import small
-from support.projector.world import Projector, projector
+from support.projector.world import TABLES, Projector, projector
 from support.until import until
 
 pytestmark = pytest.mark.postgres
 
-TABLES = (
-    "events",
-    "aggregates",
-    "aggregate_lives",
-    "aggregate_versions",
-    "modifications",
-    "pods",
-    "node_versions",
-    "node_names",
-    "cluster_series",
-)
 _ROWS = sql.SQL("SELECT * FROM {}")
 _SHAPE = """
     SELECT tablename, indexname, indexdef FROM pg_indexes WHERE tablename = ANY(%s) ORDER BY 1, 2

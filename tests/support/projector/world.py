@@ -25,6 +25,19 @@ from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState
 from koordcore.values.allocation import is_reservation
 from support.until import until
 
+TABLES = (
+    "events",
+    "aggregates",
+    "aggregate_lives",
+    "aggregate_versions",
+    "modifications",
+    "pods",
+    "node_versions",
+    "node_names",
+    "cluster_series",
+)
+"""The tables that a rebuild fills from the log."""
+
 
 @dataclass
 class Projector:

@@ -1,18 +1,22 @@
-"""The pace of small appends: decisions of a moment share one, because each append costs the log server much."""
+"""The pace of small appends.
+
+An atomic append costs the log server about as much for one fact as for many. So small appends begin at most 50 times a
+second, and the decisions made meanwhile share the next one.
+"""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
 BETWEEN_APPENDS_SECONDS: Final = 0.02
-"""Least time from the begin of an append to the begin of the next small one."""
+"""Minimum time from the start of any append to the start of the next small one."""
 
 
 class Pace:
-    """Tells when the next small append may begin. After a pause, one may begin at once.
+    """Tells when the next small append may begin. If none began for 20 ms, the next may begin at once.
 
     Args:
-        due: Called when an append may begin that had to wait.
+        due: Called when an append that had to wait may begin.
     """
 
     def __init__(self, due: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 MAX_PAGE: Final = 1_000
-MOST_OF_A_FACT: Final = 5
+ROWS_BEYOND_A_PAGE: Final = 5
 """Rows that are read beyond a page: a fact records up to four modifications, and one row shows that more follow."""
 _decode = msgspec.json.Decoder(Modification).decode
 _CONDITIONS: Final = {
@@ -77,7 +77,7 @@ async def page_modifications(
     """
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     given = {name: value for name, value in msgspec.to_builtins(wanted).items() if value}
-    values: dict[str, Any] = {"after": after, "limit": limit + MOST_OF_A_FACT, **given}
+    values: dict[str, Any] = {"after": after, "limit": limit + ROWS_BEYOND_A_PAGE, **given}
     conditions = ["position > :after", *(_CONDITIONS[name] for name in given)]
     if before is not None:
         conditions.append("position < :before")
