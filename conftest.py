@@ -47,9 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Name a failed test at once, so that a run that is cut off has said what failed."""
+    """Print a failure with its reason at once, so that a run that is cut off has said what failed and why."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\nFAILED in {report.when}: {report.nodeid}", file=sys.stderr, flush=True)
+        crash = getattr(report.longrepr, "reprcrash", None)
+        message: str = crash.message if crash else report.longreprtext
+        print(f"\nFAILED in {report.when}: {report.nodeid}: {' '.join(message.split())[:600]}", file=sys.stderr)
+        captured = ("\n".join([f"--- {title}", *text.splitlines()[-20:]]) for title, text in report.sections)
+        print(report.longreprtext, *captured, sep="\n", file=sys.stderr, flush=True)
 
 
 @pytest.fixture(autouse=True)
