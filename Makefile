@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test test-compose compose-demo compose-down test-kubernetes test-runtime check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
+.PHONY: help setup demo up down test test-compose compose-demo compose-down test-kubernetes test-runtime test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -70,7 +70,8 @@ $(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.*)
 		go install -tags no_btrfs,no_devmapper,no_zfs tool
 	@touch $@
 
-test-runtime: setup $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built) ## containerd 1 and 2, NRI, crictl, dockerd (root, containerd, runc, docker.io, go)
+RUNTIME_BUILT := $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built)
+test-runtime: setup $(RUNTIME_BUILT) ## containerd 1 and 2, NRI, crictl, dockerd (root, containerd, runc, docker.io, go)
 	@$(PYTEST) -n 0 --suite runtime tests/runtime
 
 # etcd, kube-apiserver and its companions, kubectl, and Helm. Without Go they are not built, and their tests say so.
@@ -99,6 +100,8 @@ $(KUBERNETES_TOOLS)/helm: $(wildcard $(KUBERNETES_SOURCES)/helm/go.*)
 KUBERNETES_BUILT := $(if $(shell command -v go),$(addprefix $(KUBERNETES_TOOLS)/,.built kube-scheduler helm))
 test-kubernetes: setup $(KUBERNETES_BUILT) ## a real etcd, kube-apiserver and its companions, kubectl, Helm (root, go)
 	@$(PYTEST) -n 0 --suite kubernetes tests/kubernetes
+
+test-tools: $(RUNTIME_BUILT) $(KUBERNETES_BUILT) ## build the programs of test-runtime and test-kubernetes (go)
 
 test-compose: setup ## the image and docker-compose.yml on a real dockerd (root, docker.io, docker-compose, debootstrap)
 	@$(PYTEST) -n 0 --suite compose tests/compose
