@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-import httpx
 import pytest
 from koordctl.embedded.nodes import write_nodes
 from support.kubernetes.control_plane import ControlPlane
-from support.kubernetes.installation import NAMESPACE, Installation
+from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
@@ -42,9 +41,7 @@ async def test_preemption_spares_pods_of_a_disruption_budget(plane: ControlPlane
     plane.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec})
 
     def healthy() -> object:
-        """Return the healthy pods of the budget in the log, which the scheduler reads."""
-        url = f"{installed.urls['manager']}/v1/objects/PodDisruptionBudget/precious?namespace=default"
-        return httpx.get(url, trust_env=False).json().get("status", {}).get("currentHealthy")
+        return installed.logged("PodDisruptionBudget", "precious").get("status", {}).get("currentHealthy")
 
     await installed.until(lambda: healthy() == 1, "the budget counts the pod")
     plane.apply(pod("urgent", "high", "3"))
@@ -53,10 +50,9 @@ async def test_preemption_spares_pods_of_a_disruption_budget(plane: ControlPlane
     assert installed.bound_pods()["urgent"] == "other-node"
     assert installed.bound_pods()["precious"] == "guarded-node"
     assert plane.ask("get", "pod", "plain", "-n", "default").code == 1
-    events = plane.get("events", "-n", "default", "--field-selector", "reason=Preempted,involvedObject.name=plain")
-    assert len(events["items"]) == 1
+    fields = ("--field-selector", "reason=Preempted,involvedObject.name=plain")
+    await installed.until(lambda: plane.get("events", "-n", "default", *fields)["items"], "the victim has its event")
     plane.kubectl("delete", "pdb", "precious", "-n", "default")
-    plane.kubectl("delete", "pod", "urgent", "precious", "-n", "default", "--grace-period=1")
     plane.kubectl("delete", "priorityclass", "lowest", "low", "high")
     plane.kubectl("delete", "node", "guarded-node", "other-node")
 
@@ -72,7 +68,7 @@ async def test_a_pod_that_an_agent_evicts_leaves_through_the_eviction_api(
         "colocation-config": json.dumps({"enable": True, "metricReportIntervalSeconds": 5}),
         "resource-threshold-config": json.dumps(thresholds),
     }
-    meta = {"name": "slo-controller-config", "namespace": NAMESPACE}
+    meta = {"name": CONFIGURATION, "namespace": NAMESPACE}
     plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
     await installed.start_manager("manager")
     await installed.start_scheduler()
@@ -112,5 +108,4 @@ async def test_a_pod_that_an_agent_evicts_leaves_through_the_eviction_api(
     await installed.until(lambda: plane.ask("get", "pod", "hungry", "-n", "default").code, "the pod is gone")
     await installed.until(evicted, "the event says so")
     assert "memory" in evicted()[0].lower()
-    plane.kubectl("delete", "configmap", "slo-controller-config", "-n", NAMESPACE)
     plane.kubectl("delete", "node", "tight-node")

@@ -6,7 +6,7 @@ from koord_manager.genesis import begin_anew
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from support.bus.bus_worlds import SMALL
 from support.kubernetes.control_plane import ControlPlane
-from support.kubernetes.installation import NAMESPACE, Installation
+from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -26,7 +26,7 @@ async def begin_newer_log(plane: ControlPlane, installed: Installation) -> None:
             kubeconfig=plane.kubeconfig("genesis", plane.token("koord-genesis")),
             context="",
             namespace=NAMESPACE,
-            config_name="slo-controller-config",
+            config_name=CONFIGURATION,
             take_node_metrics=False,
             progress=tell,
         )
@@ -49,4 +49,3 @@ async def test_a_manager_with_an_outdated_log_leaves_the_lease_to_another(
     events = plane.get("events", "-n", NAMESPACE, "--field-selector", "reason=LogOutdated")["items"]
     assert [event["message"] for event in events] == ["the log is of epoch 0, the cluster of 1"]
     assert "epoch 0, the cluster of 1" in answer()
-    plane.kubectl("delete", "configmap", "koordstream-cluster", "-n", NAMESPACE)

@@ -86,4 +86,4 @@ async def test_a_member_of_an_incomplete_gang_says_what_it_waits_for(
 
     await installed.until(condition, "the pod has the condition")
     assert "default/gang" in condition()
-    plane.kubectl("delete", "pod/member", "podgroup/gang", "-n", "default", "--grace-period=1")
+    plane.kubectl("delete", "podgroup/gang", "-n", "default")

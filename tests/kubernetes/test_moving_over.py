@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from koordctl.embedded.nodes import write_nodes
 from support.kubernetes.control_plane import ControlPlane
-from support.kubernetes.installation import NAMESPACE, Installation
+from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
-CONFIG = "slo-controller-config"
 BINDINGS_ONLY = (
     "--write-node-status=false",
     "--write-node-slo=false",
@@ -35,7 +34,7 @@ def enable_colocation(plane: ControlPlane) -> None:
     """Create the shipped configuration, and enable colocation in it."""
     plane.kubectl("create", "-f", "k8s/configuration.yaml")
     enabled = json.dumps({"data": {"colocation-config": json.dumps({"enable": True})}})
-    plane.kubectl("patch", "configmap", CONFIG, "-n", NAMESPACE, "-p", enabled)
+    plane.kubectl("patch", "configmap", CONFIGURATION, "-n", NAMESPACE, "-p", enabled)
 
 
 async def test_beside_its_manager_ours_writes_bindings_only(plane: ControlPlane, installed: Installation) -> None:
@@ -58,8 +57,6 @@ async def test_beside_its_manager_ours_writes_bindings_only(plane: ControlPlane,
     # the way back: without our services, the pod stays on its node and runs
     await installed.kill()
     await installed.until(lambda: phase(plane, "moved") == "Running", "the pod runs")
-    plane.kubectl("delete", "pod/moved", "-n", "default", "--grace-period=1")
-    plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
 
 
 def phase(plane: ControlPlane, name: str) -> str:
@@ -83,7 +80,6 @@ async def test_reports_of_a_stock_agent_become_batch_resources(plane: ControlPla
     await installed.until(lambda: "kubernetes.io/batch-cpu" in allocatable(), "the node has batch resources")
     # 16 cores: 60 % of the node may be used, and the system uses 2 (spec: manager, batch by usage)
     assert allocatable()["kubernetes.io/batch-cpu"] == "7600"
-    plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
 
 
 async def test_our_agent_replaces_the_stock_one_and_the_other_way_round(
@@ -110,5 +106,4 @@ async def test_our_agent_replaces_the_stock_one_and_the_other_way_round(
     await installed.until(lambda: batch() == "7600", "its reports become batch resources")
 
     assert from_ours != "7600"
-    plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
     plane.kubectl("delete", "node", "changing-node")

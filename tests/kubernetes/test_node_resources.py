@@ -1,25 +1,24 @@
 """Resources of nodes on a real API server: from a stock koordlet's objects, mid resources, amplification."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from support.kubernetes.control_plane import ControlPlane
-from support.kubernetes.installation import NAMESPACE, Installation
+from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 Json = dict[str, Any]
-CONFIG = "slo-controller-config"
 COLOCATION = {"enable": True, "midCPUThresholdPercent": 50}
 BATCH_CPU, MID_CPU = "kubernetes.io/batch-cpu", "kubernetes.io/mid-cpu"
 
 
 def enable_colocation(plane: ControlPlane) -> None:
     data = {"colocation-config": json.dumps(COLOCATION)}
-    meta = {"name": CONFIG, "namespace": NAMESPACE}
+    meta = {"name": CONFIGURATION, "namespace": NAMESPACE}
     plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
 
 
@@ -27,14 +26,17 @@ def amounts(cpu: str, memory: str) -> Json:
     return {"resources": {"cpu": cpu, "memory": memory}}
 
 
-def koordlet_status(pod: str, node_cpu: str, reclaimable_cpu: str) -> Json:
-    """Return the status of a NodeMetric with every part that a koordlet v1.8 writes."""
+def koordlet_status(pod: str, node_cpu: str, reclaimable_cpu: str, age: timedelta = timedelta()) -> Json:
+    """Return the status of a NodeMetric with every part that a koordlet v1.8 writes.
+
+    A report is known by its node and its `updateTime` in whole seconds, so `age` tells two reports of a test apart.
+    """
     aggregated = {
         "usage": {name: amounts(node_cpu, "6Gi") for name in ("avg", "p50", "p90", "p95", "p99")},
         "duration": "5m0s",
     }
     return {
-        "updateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "updateTime": (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "nodeMetric": {
             "nodeUsage": amounts(node_cpu, "6Gi"),
             "systemUsage": amounts("1", "1Gi"),
@@ -135,7 +137,9 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
     plane.apply(pod)
     await installed.until(lambda: plane.ask("get", "nodemetric", "stock").code == 0, "the policy is written")
 
-    report(plane, "stock", koordlet_status("service", node_cpu="3", reclaimable_cpu="2"))
+    await installed.until(lambda: installed.logged("Pod", "service"), "the pod of the report is known")
+    before = koordlet_status("service", node_cpu="3", reclaimable_cpu="2", age=timedelta(minutes=1))
+    report(plane, "stock", before)
     await installed.until(lambda: allocatable(plane, "stock").get(MID_CPU) == "2k", "mid is the reclaimable part")
     quiet = allocatable(plane, "stock")
     report(plane, "stock", koordlet_status("service", node_cpu="15", reclaimable_cpu="2"))
@@ -157,8 +161,6 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
 
     await installed.until(given, "the pod gets the card")
     assert json.loads(given())["gpu"][0]["minor"] == 0
-    plane.kubectl("delete", "pod", "service", "card", "-n", "default", "--grace-period=1")
-    plane.kubectl("delete", "configmap", CONFIG, "-n", NAMESPACE)
     plane.kubectl("delete", "device/stock", "noderesourcetopology/stock")
 
 

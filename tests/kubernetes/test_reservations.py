@@ -82,4 +82,3 @@ async def test_reservations_live_on_the_api_server_as_kubectl_shows_them(
     plane.kubectl("delete", "reservation", "label-owner", "allocate-once", "expiry")
     running = plane.get("pods", "-n", "default")["items"]
     assert names <= {pod["metadata"]["name"] for pod in running if pod["spec"].get("nodeName") == NODE}
-    plane.kubectl("delete", "pod", *sorted(names), "-n", "default", "--grace-period=1")

@@ -17,10 +17,6 @@ def pod(name: str, scheduler: str = "koord-scheduler") -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def delete_pods(plane: ControlPlane) -> None:
-    plane.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=true", "--timeout=120s")
-
-
 async def test_pods_are_bound_before_and_after_the_leader_dies(plane: ControlPlane, installed: Installation) -> None:
     add_nodes(plane, *(node_document(f"node-{number}") for number in range(3)))
     await installed.start_manager("manager-a", webhooks=False)
@@ -38,4 +34,3 @@ async def test_pods_are_bound_before_and_after_the_leader_dies(plane: ControlPla
     # kube-scheduler's own pods are left to it, although ten younger pods were placed meanwhile
     assert "foreign" not in installed.bound_pods()
     assert installed.leader() == "manager-b"
-    delete_pods(plane)

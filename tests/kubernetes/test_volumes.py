@@ -113,7 +113,6 @@ async def test_pods_go_to_the_nodes_of_local_volumes_and_their_claims_are_bound_
 
     plane.apply(local_volume("late", "volumes-1"))
     await installed.until(lambda: bound().get("without") == "volumes-1", "a new volume helps")
-    plane.kubectl("delete", "pod", "of-large", "of-small", "without", "-n", "default", "--grace-period=1")
 
 
 async def test_volume_is_made_for_the_node_that_was_selected_again_after_it_was_given_back(
@@ -138,7 +137,6 @@ async def test_volume_is_made_for_the_node_that_was_selected_again_after_it_was_
     provision(plane, "made")
     await installed.until(lambda: "of-made" in installed.bound_pods(), "the pod is bound")
     assert installed.bound_pods()["of-made"] == selected(plane, "made")
-    plane.kubectl("delete", "pod", "of-made", "-n", "default", "--grace-period=1")
 
 
 async def test_pod_with_an_ephemeral_volume_gets_a_claim_of_its_own(
@@ -151,7 +149,6 @@ async def test_pod_with_an_ephemeral_volume_gets_a_claim_of_its_own(
     await installed.until(lambda: selected(plane, "working-scratch") in NODES, "a node is selected")
     provision(plane, "working-scratch")
     await installed.until(lambda: "working" in installed.bound_pods(), "the pod is bound")
-    plane.kubectl("delete", "pod", "working", "-n", "default", "--grace-period=1")
 
 
 async def test_volume_that_is_still_attached_occupies_a_place_of_its_node(
@@ -191,4 +188,3 @@ async def test_pod_waits_for_a_claim_that_binds_at_once(plane: ControlPlane, ins
     )
     plane.apply(local_volume("early", "volumes-2", of="at-once"))
     await installed.until(lambda: installed.bound_pods().get("of-early") == "volumes-2", "the pod is bound")
-    plane.kubectl("delete", "pod", "of-early", "-n", "default", "--grace-period=1")

@@ -4,9 +4,10 @@ The managers use the token of their ServiceAccount and the flags of the shipped 
 of Services here, so the Service of the webhooks leads to a loopback address on which the managers listen.
 """
 
+import os
 import subprocess
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ Json = dict[str, Any]
 
 NAMESPACE = "koordinator-system"
 NODE_NAMESPACE = "koordinator-nodes"
-WEBHOOK_ADDRESS = "127.77.0.2"
+CONFIGURATION = "slo-controller-config"
+WEBHOOK_ADDRESS = f"127.77.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
+"""Of this process, because two runs on one machine would both listen on its port 443."""
 BASE = ROOT / "k8s" / "base"
 
 
@@ -94,9 +97,18 @@ class Installation(Services):
         """Wait until an instance answers that it is ready."""
 
         def is_ready() -> bool:
-            return httpx.get(f"{self.urls[name]}/readyz", timeout=5, trust_env=False).status_code == 200
+            with suppress(httpx.TransportError):
+                return httpx.get(f"{self.urls[name]}/readyz", timeout=5, trust_env=False).status_code == 200
+            return False
 
         await self.until(is_ready, f"{name} is ready")
+
+    def logged(self, kind: str, name: str, namespace: str = "default") -> Json:
+        """Return an object as the instance `manager` has it from the log; {} if it has none."""
+        url = f"{self.urls['manager']}/v1/objects/{kind}/{name}"
+        answer = httpx.get(url, params={"namespace": namespace}, timeout=60, trust_env=False)
+        found: Json = answer.json() if answer.status_code == 200 else {}
+        return found
 
     def bound_pods(self, namespace: str = "default") -> dict[str, str]:
         """Return pod -> node of the bound pods of a namespace."""
@@ -119,7 +131,11 @@ def install(plane: ControlPlane) -> None:
 
 @asynccontextmanager
 async def installation(plane: ControlPlane, nats: NatsServer, directory: Path) -> AsyncGenerator[Installation]:
-    """Create the streams of a new log for an installed base. No service runs yet."""
+    """Create the streams of a new log for an installed base, and remove what a test leaves. No service runs yet.
+
+    Afterwards there are no pods in the namespace default, no configuration, and no Lease that the next manager would
+    have to wait for.
+    """
     credentials = plane.kubeconfig("manager", plane.token("koord-manager"))
     await bootstrap_bus(BusSettings(urls=(nats.url,), cluster=CLUSTER))
     whole = Installation(nats=nats, directory=directory, plane=plane, credentials=credentials)
@@ -127,3 +143,6 @@ async def installation(plane: ControlPlane, nats: NatsServer, directory: Path) -
         yield whole
     finally:
         await whole.kill()
+        left = ("lease/koordinator-manager", f"configmap/{CONFIGURATION}", "configmap/koordstream-cluster")
+        plane.kubectl("delete", *left, "-n", NAMESPACE, "--ignore-not-found")
+        plane.kubectl("delete", "pods", "--all", "-n", "default", "--grace-period=1")
