@@ -92,7 +92,7 @@ def apply(compose: Compose, folder: Path, first: int, count: int) -> None:
         compose.koord("apply", "-f", relative, check=False)
         return len(pods(compose)) >= first + count
 
-    until_blocking(applied, f"{count} pods are stored", seconds=120)
+    until_blocking(applied, f"{count} pods are stored")
 
 
 def pods(compose: Compose) -> dict[str, str]:
@@ -112,7 +112,7 @@ def test_nothing_is_lost_when_containers_are_killed_and_the_system_restarts(syst
     system("up", "--detach", "--no-build", *CORE)
     system.wait_healthy()
     apply(system, folder, 0, 1)
-    until_blocking(lambda: all(pods(system).values()), "the first pod is placed", seconds=60)
+    until_blocking(lambda: all(pods(system).values()), "the first pod is placed")
     print(f"up to a placed pod: {time.monotonic() - began:.1f} s")  # for the record, not asserted
 
     apply(system, folder, 1, PODS)

@@ -53,7 +53,7 @@ async def running(tmp_path: Path, nats: NatsServer, clusters: Sequence[ExampleCl
         await day.start_manager("manager")
         await day.start("scheduler", "koord_scheduler")
         async with stand_ins(day.server, clusters):
-            await until(lambda: is_mirrored(day), "the log has all objects", seconds=120, every=0.2)
+            await until(lambda: is_mirrored(day), "the log has all objects", every=0.2)
             yield day
 
 
@@ -152,9 +152,9 @@ async def check(day: Day, instance: str, clusters: Sequence[ExampleCluster], *, 
         return pods.keys() - {pod["metadata"]["uid"] for pod in day.server.objects("pods")}
 
     number = sum(cluster.moved for cluster in clusters)
-    await day.until(lambda: len(gone()) >= number, f"{number} pods leave", seconds=120)
+    await day.until(lambda: len(gone()) >= number, f"{number} pods leave")
     seen = rounds(day, instance)
-    await day.until(lambda: rounds(day, instance) >= seen + further_rounds, "further rounds", seconds=120)
+    await day.until(lambda: rounds(day, instance) >= seen + further_rounds, "further rounds")
     for cluster in clusters:
         own = {pod["metadata"]["uid"] for pod in cluster.pods}
         left = gone() & own
@@ -163,7 +163,7 @@ async def check(day: Day, instance: str, clusters: Sequence[ExampleCluster], *, 
         assert {move.uid for move in await moves(day.nats) if move.uid in own} == left, cluster.name
         assert closed_nodes(day, cluster) == cluster.closed, cluster.name
         assert deletion_costs(day, cluster) == cluster.costs, cluster.name
-    await day.until(lambda: gone() <= placed_successors(day.server).keys(), "successors have nodes", seconds=60)
+    await day.until(lambda: gone() <= placed_successors(day.server).keys(), "successors have nodes")
     for cluster in clusters:
         for uid in gone() & cluster.leaving if cluster.away else ():
             assert placed_successors(day.server)[uid] != pods[uid]["spec"]["nodeName"], uid

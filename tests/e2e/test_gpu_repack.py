@@ -55,7 +55,7 @@ def stack() -> Iterator[Stack]:
 def test_gang_runs_after_two_pods_have_moved_as_one_plan(stack: Stack) -> None:
     before = stack.nodes()
     stack.run("apply", "-f", str(EXAMPLES / "gpu-repack" / "training.yaml"))
-    until_blocking(lambda: stack.nodes().keys() >= {*GANG, *before}, seconds=90)
+    until_blocking(lambda: stack.nodes().keys() >= {*GANG, *before})
     until_blocking(lambda: [each["type"] for each in stack.facts("repack")][-1:] == ["RepackEnded"])
 
     after = stack.nodes()

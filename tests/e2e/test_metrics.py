@@ -72,7 +72,7 @@ def urls() -> Iterator[dict[str, str]]:
             gang = [GANG_POD.format(number=number) for number in range(2)]
             koord.run("apply", "-f", str(ROOT / "examples" / "colocation.yaml"))
             koord.run("apply", "-f", "-", stdin="---".join([*pods, *gang, POD.format(number=900, cpu=900)]))
-            until_blocking(lambda: koord.phase("web-0") == "Running", "a pod runs", seconds=60)
+            until_blocking(lambda: koord.phase("web-0") == "Running", "a pod runs")
             yield {each.name: each.urls["http"] for each in koord.stack().processes if "http" in each.urls}
         finally:
             koord.run("down")
@@ -126,7 +126,7 @@ def prometheus(urls: dict[str, str]) -> Iterator[httpx.Client]:
             process = subprocess.Popen([program, *words], stdout=log, stderr=log)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20) as client:
-                until_blocking(lambda: scraped(client) == len(urls), "every service was scraped", seconds=60)
+                until_blocking(lambda: scraped(client) == len(urls), "every service was scraped")
                 yield client
         finally:
             process.terminate()
@@ -165,7 +165,7 @@ def test_every_panel_of_the_dashboards_has_data(prometheus: httpx.Client) -> Non
         }
 
     with contextlib.suppress(AssertionError):
-        until_blocking(lambda: empty() <= IDLE, seconds=90)
+        until_blocking(lambda: empty() <= IDLE)
     assert "; ".join(sorted(empty() - IDLE)) == ""
 
 
@@ -176,7 +176,7 @@ def test_no_alert_fires_and_each_is_evaluated(prometheus: httpx.Client) -> None:
 
     wanted = yaml.safe_load((ROOT / "deploy" / "alerts" / "koordstream.yml").read_text())["groups"]
     names = {rule["alert"] for group in wanted for rule in group["rules"]}
-    until_blocking(lambda: set(rules().values()) == {"ok"}, "all alerts are evaluated", seconds=90)
+    until_blocking(lambda: set(rules().values()) == {"ok"}, "all alerts are evaluated")
     assert set(rules()) == names
     firing = [
         alert for alert in prometheus.get("/api/v1/alerts").json()["data"]["alerts"] if alert["state"] == "firing"

@@ -105,7 +105,7 @@ def test_one_pod_consumes_the_reservation_that_allows_one_owner(stack: Stack) ->
 
 
 def test_the_reservation_without_a_pod_expires_after_three_seconds(stack: Stack) -> None:
-    until_blocking(lambda: stack.status("expiry")["phase"] == "Failed", seconds=60)
+    until_blocking(lambda: stack.status("expiry")["phase"] == "Failed")
 
     ready = next(each for each in stack.status("expiry")["conditions"] if each["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "Expired")
@@ -145,7 +145,7 @@ def table(text: str, name: str) -> list[dict[str, str]]:
 
 
 def test_a_replay_shows_reservations_as_the_projector_has_them_at_that_moment(stack: Stack) -> None:
-    until_blocking(lambda: stack.status("expiry")["phase"] == "Failed", seconds=60)
+    until_blocking(lambda: stack.status("expiry")["phase"] == "Failed")
     until_blocking(lambda: len(stack.owners("label-owner")) == 2)
     lives = [stack.ask("explain", "reservation", name)["life"] for name in ("label-owner", "expiry", "gpu")]
     placed = [moment["position"] for life in lives for moment in life if moment["step"] == "placed"]

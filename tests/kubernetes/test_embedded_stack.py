@@ -77,7 +77,7 @@ def pod(name: str, **spec: object) -> str:
 
 def test_a_pod_of_kubectl_is_placed_by_us_and_runs(stack: EmbeddedStack) -> None:
     applied = stack.kubectl("apply", "-f", "examples/pod.yaml")
-    until_blocking(lambda: stack.phase("web") == "Running", "the pod runs", seconds=60)
+    until_blocking(lambda: stack.phase("web") == "Running", "the pod runs")
 
     explained = stack.koord("explain", "pod", "web")
 
@@ -88,13 +88,13 @@ def test_a_pod_of_kubectl_is_placed_by_us_and_runs(stack: EmbeddedStack) -> None
 
 def test_a_pod_that_somebody_else_bound_is_known(stack: EmbeddedStack) -> None:
     stack.kubectl("apply", "-f", "-", stdin=pod("foreign", nodeName="node-2", schedulerName="other"))
-    until_blocking(lambda: stack.phase("foreign") == "Running", "the pod runs", seconds=60)
+    until_blocking(lambda: stack.phase("foreign") == "Running", "the pod runs")
 
     def row() -> list[str]:
         lines = stack.koord("get", "pods").out.splitlines()
         return next(line.split() for line in (*lines, "") if " foreign " in line or not line)
 
-    until_blocking(lambda: "Running" in row(), "`koord get` shows it", seconds=60)
+    until_blocking(lambda: "Running" in row(), "`koord get` shows it")
     assert row()[-1] == "node-2"
     assert stack.koord("explain", "pod", "foreign").out.startswith("Pod default/foreign: Running on node-2")
 
@@ -105,11 +105,11 @@ def test_a_deployment_gets_pods_and_loses_them(stack: EmbeddedStack) -> None:
     def ready() -> str:
         return stack.kubectl("get", "deployment", "shop", "-o", "jsonpath={.status.readyReplicas}").out
 
-    until_blocking(lambda: ready() == "2", "both replicas are ready", seconds=120)
+    until_blocking(lambda: ready() == "2", "both replicas are ready")
     assert "shop" in stack.koord("get", "deployments").out
     assert stack.koord("get", "deployment", "shop", "-o", "name").out == "deployment/shop\n"
     assert stack.kubectl("delete", "deployment", "shop", "--cascade=foreground", "--timeout=60s").code == 0
-    until_blocking(lambda: "shop" not in stack.koord("get", "deployments").out, "the log has its end", seconds=60)
+    until_blocking(lambda: "shop" not in stack.koord("get", "deployments").out, "the log has its end")
 
 
 def test_the_status_names_the_holder_of_the_lease(stack: EmbeddedStack) -> None:
@@ -145,7 +145,7 @@ def anonymous_status(access: Access) -> int:
 
 def test_a_later_start_goes_on_with_the_same_objects(stack: EmbeddedStack) -> None:
     stack.kubectl("apply", "-f", "-", stdin=pod("stays"))
-    until_blocking(lambda: stack.phase("stays") == "Running", "the pod runs", seconds=60)
+    until_blocking(lambda: stack.phase("stays") == "Running", "the pod runs")
     uid = stack.kubectl("get", "pod", "stays", "-o", "jsonpath={.metadata.uid}").out
     stack.koord("down")
 
@@ -156,5 +156,5 @@ def test_a_later_start_goes_on_with_the_same_objects(stack: EmbeddedStack) -> No
     assert again.code == 0, again.err + again.out
     assert stack.kubectl("get", "pod", "stays", "-o", "jsonpath={.metadata.uid}").out == uid
     stack.kubectl("apply", "-f", "-", stdin=pod("next"))
-    until_blocking(lambda: stack.phase("next") == "Running", "a new pod runs", seconds=60)
+    until_blocking(lambda: stack.phase("next") == "Running", "a new pod runs")
     assert stack.koord("verify").code == 0

@@ -83,7 +83,7 @@ async def test_one_move_that_is_lost_gives_all_places_back_and_no_pod_leaves(wor
         (first, _) = sorted(world.objects("Reservation"))
         await world.placed_reservation(first, "a")
         await world.delete("PodMigrationJob", f"j-{PODS[1]}")
-        await until(lambda: first not in world.objects("Reservation"), seconds=90)
+        await until(lambda: first not in world.objects("Reservation"))
     assert await world.requests() == []
     (end,) = await ended(world)
     assert end.result == ROLLED_BACK
