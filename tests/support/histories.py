@@ -42,8 +42,11 @@ from koordcore.events.agents.nodestate import (
 )
 from koordcore.events.control import EventSkipped
 from koordcore.events.descheduling.decisions import (
+    DeletionCostsCarriedOut,
+    DeletionCostsDecided,
     DetectorGroup,
     DetectorState,
+    PodCost,
     RoundCarriedOut,
     RoundDecided,
     RoundMove,
@@ -404,6 +407,14 @@ def _round(log: Recorder, number: int, variation: int) -> None:
     )
     for event in events[: len(events) - (number - 1) % len(events)]:
         log.write("descheduling", "rounds", event)
+    costs = [
+        PodCost(namespace="d", name=f"p-{each}", uid=f"u-{each}", node="n", before="", after=str(each))
+        for each in range(variation + 1)
+    ]
+    decided = DeletionCostsDecided(started_at=at, profile="p", plugin="ScaleDownBinPack", costs=costs)
+    log.write("descheduling", "costs", decided)
+    if number % 2:
+        log.write("descheduling", "costs", DeletionCostsCarriedOut(refused={"u-0": "it is gone"}))
 
 
 def _take(log: Recorder, number: int, variation: int) -> None:

@@ -1,12 +1,14 @@
 """The audit has changes of the configuration, dry runs, soft evictions and closed nodes: who, when, why."""
 
 import msgspec
+import pytest
 from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.events.descheduling.decisions import ROUNDS, RoundDecided, RoundMove
 from koordcore.events.descheduling.operation import DeschedulerConfigured
 from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.gateway import PodEvicted
 from koordcore.events.objects.mirror import NodeSpecChanged
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json
@@ -133,14 +135,16 @@ async def test_a_soft_eviction_is_recorded_with_its_job_plugin_reason_and_annota
     assert (annotation["initiator"], annotation["reason"]) == ("LowNodeLoad", "node is hot")
 
 
-async def test_an_eviction_through_the_api_server_is_no_soft_eviction() -> None:
+@pytest.mark.parametrize(("policy", "action"), [("Eviction", "evict_request"), ("Delete", "delete_pod")])
+async def test_an_eviction_and_a_deletion_are_different_actions(policy: str, action: str) -> None:
     world = World()
     await world.begin()
     await world.replicas(20)
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
-    async with world.service(configuration(plugins=False)):
+    async with world.service(configuration(plugins=False, evictionPolicy=policy)):
         await reached(world, "Running", "Eviction")
-    actions = {each.action for each in await audit(world)}
-    assert "evict_request" in actions
-    assert "soft_evict" not in actions
+    await world.answer("p", PodEvicted())
+    of_pod = [each for each in await audit(world) if each.uid == "u-p" and not each.action.startswith("job_")]
+    found = [(each.action, each.decision) for each in of_pod]
+    assert found == [(action, "allowed"), ("evict" if policy == "Eviction" else action, "done")]

@@ -8,17 +8,15 @@ import httpx
 import pytest
 from koord_descheduler.compose import load_configuration
 from koord_descheduler.cycle import Rounds
-from koord_descheduler.domain.effects import proposed_changes
+from koord_descheduler.domain.effects import closed_nodes
 from koord_descheduler.domain.framework.proposals import SetSchedulable
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.settings import DeschedulerSettings
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.rounds import RoundEnded, RoundLimit
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
 from koordcore.events.objects.mirror import PodSpecDeleted
-from koordcore.requests.objects import ChangeNode, ObjectChange, PatchObject
 from koordcore.values import codec
 from support.descheduler.world import World
 from support.until import until
@@ -158,39 +156,11 @@ async def _is(requests: Callable[[], Any], count: int) -> bool:
     return len(await requests()) == count
 
 
-async def test_ranks_of_scale_down_become_deletion_costs_and_a_second_round_changes_nothing(world: World) -> None:
-    plugins = {"balance": {"enabled": [{"name": "ScaleDownBinPack"}]}}
-    args: dict[str, Any] = {"podSelectors": [{"name": "all", "selector": {}}]}
-    await world.replicas(20)
-    profile: dict[str, Any] = {
-        "name": "p",
-        "plugins": plugins,
-        "pluginConfig": [{"name": "ScaleDownBinPack", "args": args}],
-    }
-    for name, node in (("p", "a"), ("q", "a"), ("r", "b")):
-        await world.pod(name, node)
-    async with world.service(configuration(profiles=[profile])) as (_, rounds):
-        await until(lambda: len(world.changes) >= len(("p", "q", "r")))
-        await rounds.runner.reached((await world.bus.events.head()).last_seq)
-        await rounds_done(rounds)
-        before = len(world.changes)
-        await rounds_done(rounds)
-        assert len(world.changes) == before
-    costs = {
-        change.name: change.patch["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"]
-        for change in world.changes
-        if isinstance(change, PatchObject)
-    }
-    assert sorted(map(int, costs.values())) == list(range(len(costs)))
-    assert costs.keys() >= {"p", "q", "r"}
-    assert await world.requests() == []
-
-
 def test_node_is_closed_if_its_pods_leave_and_stays_as_it_is_if_one_may_not() -> None:
-    def proposed(*steps: tuple[str, bool]) -> list[ObjectChange]:
+    def closed(*steps: tuple[str, bool]) -> list[str]:
         proposals = [SetSchedulable(node, schedulable, "CustomPriority") for node, schedulable in steps]
-        return proposed_changes(proposals, {"a", "b"}, ViewBuilder().view(0.0))
+        return closed_nodes(proposals, {"a", "b"})
 
-    assert proposed(("a", False)) == [ChangeNode(name="a", unschedulable=True)]
-    assert proposed(("a", False), ("b", False), ("b", True)) == [ChangeNode(name="a", unschedulable=True)]
-    assert proposed(("c", False)) == [], "no pod leaves it"
+    assert closed(("a", False)) == ["a"]
+    assert closed(("a", False), ("b", False), ("b", True)) == ["a"]
+    assert closed(("c", False)) == [], "no pod leaves it"

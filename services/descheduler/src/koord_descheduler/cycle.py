@@ -10,18 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koordcore.bus.folds.runner import FoldRunner
-from koordcore.events.descheduling.decisions import ROUNDS, RoundCarriedOut
-from koordcore.events.envelope import Draft, Event
+from koordcore.events.descheduling.decisions import (
+    COSTS,
+    ROUNDS,
+    DeletionCostsCarriedOut,
+    DeletionCostsDecided,
+    RoundCarriedOut,
+)
+from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Term
 from koordcore.protocol.selectors import Selector
-from koordcore.requests.objects import ChangeNode
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.rounds import RoundsState
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.effects import is_to_carry_out, plan_drafts, proposed_changes
+from koord_descheduler.domain.effects import closed_nodes, is_to_carry_out, plan_drafts
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
@@ -33,6 +38,7 @@ from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detect
 from koord_descheduler.domain.reporting.refusals import Refused, noting
 from koord_descheduler.domain.reporting.round_story import round_ended
 from koord_descheduler.domain.round_memory import (
+    decided_costs,
     decision,
     detector_changes,
     detectors_of,
@@ -139,6 +145,10 @@ class Rounds:
 
     async def _finish(self, term: Term) -> None:
         """Carry out what the last round decided, if its leader was killed before it had done so."""
+        costs = self.builder.state.of_kind(RoundsState).get(COSTS.id)
+        if costs is not None and costs.costs is not None:
+            await views_are_current(self.builder)
+            await self._set_costs(costs.costs, self.builder.state.position, term)
         memory = self._memory()
         if memory is None or not (memory.moves or memory.closed):
             return
@@ -146,7 +156,7 @@ class Rounds:
         cluster, position = self.builder.view(self.clock.now().timestamp()), self.builder.state.position
         under_way = self.builder.evictions()
         self.logger.info("round_finished", moves=len(memory.moves), started_at=memory.started_at)
-        await self.effects.change([ChangeNode(name=name, unschedulable=True) for name in memory.closed], term)
+        await self.effects.close(memory.closed, term)
         left = [move for move in memory.moves if move.uid not in under_way]
         refused = await self.effects.move(left, cluster, position, term)
         await self._record([RoundCarriedOut(refused=sorted(refused))], position, term)
@@ -212,17 +222,20 @@ class Rounds:
         # 4. The decision becomes a fact, if this instance still leads; plans come before their moves.
         plans = await self._record_plans(plan_drafts(chosen, moves), position, term)
         moves = [move for move in moves if not move.plan or move.plan in plans]
-        changes = proposed_changes(outcome.proposals, {each.pod.node for each in chosen}, cluster)
-        closed = [change.name for change in changes if isinstance(change, ChangeNode)]
+        closed = closed_nodes(outcome.proposals, {each.pod.node for each in chosen})
         changed = detector_changes(detectors_of(memory), self.shared.of(Detectors).states)
         if not await self._record(decision(cluster.now, moves, closed, changed), position, term):
             return None
 
         # 5. It is carried out.
-        await self.effects.change(changes, term)
+        await self.effects.close(closed, term)
         refused = await self.effects.move(moves, cluster, position, term)
         if moves or closed:
             await self._record([RoundCarriedOut(refused=sorted(refused))], position, term)
+        for costs in decided_costs(cluster.now, outcome.proposals, self.effects.refused_costs(now), cluster):
+            if not await self._record([costs], position, term, COSTS):
+                break
+            await self._set_costs(costs, position, term)
         self.metrics.count(outcome.attempts, refused, self.effects.migrating.keys())
         self.metrics.classify(outcome.classified)
 
@@ -253,16 +266,21 @@ class Rounds:
             ]
         )
 
-    async def _record(self, events: Iterable[Event], position: int, term: Term) -> bool:
+    async def _set_costs(self, decided: DeletionCostsDecided, position: int, term: Term) -> None:
+        """Write the deletion costs that a round has decided, and record the outcome."""
+        refused = await self.effects.set_costs(decided.costs, self.clock.now().timestamp(), term)
+        await self._record([DeletionCostsCarriedOut(refused=refused)], position, term, COSTS)
+
+    async def _record(self, events: Iterable[Event], position: int, term: Term, ref: AggregateRef = ROUNDS) -> bool:
         """Append facts of a round one after the other, and wait until they are folded. Return whether all are stored.
 
         Two facts of one aggregate cannot be one append. A kill in between leaves the pods of the later facts where they
         are.
         """
-        last = self.builder.state.last_seq(ROUNDS)
+        last = self.builder.state.last_seq(ref)
         for event in events:
             cause = f"round/{position}/{type(event).__name__}/{last}"
-            stored = await self.facts.append([Draft(ROUNDS, event, last)], cause, position, term)
+            stored = await self.facts.append([Draft(ref, event, last)], cause, position, term)
             if stored is None:
                 return False
             last = stored.last_seq

@@ -181,6 +181,7 @@ def prepared(name: str, given: dict[str, Json], state: SharedState) -> tuple[Plu
         is_dry_run=bool(given.get("dry_run")),
     )
     run = PluginRun(
+        profile="p",
         plugin=name,
         cluster=cluster,
         nodes=[node for node in cluster.nodes if node.is_ready],

@@ -3,7 +3,7 @@
 The events are in `koordcore.events.descheduling.decisions`.
 """
 
-from koordcore.events.descheduling.decisions import DetectorState, RoundMove
+from koordcore.events.descheduling.decisions import DeletionCostsDecided, DetectorState, RoundMove
 from koordcore.state.base import AggregateState
 
 
@@ -16,9 +16,12 @@ class RoundsState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
         closed: Nodes that it closes for new pods, until then.
         detectors: Usage ("node" or "prod") -> name of a node -> state of its anomaly detector. Detectors that were
             reset are absent.
+        costs: Deletion costs that have to be written to pods; None if there are none. Only the aggregate
+            `descheduling.costs` has them, and it has nothing else.
     """
 
     started_at: str = ""
     moves: list[RoundMove] = []
     closed: list[str] = []
     detectors: dict[str, dict[str, DetectorState]] = {}
+    costs: DeletionCostsDecided | None = None

@@ -9,11 +9,15 @@ Source:
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from koordcore.events.descheduling.decisions import RoundDecided
+from koordcore.events.descheduling.decisions import (
+    DeletionCostsCarriedOut,
+    DeletionCostsDecided,
+    RoundDecided,
+)
 from koordcore.events.descheduling.drain import (
     DrainAborted,
     DrainCompleted,
@@ -43,9 +47,10 @@ from koordcore.state.base import AggregateState
 from koordcore.state.descheduler import DeschedulerState
 from koordcore.state.migrations import MigrationState
 from koordcore.state.repacks import DONE, RepackState
+from koordcore.state.rounds import RoundsState
 from koordcore.stories.closed_nodes import node_acts
-
-Json: TypeAlias = dict[str, Any]
+from koordcore.stories.deletion_costs import cost_acts
+from koordcore.stories.recorded_objects import object_act
 
 KINDS: Final = (
     *("descheduler", "descheduling", "migration", "repack", "eviction", "drain", "draingroup"),
@@ -56,9 +61,6 @@ DESCHEDULER: Final = "descheduler"
 CONFIGURATION: Final = AggregateRef("descheduler", "default")
 """Aggregate with the configuration of the descheduler that is in force."""
 _FORBIDDEN: Final = "ForbiddenMigratePod"
-_JOBS: Final = "podmigrationjobs"
-_RESERVATIONS: Final = "reservations"
-_CREATED_BY: Final = "app.kubernetes.io/created-by"
 
 
 class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,14 +75,16 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         based_on: Position of the log on which the decision was based.
         cause: Id of the event or request that led to it.
         action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
-            `reservation_delete`, `evict_request`, `evict`, `soft_evict`, `plan_moves`, `plan_commit`, `plan_end`,
-            `drain_transition`, `cordon`, `uncordon`, `taint`, `untaint`, `label`, `gc_delete`, `config_change` or
-            `dry_run`.
+            `reservation_delete`, `evict_request`, `evict`, `soft_evict`, `delete_pod`, `patch_deletion_cost`,
+            `plan_moves`, `plan_commit`, `plan_end`, `drain_transition`, `cordon`, `uncordon`, `taint`, `untaint`,
+            `label`, `gc_delete`, `config_change` or `dry_run`.
         decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`; `dry_run` if
             nothing was changed.
         asked_by: The user who asked for it; "" if nobody did.
         configuration: Hash of the descheduler's configuration at that moment; of a dry run: the one that was tried. ""
             for facts that are older than the first record of a configuration.
+        round: RFC 3339 time of the round that decided; "" if it was not a round.
+        profile: Profile of the configuration whose plugin decided; "" if there is none.
         plugin: Plugin or controller that decided; "" if it is unknown.
         namespace: Namespace of the pod; "" if there is no pod.
         pod: Name of the pod; "" if there is no pod.
@@ -103,6 +107,8 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     decision: str
     asked_by: str = ""
     configuration: str = ""
+    round: str = ""
+    profile: str = ""
     plugin: str = ""
     namespace: str = ""
     pod: str = ""
@@ -135,11 +141,15 @@ def act_of(event: Event) -> Act | None:
                 return Act("job_arbitrate", "refused")
             return Act("job_update", "done" if event.progress.phase == "Succeeded" else "failed")
         case PodEvictionRequested() if event.initiator == DESCHEDULER:
-            return Act("evict_request", "allowed")
+            return Act("delete_pod" if event.method == "delete" else "evict_request", "allowed")
         case PodEvicted():
             return Act("evict", "done")
         case PodEvictionFailed():
             return Act("evict", "failed")
+        case DeletionCostsDecided():
+            return Act("patch_deletion_cost", "allowed")
+        case DeletionCostsCarriedOut():
+            return Act("patch_deletion_cost", "done")
         case RepackPlanned():
             return Act("plan_moves", "allowed")
         case RepackCommitted():
@@ -207,7 +217,13 @@ def modifications_of(
         yield from _of_node(stored, earlier, event.object, configured, closing)
         return
     if isinstance(event, CustomObjectObserved | CustomObjectDeleted):
-        yield from _of_object(stored, event, before, configured)
+        earlier = before.object if isinstance(before, CustomObjectState) else None
+        act = object_act(plural_of(stored.ref.id), event, earlier)
+        if act is not None:
+            yield msgspec.structs.replace(_record(stored, Act(act.action, "done"), configured), **act.fields)
+        return
+    if isinstance(event, DeletionCostsDecided | DeletionCostsCarriedOut):
+        yield from _of_costs(stored, event, before, configured)
         return
     act = act_of(event)
     request = before.request if isinstance(before, EvictionState) else None
@@ -248,6 +264,31 @@ def _of_node(
         yield msgspec.structs.replace(record, plugin=plugin, node=name, after={act.key: act.value})
 
 
+def _of_costs(
+    stored: StoredEvent,
+    event: DeletionCostsDecided | DeletionCostsCarriedOut,
+    before: AggregateState | None,
+    configured: AggregateState | None,
+) -> Iterator[Modification]:
+    """Yield one record per pod whose deletion cost is to be changed, or was changed or not."""
+    known = before.costs if isinstance(before, RoundsState) else None
+    decided = event if isinstance(event, DeletionCostsDecided) else known
+    for cost, decision, reason in cost_acts(event, known):
+        yield msgspec.structs.replace(
+            _record(stored, Act("patch_deletion_cost", decision), configured),
+            round="" if decided is None else decided.started_at,
+            profile="" if decided is None else decided.profile,
+            plugin="" if decided is None else decided.plugin,
+            namespace=cost.namespace,
+            pod=cost.name,
+            uid=cost.uid,
+            node=cost.node,
+            reasons=[reason] if reason else [],
+            before={keys.POD_DELETION_COST: cost.before},
+            after={keys.POD_DELETION_COST: cost.after},
+        )
+
+
 def _subject(
     stored: StoredEvent, event: Event, request: PodEvictionRequested | None, known: AggregateState | None
 ) -> dict[str, Any]:
@@ -269,6 +310,7 @@ def _subject(
     if stored.ref.kind == "eviction" and request is not None:
         reason = f"{event.reason}: {event.message}" if isinstance(event, PodEvictionFailed) else request.message
         return {
+            **({"action": "delete_pod"} if request.method == "delete" else {}),
             "plugin": request.trigger,
             "namespace": request.namespace,
             "pod": request.name,
@@ -302,58 +344,6 @@ def _subject(
     message = getattr(event, "message", "") or getattr(event, "reason", "")
     after = {"drain": name_from_token(stored.ref.id), "event": stored.type}
     return {"plugin": "Drain", "node": node, "reasons": [message] if message else [], "after": after}
-
-
-def _of_object(
-    stored: StoredEvent,
-    event: CustomObjectObserved | CustomObjectDeleted,
-    before: AggregateState | None,
-    configured: AggregateState | None,
-) -> Iterator[Modification]:
-    """Yield the creation or deletion of a job, or of a Reservation that the descheduler made."""
-    plural = plural_of(stored.ref.id)
-    earlier = before.object if isinstance(before, CustomObjectState) else None
-    was_recorded = earlier is not None and _is_recorded(plural, earlier)
-    if isinstance(event, CustomObjectDeleted):
-        if was_recorded:
-            act = Act("gc_delete" if plural == _JOBS else "reservation_delete", "done")
-            yield msgspec.structs.replace(_record(stored, act, configured), plugin="GC", after={"name": event.name})
-        return
-    if was_recorded or not _is_recorded(plural, event.object):
-        return
-    meta = _part(event.object, "metadata")
-    if plural == _RESERVATIONS:
-        record = _record(stored, Act("reservation_create", "done"), configured)
-        yield msgspec.structs.replace(record, plugin="MigrationController", after={"name": _text(meta, "name")})
-        return
-    annotations, pod = _part(meta, "annotations"), _part(_part(event.object, "spec"), "podRef")
-    yield msgspec.structs.replace(
-        _record(stored, Act("job_create", "done"), configured),
-        plugin=_text(annotations, keys.EVICT_TRIGGER),
-        namespace=_text(pod, "namespace"),
-        pod=_text(pod, "name"),
-        uid=_text(pod, "uid"),
-        job=_text(meta, "name"),
-        reasons=[text for text in (_text(annotations, keys.EVICT_REASON),) if text],
-    )
-
-
-def _is_recorded(plural: str, document: Json) -> bool:
-    """Return whether the creation of an object is a modification: each job, and Reservations of the descheduler."""
-    labels = _part(_part(document, "metadata"), "labels")
-    return plural == _JOBS or (plural == _RESERVATIONS and labels.get(_CREATED_BY) == "koord-descheduler")
-
-
-def _part(document: Json, name: str) -> Json:
-    """Return an object inside of a document of any shape; empty if there is none."""
-    found = document.get(name)
-    return cast("Json", found) if isinstance(found, dict) else {}
-
-
-def _text(document: Json, name: str) -> str:
-    """Return a text inside of a document of any shape; "" if there is none."""
-    found = document.get(name)
-    return found if isinstance(found, str) else ""
 
 
 def _record(stored: StoredEvent, act: Act, configured: AggregateState | None) -> Modification:

@@ -12,6 +12,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.agents.criproxy import HookServerFailed
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
+from koordcore.events.descheduling.decisions import DeletionCostsCarriedOut, DeletionCostsDecided
 from koordcore.events.envelope import Event, StoredEvent, name_from_token
 from koordcore.events.management.admission import AdmissionDecided
 from koordcore.events.objects.gateway import (
@@ -33,6 +34,7 @@ from koordcore.events.scheduling.pod import (
     UnhealthyDevice,
     Victim,
 )
+from koordcore.stories.deletion_costs import cost_sentence
 from koordcore.stories.sentences import sentence_of
 from koordcore.values.allocation import Allocation
 
@@ -68,6 +70,7 @@ class Step(StrEnum):
     UNSUPPRESSED = "unsuppressed"
     INTERFERENCE = "interference"
     INTERFERENCE_ENDED = "interference-ended"
+    DELETION_COST = "deletion-cost"
     OTHER = "other"
 
 
@@ -99,6 +102,8 @@ STEPS: Final = {
     "BeCpuReleased": Step.UNSUPPRESSED,
     "InterferenceDetected": Step.INTERFERENCE,
     "InterferenceEnded": Step.INTERFERENCE_ENDED,
+    "DeletionCostsDecided": Step.DELETION_COST,
+    "DeletionCostsCarriedOut": Step.DELETION_COST,
 }
 """Event type -> step. `AdmissionDecided` is missing, because it is either admitted or denied."""
 
@@ -128,15 +133,17 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
 
     Args:
         uid: Uid of the pod.
-        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>` and of the pod's nodes (`nodestate.<node>`,
-            `criproxy.<node>`), in any order. Starts, stops and hooks of other pods are left out.
+        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>`, `descheduling.costs` and of the pod's nodes
+            (`nodestate.<node>`, `criproxy.<node>`), in any order. Those of other pods are left out.
         explanations: Events of `explanations.pod.<uid>` and those of its admission, each in the order of its stream.
     """
     told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
-    keyed = [((stored.seq, 0, 0), _moment(stored, event, is_fact=True)) for stored, event in told if _is_of(uid, event)]
+    keyed = [
+        ((stored.seq, 0, 0), _moment(uid, stored, event, is_fact=True)) for stored, event in told if _is_of(uid, event)
+    ]
     first = known = keyed[0][0][0] if keyed else 0
     for number, stored in enumerate(explanations):
-        moment = _moment(stored, _read(stored), is_fact=False)
+        moment = _moment(uid, stored, _read(stored), is_fact=False)
         if stored.ref.kind == "admission":
             # What let the pod in stands before its first fact.
             keyed.append(((stored.based_on, 1, number) if stored.based_on >= first else (0, 0, number), moment))
@@ -251,10 +258,12 @@ def _read(stored: StoredEvent) -> Event | None:
 def _is_of(uid: str, event: Event | None) -> bool:
     if isinstance(event, (ContainerHookApplied, ContainerHookFailed, HookServerFailed)):
         return event.uid == uid
+    if isinstance(event, (DeletionCostsDecided, DeletionCostsCarriedOut)):
+        return cost_sentence(event, uid) is not None
     return not isinstance(event, (PodsStarted, PodsStopped)) or uid in event.pods
 
 
-def _moment(stored: StoredEvent, event: Event | None, *, is_fact: bool) -> Moment:
+def _moment(uid: str, stored: StoredEvent, event: Event | None, *, is_fact: bool) -> Moment:
     step = STEPS.get(stored.type, Step.OTHER)
     if isinstance(event, AdmissionDecided):
         step = Step.ADMITTED if event.allowed else Step.DENIED
@@ -263,6 +272,8 @@ def _moment(stored: StoredEvent, event: Event | None, *, is_fact: bool) -> Momen
     sentence = pod_sentence(event) if event is not None else None
     if isinstance(event, (PodsStarted, PodsStopped)):
         sentence = f"by the agent of {name_from_token(stored.ref.id)}"
+    elif isinstance(event, (DeletionCostsDecided, DeletionCostsCarriedOut)):
+        sentence = cost_sentence(event, uid) or ""
     elif sentence is None:
         sentence = "" if stored.ref.kind == "podspec" else sentence_of(stored)
     return Moment(step, sentence, stored, event, is_fact)

@@ -1,4 +1,4 @@
-"""The effects of a round: evictions of pods as facts, and changes of nodes and pods.
+"""The effects of a round: evictions of pods as facts, closed nodes, and deletion costs of pods.
 
 Source:
     descheduler spec, 5.1, 6.3
@@ -7,13 +7,13 @@ Source:
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
-from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.descheduling.decisions import PodCost, RoundMove
 from koordcore.events.descheduling.migration import MigratedPod
 from koordcore.events.descheduling.repack import RepackMove, RepackPlanned
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.protocol import keys
-from koordcore.requests.objects import ChangeNode, ObjectChange, PatchObject
+from koordcore.requests.objects import PatchObject
 
 from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
@@ -22,7 +22,6 @@ from koord_descheduler.domain.framework.eviction import Attempt, Result
 from koord_descheduler.domain.framework.proposals import Proposal, SetSchedulable
 from koord_descheduler.domain.framework.registry import Registry
 from koord_descheduler.domain.plugins.evictors import migration_controller
-from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
 INITIATOR: Final = "descheduler"
@@ -124,27 +123,23 @@ def migrating_profiles(
     }
 
 
-def proposed_changes(
-    proposals: Iterable[Proposal], leaving: Container[str], cluster: ClusterView
-) -> list[ObjectChange]:
-    """Return the changes of nodes and pods that plugins proposed in a round.
+def closed_nodes(proposals: Iterable[Proposal], leaving: Container[str]) -> list[str]:
+    """Return the nodes that a round closes for new pods.
 
     A node that is closed and opened again in the round stays as it is. A node that no pod leaves is not closed.
 
     Args:
         proposals: The proposals of the round, in order.
         leaving: Nodes that at least one pod of the round leaves.
-        cluster: The view of the round.
     """
-    opened: dict[str, list[bool]] = {}
-    found: list[ObjectChange] = []
+    opened: dict[str, bool] = {}
     for each in proposals:
         if isinstance(each, SetSchedulable):
-            opened.setdefault(each.node, []).append(each.schedulable)
-            continue
-        pod = cluster.pod_by_uid[each.pod]
-        annotations = {keys.POD_DELETION_COST: str(each.cost)}
-        patch = {"metadata": {"annotations": annotations}}
-        found.append(PatchObject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid, patch=patch))
-    closed = [node for node, steps in opened.items() if not any(steps) and node in leaving]
-    return [*(ChangeNode(name=node, unschedulable=True) for node in closed), *found]
+            opened[each.node] = opened.get(each.node, False) or each.schedulable
+    return [node for node, is_opened in opened.items() if not is_opened and node in leaving]
+
+
+def cost_patch(cost: PodCost) -> PatchObject:
+    """Return the change that writes the deletion cost of a pod."""
+    patch = {"metadata": {"annotations": {keys.POD_DELETION_COST: cost.after}}}
+    return PatchObject(kind="Pod", namespace=cost.namespace, name=cost.name, uid=cost.uid, patch=patch)

@@ -7,25 +7,32 @@ Source:
     descheduler spec, 8.6, 14
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.events.descheduling.decisions import (
+    MOST_COSTS,
+    DeletionCostsDecided,
     DetectorGroup,
     DetectorState,
+    PodCost,
     RoundDecided,
     RoundMove,
     RoundMovesAdded,
 )
 from koordcore.events.envelope import Event
+from koordcore.protocol import keys
 from koordcore.state.rounds import RoundsState
 from koordcore.values.timestamps import rfc3339, unix_seconds
 
 from koord_descheduler.domain.effects import LONGEST_MESSAGE
 from koord_descheduler.domain.framework.eviction import Attempt
+from koord_descheduler.domain.framework.proposals import Proposal, SetDeletionCost
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detector, UsageKind
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.pods import PodView
 
 MOVES_AT_ONCE: Final = 200
 """Moves in one fact, which must stay smaller than a message of the log."""
@@ -129,6 +136,34 @@ def decision(
     yield RoundDecided(started_at=_time(now), moves=[*moves[:MOVES_AT_ONCE]], closed=[*closed], detectors=[*detectors])
     for begin in range(MOVES_AT_ONCE, len(moves), MOVES_AT_ONCE):
         yield RoundMovesAdded(moves=[*moves[begin : begin + MOVES_AT_ONCE]])
+
+
+def decided_costs(
+    now: float, proposals: Iterable[Proposal], refused: Container[PodCost], cluster: ClusterView
+) -> Iterator[DeletionCostsDecided]:
+    """Yield the facts about the deletion costs that a round is going to write.
+
+    Args:
+        now: Time of the round in Unix seconds.
+        proposals: The proposals of the round, in order. The last one about a pod counts.
+        refused: Changes that were refused a short time ago. They are left out.
+        cluster: The view of the round.
+    """
+    wanted = {each.pod: each for each in proposals if isinstance(each, SetDeletionCost)}
+    by_plugin: dict[tuple[str, str], list[PodCost]] = {}
+    for uid, each in wanted.items():
+        cost = _cost(cluster.pod_by_uid[uid], each.cost)
+        if cost not in refused:
+            by_plugin.setdefault((each.profile, each.plugin), []).append(cost)
+    for (profile, plugin), costs in by_plugin.items():
+        for begin in range(0, len(costs), MOST_COSTS):
+            part = costs[begin : begin + MOST_COSTS]
+            yield DeletionCostsDecided(started_at=_time(now), profile=profile, plugin=plugin, costs=part)
+
+
+def _cost(pod: PodView, cost: int) -> PodCost:
+    before = pod.annotations.get(keys.POD_DELETION_COST, "")
+    return PodCost(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=pod.node, before=before, after=str(cost))
 
 
 def seconds_until_next(state: RoundsState | None, interval: float, now: float) -> float:

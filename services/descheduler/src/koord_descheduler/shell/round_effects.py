@@ -1,4 +1,4 @@
-"""Carry out what a round has decided: close nodes, create migration jobs, and ask for evictions.
+"""Carry out what a round has decided: close nodes, create jobs, ask for evictions, write deletion costs.
 
 Each effect may be repeated: objects have fixed names, and the log stores the request to evict a pod once. So the next
 leader carries out again what a killed one has decided.
@@ -7,19 +7,18 @@ Source:
     descheduler spec, 5.1, 7.2, 14
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.descheduling.decisions import PodCost, RoundMove
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.ports.leadership import Term
-from koordcore.requests.objects import ChangeResult, ObjectChange
+from koordcore.requests.objects import ChangeNode, ChangeResult
 from koordcore.service.telemetry.logging import Logger
 
 from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
-from koord_descheduler.domain.effects import eviction_draft, eviction_ref
+from koord_descheduler.domain.effects import cost_patch, eviction_draft, eviction_ref
 from koord_descheduler.domain.job_control.controller import creation
 from koord_descheduler.domain.migration.jobs import JobInFlight
 from koord_descheduler.domain.plugins.evictors.migration_controller import job_of_pod
@@ -30,6 +29,8 @@ from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 
 _CHANGES_AT_ONCE: Final = 100
 """Changes in one request to the manager."""
+_REFUSED_SECONDS: Final = 600.0
+"""Time for which a refused change of a deletion cost is not tried again."""
 _UNSEEN_SECONDS: Final = 60.0
 """Time after which a created job that was never folded counts no more. An API server tells of it later."""
 
@@ -57,6 +58,8 @@ class RoundEffects:
         default_factory=dict[str, tuple[JobInFlight, float]], init=False
     )
     """Name of a job that was created and is not folded yet -> the job, and Unix seconds of its creation."""
+    _refused: dict[PodCost, float] = field(default_factory=dict[PodCost, float], init=False)
+    """Change of a deletion cost that was refused -> Unix seconds."""
 
     async def move(self, moves: Sequence[RoundMove], cluster: ClusterView, position: int, term: Term) -> frozenset[str]:
         """Ask for the moves of a round. Return the uids of pods that stay, because log or manager refused.
@@ -74,8 +77,9 @@ class RoundEffects:
         by_job = [move for move in existing if move.job]
         return await self._evict(direct, position, term) | await self._create(by_job, cluster, term)
 
-    async def change(self, changes: Sequence[ObjectChange], term: Term) -> None:
-        """Make the changes that plugins proposed. Those that fail are proposed again by the next round."""
+    async def close(self, nodes: Iterable[str], term: Term) -> None:
+        """Close nodes for new pods. If one cannot be closed, the next round proposes it again."""
+        changes = [ChangeNode(name=name, unschedulable=True) for name in nodes]
         try:
             for begin in range(0, len(changes), _CHANGES_AT_ONCE):
                 if self.leading.is_over(term):
@@ -86,7 +90,36 @@ class RoundEffects:
         except NotWritten as error:
             self.logger.warning("changes_not_made", changes=len(changes), reason=str(error))
 
-    def unseen(self, seen: AbstractSet[str], now: float) -> Iterator[JobInFlight]:
+    async def set_costs(self, costs: Sequence[PodCost], now: float, term: Term) -> dict[str, str]:
+        """Write the deletion costs of pods. Return the uid of each pod that keeps its deletion cost -> why.
+
+        Args:
+            costs: The changes.
+            now: Unix seconds.
+            term: The term of the leader.
+        """
+        refused: dict[str, str] = {}
+        for begin in range(0, len(costs), _CHANGES_AT_ONCE):
+            part = costs[begin : begin + _CHANGES_AT_ONCE]
+            try:
+                if self.leading.is_over(term):
+                    raise NotWritten("this instance does not lead any more")
+                outcomes = await self.writer.change([cost_patch(each) for each in part])
+            except NotWritten as error:
+                refused |= {each.uid: str(error) for each in part}
+                continue
+            for cost, outcome in zip(part, outcomes, strict=True):
+                if outcome.result is not ChangeResult.DONE:
+                    refused[cost.uid] = outcome.message or str(outcome.result)
+                    self._refused[cost] = now
+        return refused
+
+    def refused_costs(self, now: float) -> Set[PodCost]:
+        """Return the changes of deletion costs that were refused a short time ago, and forget older ones."""
+        self._refused = {cost: at for cost, at in self._refused.items() if now - at < _REFUSED_SECONDS}
+        return self._refused.keys()
+
+    def unseen(self, seen: Set[str], now: float) -> Iterator[JobInFlight]:
         """Yield the created jobs that the fold does not have yet, and forget the others.
 
         Args:

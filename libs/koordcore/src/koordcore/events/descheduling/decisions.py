@@ -1,8 +1,9 @@
 """What rounds of the descheduler decide, so that whoever leads next goes on with the same memory.
 
-Writer: the leading descheduler. Aggregate: `descheduling.rounds`.
+Writer: the leading descheduler. Aggregates: `descheduling.rounds`, and `descheduling.costs` for deletion costs of pods.
 
     RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
+    DeletionCostsDecided ─► DeletionCostsCarriedOut ─► DeletionCostsDecided ...
 
 The decision is stored before its effects. If the leader is killed in between, the next one carries them out. A round
 that chooses no pod and changes no detector has no fact. `koordcore.events.descheduling.rounds` has the explanations of
@@ -20,6 +21,9 @@ from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.registry import CATALOGUE
 
 ROUNDS: Final = AggregateRef("descheduling", "rounds")
+COSTS: Final = AggregateRef("descheduling", "costs")
+MOST_COSTS: Final = 200
+"""Largest number of pods in one fact about deletion costs."""
 
 
 class DetectorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,3 +121,53 @@ class RoundCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     refused: list[str] = []
+
+
+class PodCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The annotation `controller.kubernetes.io/pod-deletion-cost` of a pod, before and after a change.
+
+    Attributes:
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        uid: Uid of the pod.
+        node: Node of the pod.
+        before: Value before the change; "" if the pod has no such annotation.
+        after: Value after the change.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    before: str
+    after: str
+
+
+@CATALOGUE.register(kind="descheduling")
+class DeletionCostsDecided(Event, frozen=True, kw_only=True):
+    """A round of the descheduler ranked pods, and is going to write the ranks as their deletion costs.
+
+    Pods whose deletion cost does not change are left out. A round with more than 200 changes writes several facts.
+
+    Attributes:
+        started_at: RFC 3339 time of the round.
+        profile: Profile of the configuration whose plugin ranked the pods.
+        plugin: Name of the plugin.
+        costs: The changes.
+    """
+
+    started_at: str
+    profile: str
+    plugin: str
+    costs: list[PodCost]
+
+
+@CATALOGUE.register(kind="descheduling")
+class DeletionCostsCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The deletion costs of the last `DeletionCostsDecided` were written to the pods.
+
+    Attributes:
+        refused: Uid of a pod that keeps its deletion cost -> why.
+    """
+
+    refused: dict[str, str] = {}

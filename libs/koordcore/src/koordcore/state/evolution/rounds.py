@@ -6,6 +6,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from koordcore.events.descheduling.decisions import (
+    DeletionCostsCarriedOut,
+    DeletionCostsDecided,
     DetectorGroup,
     DetectorState,
     RoundCarriedOut,
@@ -51,8 +53,18 @@ def _carried_out(state: RoundsState | None, _: RoundCarriedOut, at: StoredEvent)
     return replace(state or RoundsState(seq=at.seq), seq=at.seq, moves=[], closed=[])
 
 
+def _costs_decided(_: RoundsState | None, event: DeletionCostsDecided, at: StoredEvent) -> RoundsState:
+    return RoundsState(seq=at.seq, costs=event)
+
+
+def _costs_carried_out(_: RoundsState | None, event: DeletionCostsCarriedOut, at: StoredEvent) -> RoundsState:
+    return RoundsState(seq=at.seq)
+
+
 OF_ROUNDS: Final[dict[type[Event], Evolve]] = {
     RoundDecided: _decided,
     RoundMovesAdded: _moves_added,
     RoundCarriedOut: _carried_out,
+    DeletionCostsDecided: _costs_decided,
+    DeletionCostsCarriedOut: _costs_carried_out,
 }

@@ -111,7 +111,9 @@ def _about(record: Modification) -> str:
 
 
 def _changed(record: Modification) -> str:
-    """Return what a record without reasons changed: the status of a job, the event of a drain, or a field of a node."""
+    """Return what a record without reasons changed: an annotation, a node, a job, or the event of a drain."""
+    if record.before:
+        return "; ".join(f"{name}: {record.before[name] or '-'} -> {value}" for name, value in record.after.items())
     if record.action in _OF_NODES:
         return "; ".join(f"{name}={value}" for name, value in record.after.items())
     return record.after.get("status", record.after.get("event", "-"))

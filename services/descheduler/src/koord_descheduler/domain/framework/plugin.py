@@ -61,6 +61,7 @@ class PluginRun:
     """The inputs of a deschedule or balance plugin in one round, and its access to evictions.
 
     Attributes:
+        profile: Name of the plugin's profile.
         plugin: Name of the plugin. It becomes the trigger of its evictions.
         cluster: The cluster at the start of the round.
         nodes: Nodes of the plugin's profile.
@@ -70,6 +71,7 @@ class PluginRun:
         classified: Classes of nodes by plugins in this round. They are shown to users.
     """
 
+    profile: str
     plugin: str
     cluster: ClusterView
     nodes: Sequence[NodeView]

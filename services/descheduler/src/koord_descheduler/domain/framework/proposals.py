@@ -26,11 +26,13 @@ class SetDeletionCost:
     Attributes:
         pod: Uid of the pod.
         cost: The cost, an int32. Pods with a lower cost are deleted first when their workload shrinks.
+        profile: Name of the profile of the plugin.
         plugin: Name of the plugin that proposes it.
     """
 
     pod: str
     cost: int
+    profile: str
     plugin: str
 
 

@@ -148,6 +148,7 @@ def run_round(
         own_nodes = profile_nodes(selected, profile.nodes)
         for plugin, call in plugins:
             given = PluginRun(
+                profile=profile.name,
                 plugin=plugin.name,
                 cluster=seen,
                 nodes=own_nodes,

@@ -3,13 +3,14 @@
 from typing import Any, Final
 
 import msgspec
+from koordcore.events.descheduling.decisions import MOST_COSTS
 from koordcore.stories.modifications import Modification
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 MAX_PAGE: Final = 1_000
-ROWS_BEYOND_A_PAGE: Final = 5
-"""Rows that are read beyond a page: a fact records up to four modifications, and one row shows that more follow."""
+ROWS_BEYOND_A_PAGE: Final = MOST_COSTS + 1
+"""Rows that are read beyond a page: those of one fact, and one that shows that more follow."""
 _decode = msgspec.json.Decoder(Modification).decode
 _CONDITIONS: Final = {
     "node": "node = :node",

@@ -100,7 +100,7 @@ class ScaleDownBinPack:
         costs = [*enumerate(ranking.eligible), *((NEVER_EVICT, pod) for pod in ranking.skipped)]
         for cost, pod in costs:
             if pod.annotations.get(keys.POD_DELETION_COST) != str(cost):
-                run.propose(SetDeletionCost(pod.uid, cost, NAME))
+                run.propose(SetDeletionCost(pod.uid, cost, run.profile, NAME))
 
     def ranking(self, run: PluginRun) -> Ranking:
         """Return the pods of the selected workloads in the order in which they should leave.
