@@ -9,16 +9,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from koordcore.bus.adapters import memory
 from koordcore.bus.adapters.desired import JetStreamDesiredStore, JetStreamPushFeed
 from koordcore.bus.adapters.event_log import JetStreamEventLog
-from koordcore.bus.adapters.memory import (
-    MemoryDesiredStore,
-    MemoryEventLog,
-    MemoryLog,
-    MemoryObservationLog,
-    MemoryPushFeed,
-    MemorySnapshotStore,
-)
 from koordcore.bus.adapters.observations import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
 from koordcore.bus.archive.archived_log import ArchivedEventLog
@@ -110,23 +103,23 @@ class Bus:
     connection: BusConnection | None = None
 
 
-def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
+def memory_bus(cluster: str = "memory", *, log: memory.MemoryLog | None = None) -> Bus:
     """Return adapters that keep everything in the memory of this process.
 
     Args:
         cluster: Id of the cluster.
         log: Facts to share with other buses, as services share a server; None: a new empty log.
     """
-    shared = log or MemoryLog()
+    shared = log or memory.MemoryLog()
     return Bus(
         names=BusNames(cluster),
-        events=MemoryEventLog(shared),
-        observations=MemoryObservationLog(),
-        explanations=MemoryObservationLog(),
-        audit=MemoryObservationLog(),
-        desired=MemoryDesiredStore(),
-        pushes=MemoryPushFeed(shared),
-        snapshots=MemorySnapshotStore(),
+        events=memory.MemoryEventLog(shared),
+        observations=memory.MemoryObservationLog(),
+        explanations=memory.MemoryObservationLog(),
+        audit=memory.MemoryObservationLog(),
+        desired=memory.MemoryDesiredStore(),
+        pushes=memory.MemoryPushFeed(shared),
+        snapshots=memory.MemorySnapshotStore(),
         metrics=NO_METRICS,
     )
 

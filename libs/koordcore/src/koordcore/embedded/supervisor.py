@@ -13,20 +13,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from koordcore.embedded import stack
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.identity import identify
 from koordcore.embedded.process import ChildProcess, ProcessSpec
-from koordcore.embedded.stack import (
-    Phase,
-    ProcessState,
-    ProcessStatus,
-    Stack,
-    StackLock,
-    forget_stack,
-    read_stack,
-    stop_orphans,
-    write_stack,
-)
 
 
 class Supervisor:
@@ -45,21 +35,21 @@ class Supervisor:
     ) -> None:
         self._managed = {spec.name: _Managed(spec) for spec in require_startable(tuple(specs))}
         self._state_file = state_file
-        self._lock = StackLock(state_file)
+        self._lock = stack.StackLock(state_file)
         self._log = log or _say_nothing
-        self._phase = Phase.STARTING
+        self._phase = stack.Phase.STARTING
         self._error = ""
         self._watchers: list[asyncio.Task[None]] = []
         me = identify(os.getpid())
         assert me is not None, "our own process is alive"
         self._identity = me
 
-    def status(self) -> Stack:
+    def status(self) -> stack.Stack:
         """Return the current status of the stack."""
         phase = self._phase
-        if phase is Phase.READY and any(m.state is not ProcessState.READY for m in self._managed.values()):
-            phase = Phase.DEGRADED
-        return Stack(
+        if phase is stack.Phase.READY and any(m.state is not stack.ProcessState.READY for m in self._managed.values()):
+            phase = stack.Phase.DEGRADED
+        return stack.Stack(
             phase=phase,
             supervisor=self._identity,
             processes=tuple(managed.status() for managed in self._managed.values()),
@@ -76,10 +66,10 @@ class Supervisor:
             StartError: A process ended or was not ready in time.
         """
         self._lock.acquire()
-        before = read_stack(self._state_file)
-        if before is not None and before.supervisor != self._identity and await stop_orphans(before):
+        before = stack.read_stack(self._state_file)
+        if before is not None and before.supervisor != self._identity and await stack.stop_orphans(before):
             self._log("stopped processes that an earlier supervisor had left")
-        self._phase = Phase.STARTING
+        self._phase = stack.Phase.STARTING
         self._record()
         try:
             async with asyncio.TaskGroup() as group:
@@ -88,13 +78,13 @@ class Supervisor:
         except BaseExceptionGroup as failures:
             cause = _first_leaf(failures)
             self._error = str(cause)
-            await self._stop_all(Phase.FAILED)
+            await self._stop_all(stack.Phase.FAILED)
             self._lock.release()
             raise cause from failures
         except asyncio.CancelledError:
             await self.stop()
             raise
-        self._phase = Phase.READY
+        self._phase = stack.Phase.READY
         self._watchers = [
             asyncio.create_task(self._watch(managed), name=f"watch {managed.spec.name}")
             for managed in self._managed.values()
@@ -107,8 +97,8 @@ class Supervisor:
         Each process has its own deadline before it is killed. No-op if the stack was never started.
         """
         if self._lock.is_held:
-            await self._stop_all(Phase.STOPPED)
-            forget_stack(self._state_file)
+            await self._stop_all(stack.Phase.STOPPED)
+            stack.forget_stack(self._state_file)
             self._lock.release()
 
     async def run_until_stopped(self) -> None:
@@ -169,7 +159,7 @@ class Supervisor:
         managed = self._managed[name]
         try:
             async with asyncio.timeout(seconds):
-                while managed.state is not ProcessState.READY or managed.restarts < after_restarts:
+                while managed.state is not stack.ProcessState.READY or managed.restarts < after_restarts:
                     await managed.changed.wait()
         except TimeoutError as error:
             raise EmbeddedError(f"{name} is {managed.state} after {seconds:g} s") from error
@@ -186,10 +176,10 @@ class Supervisor:
         for name in managed.spec.after:
             await self._managed[name].first_ready.wait()
         began = time.monotonic()
-        self._set(managed, ProcessState.STARTING)
+        self._set(managed, stack.ProcessState.STARTING)
         await managed.child.start()
         managed.first_ready.set()
-        self._set(managed, ProcessState.READY)
+        self._set(managed, stack.ProcessState.READY)
         self._log(f"{managed.spec.name} is ready after {time.monotonic() - began:.2f} s")
 
     async def _watch(self, managed: "_Managed") -> None:
@@ -198,21 +188,21 @@ class Supervisor:
         in_a_row = 0
         while True:
             began = time.monotonic()
-            if managed.state is ProcessState.READY:
+            if managed.state is stack.ProcessState.READY:
                 managed.last_exit = await managed.child.wait_exit()
                 managed.last_words = managed.child.last_words()
                 self._log(f"{managed.spec.name} ended with exit code {managed.last_exit}")
             if time.monotonic() - began >= policy.steady_after_seconds:
                 in_a_row = 0
             if not policy.enabled or (policy.max_restarts is not None and in_a_row >= policy.max_restarts):
-                self._set(managed, ProcessState.GIVEN_UP)
+                self._set(managed, stack.ProcessState.GIVEN_UP)
                 self._log(f"{managed.spec.name} is given up after {in_a_row} restarts in a row")
                 return
-            self._set(managed, ProcessState.BACKING_OFF)
+            self._set(managed, stack.ProcessState.BACKING_OFF)
             await asyncio.sleep(policy.delay_seconds(in_a_row))
             in_a_row += 1
             managed.restarts += 1
-            self._set(managed, ProcessState.STARTING)
+            self._set(managed, stack.ProcessState.STARTING)
             try:
                 await managed.child.start()
             except (EmbeddedError, OSError) as error:
@@ -220,11 +210,11 @@ class Supervisor:
                 managed.last_words = managed.child.last_words()
                 self._log(f"{managed.spec.name} could not be restarted: {error}")
                 continue
-            self._set(managed, ProcessState.READY)
+            self._set(managed, stack.ProcessState.READY)
             self._log(f"{managed.spec.name} is ready again")
 
-    async def _stop_all(self, end: Phase) -> None:
-        self._phase = Phase.STOPPING
+    async def _stop_all(self, end: stack.Phase) -> None:
+        self._phase = stack.Phase.STOPPING
         self._record()
         for watcher in self._watchers:
             watcher.cancel()
@@ -241,20 +231,20 @@ class Supervisor:
                 await managed.child.stop()
                 self._log(f"{managed.spec.name} is stopped")
             stopped[managed.spec.name].set()
-            self._set(managed, ProcessState.STOPPED)
+            self._set(managed, stack.ProcessState.STOPPED)
 
         await asyncio.gather(*(stop_one(managed) for managed in self._managed.values()))
         self._phase = end
         self._record()
 
-    def _set(self, managed: "_Managed", state: ProcessState) -> None:
+    def _set(self, managed: "_Managed", state: stack.ProcessState) -> None:
         managed.state = state
         managed.changed.set()
         managed.changed = asyncio.Event()
         self._record()
 
     def _record(self) -> None:
-        write_stack(self._state_file, self.status())
+        stack.write_stack(self._state_file, self.status())
 
 
 class _Managed:
@@ -263,15 +253,15 @@ class _Managed:
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
         self.child = ChildProcess(spec)
-        self.state = ProcessState.WAITING
+        self.state = stack.ProcessState.WAITING
         self.restarts = 0
         self.last_exit: int | None = None
         self.last_words = ""
         self.first_ready = asyncio.Event()
         self.changed = asyncio.Event()
 
-    def status(self) -> ProcessStatus:
-        return ProcessStatus(
+    def status(self) -> stack.ProcessStatus:
+        return stack.ProcessStatus(
             name=self.spec.name,
             state=self.state,
             process=self.child.identity,

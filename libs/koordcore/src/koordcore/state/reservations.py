@@ -7,16 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.events.scheduling.node_ledger import PodOnNode
-from koordcore.protocol.reservations.status import (
-    SUCCEEDED,
-    ReservationOwner,
-    ReservationStatus,
-    bound,
-    expired,
-    owned,
-    succeeded,
-    unschedulable,
-)
+from koordcore.protocol.reservations import status as statuses
 from koordcore.state.aggregates import NodeLedger, PodState, ReservationState
 from koordcore.state.cluster import ClusterState
 from koordcore.values.allocation import is_reservation
@@ -37,7 +28,7 @@ def node_of_reservation(uid: str, placed: PodState | None, ended: ReservationSta
 
 def reservation_status(
     uid: str, placed: PodState | None, ended: ReservationState | None, ledger: NodeLedger | None
-) -> ReservationStatus:
+) -> statuses.ReservationStatus:
     """Compute the status of a Reservation from the aggregates that record what happened to it.
 
     Args:
@@ -46,10 +37,10 @@ def reservation_status(
         ended: State of the aggregate `reservation.<uid>`; None if there is none.
         ledger: Ledger of the node that `node_of_reservation` returns; None if there is none.
     """
-    status = ReservationStatus()
+    status = statuses.ReservationStatus()
     if ended is not None and ended.unschedulable_since:
-        status = unschedulable(status, ended.message, ended.unschedulable_since)
-        status = unschedulable(status, ended.message, ended.unschedulable_at)
+        status = statuses.unschedulable(status, ended.message, ended.unschedulable_since)
+        status = statuses.unschedulable(status, ended.message, ended.unschedulable_at)
     node = node_of_reservation(uid, placed, ended)
     has_ended = ended is not None and bool(ended.phase)
     if has_ended and ended is not None:
@@ -57,22 +48,22 @@ def reservation_status(
     else:
         allocatable, since = (placed.requests, placed.placed_at) if node and placed is not None else ({}, "")
     if since:
-        status = bound(status, node, dict(allocatable), since)
+        status = statuses.bound(status, node, dict(allocatable), since)
         owners = owners_of(uid, ledger.pods if ledger is not None else {})
-        status = owned(
+        status = statuses.owned(
             status,
-            [ReservationOwner(entry.namespace, entry.name, entry.uid) for entry in owners],
+            [statuses.ReservationOwner(entry.namespace, entry.name, entry.uid) for entry in owners],
             _summed(allocatable, (entry.requests for entry in owners)),
             _summed(allocatable, (used.amounts for entry in owners if (used := entry.allocation.reservation))),
         )
     if ended is None or not has_ended:
         return status
-    if ended.phase == SUCCEEDED:
-        return succeeded(status, ended.ended_at)
-    return expired(status, ended.ended_at, ended.message)
+    if ended.phase == statuses.SUCCEEDED:
+        return statuses.succeeded(status, ended.ended_at)
+    return statuses.expired(status, ended.ended_at, ended.message)
 
 
-def reservation_of_log(state: ClusterState, uid: str) -> ReservationStatus:
+def reservation_of_log(state: ClusterState, uid: str) -> statuses.ReservationStatus:
     """Compute the status of a Reservation: find its aggregates in the cluster state, then call `reservation_status`."""
     placed, ended = state.of_kind(PodState).get(uid), state.of_kind(ReservationState).get(uid)
     node = node_of_reservation(uid, placed, ended)

@@ -12,6 +12,7 @@ import msgspec
 
 from koordcore.protocol.objects import LabelSelector, ObjectMeta
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.reservations import status as reservation_status
 from koordcore.protocol.reservations.document import (
     Reservation,
     ReservationOwnerRule,
@@ -19,14 +20,6 @@ from koordcore.protocol.reservations.document import (
     reservation_from_json,
     reserve_pod,
     status_by_others,
-)
-from koordcore.protocol.reservations.status import (
-    AVAILABLE,
-    FINAL_PHASES,
-    SCHEDULED,
-    ReservationCondition,
-    ReservationOwner,
-    ReservationStatus,
 )
 from koordcore.values import codec
 from koordcore.values.duration import NANOS_PER_SECOND, parse_duration
@@ -71,13 +64,13 @@ class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
     taken: dict[str, int] = {}
     unused: dict[str, int] = {}
     allocated: dict[str, int] = {}
-    owners: list[ReservationOwner] = []
-    conditions: list[ReservationCondition] = []
+    owners: list[reservation_status.ReservationOwner] = []
+    conditions: list[reservation_status.ReservationCondition] = []
     message: str = ""
     problem: str = ""
 
 
-def reservation_view(document: Mapping[str, object], status: ReservationStatus) -> ReservationView:
+def reservation_view(document: Mapping[str, object], status: reservation_status.ReservationStatus) -> ReservationView:
     """Combine the object and the status of a Reservation into one value for people.
 
     Args:
@@ -88,21 +81,21 @@ def reservation_view(document: Mapping[str, object], status: ReservationStatus) 
     try:
         reservation = reservation_from_json(document)
         asked = pod_requests(reserve_pod(reservation))
-        if status == ReservationStatus() and phase_by_others(reservation):
+        if status == reservation_status.ReservationStatus() and phase_by_others(reservation):
             status = status_by_others(reservation)
         problem = ""
     except (codec.DecodeError, InvalidInput) as error:
         reservation, asked, problem = Reservation(metadata=_metadata(document)), {}, str(error)
     meta, spec = reservation.metadata, reservation.spec
     has_node = bool(status.allocatable)
-    is_open = status.phase == AVAILABLE
+    is_open = status.phase == reservation_status.AVAILABLE
     return ReservationView(
         name=meta.name,
         uid=meta.uid,
         phase=status.phase,
         node=status.node,
         created_at=meta.creation_timestamp or "",
-        expires_at="" if status.phase in FINAL_PHASES else ends_at(reservation),
+        expires_at="" if status.phase in reservation_status.FINAL_PHASES else ends_at(reservation),
         policy=spec.allocate_policy or _DEFAULT_POLICY,
         allocate_once=spec.allocate_once,
         for_pods=[owner_text(rule) for rule in spec.owners],
@@ -166,9 +159,11 @@ def _selector_text(selector: LabelSelector) -> str:
     return ", ".join(parts) or "any label"
 
 
-def _message(status: ReservationStatus) -> str:
-    ended = next((each.message for each in status.conditions if each.type != SCHEDULED and each.message), "")
-    scheduled = status.condition(SCHEDULED)
+def _message(status: reservation_status.ReservationStatus) -> str:
+    ended = next(
+        (each.message for each in status.conditions if each.type != reservation_status.SCHEDULED and each.message), ""
+    )
+    scheduled = status.condition(reservation_status.SCHEDULED)
     waiting = scheduled.message if scheduled is not None and scheduled.status != "True" else ""
     return ended or waiting
 

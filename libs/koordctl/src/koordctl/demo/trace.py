@@ -20,14 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordcore.events.scheduling.node_ledger import USAGE_PROFILE
-from koordcore.protocol.keys import (
-    CPU_TOPOLOGY,
-    DEVICE_ALLOCATE_HINT,
-    DEVICE_JOINT_ALLOCATE,
-    GPU_MODEL,
-    MANAGED_BY,
-    MANAGED_BY_KOORDINATOR,
-)
+from koordcore.protocol import keys
 from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY_RATIO, RDMA
 from koordcore.values.topology import simulated_places
 
@@ -147,7 +140,7 @@ def node_manifest(node: TraceNode, *, rdma_functions: int = 0) -> Manifest:
     labels = {"kubernetes.io/hostname": node.name, "koordstream.io/trace": "openb"}
     if node.gpus:
         labels[GPUS] = str(node.gpus)
-        labels[GPU_MODEL] = node.model
+        labels[keys.GPU_MODEL] = node.model
         if rdma_functions:
             labels[RDMA_FUNCTIONS] = str(rdma_functions)
     return {
@@ -173,8 +166,8 @@ def topology_manifest(node: TraceNode) -> Manifest:
         "kind": "NodeResourceTopology",
         "metadata": {
             "name": node.name,
-            "labels": {MANAGED_BY: MANAGED_BY_KOORDINATOR},
-            "annotations": {CPU_TOPOLOGY: json.dumps({"detail": detail}, separators=(",", ":"))},
+            "labels": {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR},
+            "annotations": {keys.CPU_TOPOLOGY: json.dumps({"detail": detail}, separators=(",", ":"))},
         },
         "topologyPolicies": ["None"],
         "zones": [{"name": f"node-{zone}", "type": "Node", "resources": resources} for zone in zones],
@@ -224,8 +217,8 @@ def with_rdma(manifest: Manifest) -> Manifest:
         amounts[RDMA] = "1"
     found["metadata"].setdefault("annotations", {}).update(
         {
-            DEVICE_JOINT_ALLOCATE: '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
-            DEVICE_ALLOCATE_HINT: '{"rdma":{"vfSelector":{}}}',
+            keys.DEVICE_JOINT_ALLOCATE: '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
+            keys.DEVICE_ALLOCATE_HINT: '{"rdma":{"vfSelector":{}}}',
         }
     )
     return found
@@ -255,7 +248,7 @@ def usage_profile(name: str) -> Manifest:
 
 
 def _on_models(models: tuple[str, ...]) -> Manifest:
-    term = {"matchExpressions": [{"key": GPU_MODEL, "operator": "In", "values": list(models)}]}
+    term = {"matchExpressions": [{"key": keys.GPU_MODEL, "operator": "In", "values": list(models)}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 

@@ -35,16 +35,9 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.log import DEFAULT_CLUSTER, key_folder
 from koordctl.embedded.containers import CONTAINERD, SOCKET, containerd_spec
+from koordctl.embedded.kubernetes import stack_part
 from koordctl.embedded.kubernetes.control_plane import PORTS, prepare
 from koordctl.embedded.kubernetes.places import folder_of
-from koordctl.embedded.kubernetes.stack_part import (
-    WEBHOOK_PORT,
-    KubernetesPart,
-    kubernetes_specs,
-    manager_environment,
-    manager_flags,
-    with_objects,
-)
 
 SERVICES: Final = ("manager", "scheduler", "projector")
 DESCHEDULER: Final = "descheduler"
@@ -90,7 +83,7 @@ class StackOptions:
     simulated: Path | None = None
     simulators: int = 1
     descheduler: Path | None = None
-    kubernetes: KubernetesPart | None = None
+    kubernetes: stack_part.KubernetesPart | None = None
     containers: Path | None = None
     traces: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -160,7 +153,7 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     agents = _agent_names(options)
     optional = (DESCHEDULER,) if options.descheduler is not None else ()
     proxy = (CRI_PROXY,) if options.containers is not None else ()
-    plane_ports = (*PORTS, WEBHOOK_PORT) if options.kubernetes is not None else ()
+    plane_ports = (*PORTS, stack_part.WEBHOOK_PORT) if options.kubernetes is not None else ()
     names = ("nats", "nats-monitor", "postgres", *SERVICES, *optional, *agents, *proxy, *plane_ports)
     ports = choose_ports(options, names)
     nats = _nats(options, ports)
@@ -185,22 +178,22 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
 
 
 def _behind_api_server(
-    options: StackOptions, part: KubernetesPart, ports: Mapping[str, int], found: Sequence[ProcessSpec]
+    options: StackOptions, part: stack_part.KubernetesPart, ports: Mapping[str, int], found: Sequence[ProcessSpec]
 ) -> list[ProcessSpec]:
     """Return the processes with a control plane, whose objects the manager mirrors."""
     plane = prepare(folder_of(options.var), options.log_folder, part.programs, ports)
     manager = next(spec for spec in found if spec.name == "manager")
-    behind = with_objects(
+    behind = stack_part.with_objects(
         replace(
             manager,
-            argv=(*manager.argv, *manager_flags(plane)),
-            env={**manager.env, **manager_environment(plane, ports[WEBHOOK_PORT])},
+            argv=(*manager.argv, *stack_part.manager_flags(plane)),
+            env={**manager.env, **stack_part.manager_environment(plane, ports[stack_part.WEBHOOK_PORT])},
         ),
         plane,
     )
     idle = [options.host_node] if options.host_node is not None else []
     others = [spec for spec in found if spec is not manager]
-    return [*kubernetes_specs(plane, part, idle), behind, *others]
+    return [*stack_part.kubernetes_specs(plane, part, idle), behind, *others]
 
 
 def _container_runtime(options: StackOptions, folder: Path, port: int, nats_url: str) -> list[ProcessSpec]:

@@ -8,18 +8,7 @@ from typing import Any, Final
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import (
-    AgentStarted,
-    AgentStopped,
-    BeCpuReleased,
-    BeCpuSuppressed,
-    InterferenceDetected,
-    InterferenceEnded,
-    KnobsChanged,
-    PodsEvictedByAgent,
-    PodsStarted,
-    PodsStopped,
-)
+from koordcore.events.agents import nodestate as node_events
 from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.management.nodepolicy import OvercommitTerms
@@ -165,20 +154,20 @@ def node_story(
         if told is not None:
             protection.append(told)
         match event:
-            case AgentStarted():
+            case node_events.AgentStarted():
                 host, starts = event.host, starts + 1
                 contended.clear()
-            case InterferenceDetected():
+            case node_events.InterferenceDetected():
                 contended[event.contention] = f"{event.namespace}/{event.name} {event.signal}"
-            case InterferenceEnded():
+            case node_events.InterferenceEnded():
                 contended.pop(event.contention, None)
-            case PodsStarted():
+            case node_events.PodsStarted():
                 running.update(event.pods)
-            case PodsStopped():
+            case node_events.PodsStopped():
                 running.difference_update(event.pods)
-            case BeCpuSuppressed():
+            case node_events.BeCpuSuppressed():
                 changes.append(_change(stored, event.old_quota_us, event.new_quota_us, event.reason, event.terms))
-            case BeCpuReleased():
+            case node_events.BeCpuReleased():
                 changes.append(_change(stored, event.old_quota_us, -1, event.reason, {}))
             case _:
                 pass
@@ -239,10 +228,10 @@ def protection_of(stored: StoredEvent) -> Protection | None:
     """
     event = CATALOGUE.read(stored)
     match event:
-        case PodsEvictedByAgent():
+        case node_events.PodsEvictedByAgent():
             names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in event.pods)
             what, sentence = "evicted", f"{names} by {event.feature}: {event.reason}"
-        case InterferenceDetected():
+        case node_events.InterferenceDetected():
             suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in event.suspects[:3]) or "none"
             mitigation = "; ".join(event.mitigation) or "no mitigation"
             what = "interference"
@@ -250,18 +239,18 @@ def protection_of(stored: StoredEvent) -> Protection | None:
                 f"{event.namespace}/{event.name}: {event.signal} {event.value:g} reached {event.threshold:g};"
                 f" suspects {suspects}; {mitigation}"
             )
-        case InterferenceEnded():
+        case node_events.InterferenceEnded():
             what, sentence = (
                 "ended",
                 f"{event.signal} of {event.pod_uid} ended after {duration_text(event.lasted_seconds)}",
             )
-        case KnobsChanged():
+        case node_events.KnobsChanged():
             most = ", ".join(f"{change.knob} {change.old} -> {change.new}" for change in event.changes[:2])
             lost = sum(len(change.lost) for change in event.changes)
             what = "knobs"
             how = f"{event.failed} refused, {lost} plans overruled"
             sentence = f"{event.writes} writes in {duration_text(event.seconds)} ({how}): {most}"
-        case AgentStopped():
+        case node_events.AgentStopped():
             what, sentence = "stopped", f"the agent stopped; {len(event.left)} knobs of classes keep their values"
         case _:
             return None

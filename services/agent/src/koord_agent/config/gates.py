@@ -7,28 +7,7 @@ from typing import Final
 
 from koordcore.service.configuration.gates import Gate, Stage, parse_feature_gates
 
-from koord_agent.domain.gate_names import (
-    BATCH_RESOURCE,
-    BE_CPU_MANAGER,
-    BE_CPU_SUPPRESS,
-    BLKIO_RECONCILE,
-    CGROUP_RECONCILE,
-    CORE_SCHED,
-    CPU_BURST,
-    CPU_NORMALIZATION,
-    CPUSET_ALLOCATOR,
-    GPU_ENV_INJECT,
-    GROUP_IDENTITY,
-    HAMI_MONITOR,
-    OOM_SCORE_ADJ,
-    POD_RESOURCES_PROXY,
-    RDMA_DEVICE_INJECT,
-    RDT_RESCTRL,
-    RESCTRL,
-    SYSTEM_CONFIG,
-    TC_NETWORK_QOS,
-    TERWAY_QOS,
-)
+from koord_agent.domain import gate_names as gates
 from koord_agent.domain.qos.evict.allocatable_evict import CPU_ALLOCATABLE_EVICT, MEMORY_ALLOCATABLE_EVICT
 from koord_agent.domain.qos.evict.cpu_evict import BE_CPU_EVICT, CPU_EVICT
 from koord_agent.domain.qos.evict.memory_evict import BE_MEMORY_EVICT, MEMORY_EVICT
@@ -46,21 +25,21 @@ EVICTIONS: Final = (
 )
 
 _BETA: Final = (
-    BE_CPU_SUPPRESS,
-    CPU_BURST,
-    RDT_RESCTRL,
+    gates.BE_CPU_SUPPRESS,
+    gates.CPU_BURST,
+    gates.RDT_RESCTRL,
     "NodeTopologyReport",
-    GROUP_IDENTITY,
-    CPUSET_ALLOCATOR,
-    BATCH_RESOURCE,
+    gates.GROUP_IDENTITY,
+    gates.CPUSET_ALLOCATOR,
+    gates.BATCH_RESOURCE,
 )
 _ALPHA: Final = (
-    BE_CPU_MANAGER,
+    gates.BE_CPU_MANAGER,
     *EVICTIONS,
-    CGROUP_RECONCILE,
-    BLKIO_RECONCILE,
-    SYSTEM_CONFIG,
-    CORE_SCHED,
+    gates.CGROUP_RECONCILE,
+    gates.BLKIO_RECONCILE,
+    gates.SYSTEM_CONFIG,
+    gates.CORE_SCHED,
     "Accelerators",
     "RDMADevices",
     "CPICollector",
@@ -69,17 +48,17 @@ _ALPHA: Final = (
     "ResctrlCollector",
     "ColdPageCollector",
     "HugePageReport",
-    POD_RESOURCES_PROXY,
+    gates.POD_RESOURCES_PROXY,
     NODE_METRIC_PROM_METRICS,
     "PerCPUMetric",
-    HAMI_MONITOR,
-    CPU_NORMALIZATION,
-    GPU_ENV_INJECT,
-    RDMA_DEVICE_INJECT,
-    RESCTRL,
-    OOM_SCORE_ADJ,
-    TERWAY_QOS,
-    TC_NETWORK_QOS,
+    gates.HAMI_MONITOR,
+    gates.CPU_NORMALIZATION,
+    gates.GPU_ENV_INJECT,
+    gates.RDMA_DEVICE_INJECT,
+    gates.RESCTRL,
+    gates.OOM_SCORE_ADJ,
+    gates.TERWAY_QOS,
+    gates.TC_NETWORK_QOS,
     AUDIT_EVENTS,
     AUDIT_EVENTS_HTTP,
 )

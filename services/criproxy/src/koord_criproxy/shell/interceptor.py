@@ -11,17 +11,8 @@ from koordcore.runtime_api.cri import cri_messages
 
 from koord_criproxy.domain.merging import readable_envs, with_hook_envs, with_hook_response, with_update
 from koord_criproxy.domain.records import ContainerRecord, Resources, Store
+from koord_criproxy.shell import messages
 from koord_criproxy.shell.dispatcher import Dispatcher
-from koord_criproxy.shell.messages import (
-    Message,
-    container_request,
-    pod_of_config,
-    pod_request,
-    resources_of,
-    response_resources,
-    write_map,
-    write_resources,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +85,10 @@ class Interceptor:
                 finally:
                     self._store.drop_sandbox(request.pod_sandbox_id)
 
-    async def _run_pod_sandbox(self, request: Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+    async def _run_pod_sandbox(self, request: messages.Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         config = request.config
-        pod = pod_of_config(config, request.runtime_handler)
-        response = await self._pre("RunPodSandbox", pod, lambda rpc: pod_request(rpc, pod))
+        pod = messages.pod_of_config(config, request.runtime_handler)
+        response = await self._pre("RunPodSandbox", pod, lambda rpc: messages.pod_request(rpc, pod))
         if response is not None:
             pod = replace(
                 pod,
@@ -105,8 +96,8 @@ class Interceptor:
                 annotations={**pod.annotations, **response.annotations},
                 cgroup_parent=response.cgroup_parent or pod.cgroup_parent,
             )
-            write_map(config.labels, pod.labels)
-            write_map(config.annotations, pod.annotations)
+            messages.write_map(config.labels, pod.labels)
+            messages.write_map(config.annotations, pod.annotations)
             if config.HasField("linux"):
                 config.linux.cgroup_parent = pod.cgroup_parent
             body = request.SerializeToString()
@@ -116,7 +107,7 @@ class Interceptor:
             self._store.pods[created.pod_sandbox_id] = pod
         return answer
 
-    async def _create_container(self, request: Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+    async def _create_container(self, request: messages.Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         pod = self._store.pods.get(request.pod_sandbox_id)
         if pod is None:
             return await runtime(body)
@@ -131,15 +122,15 @@ class Interceptor:
             name=config.metadata.name,
             attempt=config.metadata.attempt,
             annotations=dict(config.annotations),
-            resources=resources_of(config.linux.resources) if is_linux else None,
+            resources=messages.resources_of(config.linux.resources) if is_linux else None,
             envs=readable_envs(envs),
         )
-        response = await self._pre("CreateContainer", pod, lambda rpc: container_request(rpc, container))
+        response = await self._pre("CreateContainer", pod, lambda rpc: messages.container_request(rpc, container))
         if response is not None:
             container = self._after_create_hook(container, response)
-            write_map(config.annotations, container.annotations)
+            messages.write_map(config.annotations, container.annotations)
             if is_linux and response.HasField("container_resources") and container.resources is not None:
-                write_resources(container.resources, config.linux.resources)
+                messages.write_resources(container.resources, config.linux.resources)
             if response.pod_cgroup_parent and sandbox.HasField("linux"):
                 sandbox.linux.cgroup_parent = response.pod_cgroup_parent
             if response.container_envs:
@@ -156,10 +147,10 @@ class Interceptor:
         return answer
 
     @staticmethod
-    def _after_create_hook(container: ContainerRecord, response: Message) -> ContainerRecord:
+    def _after_create_hook(container: ContainerRecord, response: messages.Message) -> ContainerRecord:
         resources = container.resources
         if resources is not None:
-            resources = with_hook_response(resources, response_resources(response))
+            resources = with_hook_response(resources, messages.response_resources(response))
         return replace(
             container,
             pod=replace(container.pod, cgroup_parent=response.pod_cgroup_parent or container.pod.cgroup_parent),
@@ -168,23 +159,25 @@ class Interceptor:
             envs=dict(response.container_envs) or container.envs,
         )
 
-    async def _update_container(self, request: Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+    async def _update_container(self, request: messages.Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         known = self._store.containers.get(request.container_id)
         if known is None:
             return await runtime(body)
         is_linux = request.HasField("linux")
-        merged = with_update(known.resources, resources_of(request.linux)) if is_linux else known.resources
+        merged = with_update(known.resources, messages.resources_of(request.linux)) if is_linux else known.resources
         container = replace(known, resources=merged, annotations={**known.annotations, **request.annotations})
-        response = await self._pre("UpdateContainerResources", known.pod, lambda rpc: container_request(rpc, container))
+        response = await self._pre(
+            "UpdateContainerResources", known.pod, lambda rpc: messages.container_request(rpc, container)
+        )
         if response is not None:
             container = replace(
                 container,
-                resources=with_hook_response(merged or Resources(), response_resources(response)),
+                resources=with_hook_response(merged or Resources(), messages.response_resources(response)),
                 annotations={**container.annotations, **response.container_annotations},
             )
-            write_map(request.annotations, container.annotations)
+            messages.write_map(request.annotations, container.annotations)
             if is_linux and container.resources is not None:
-                write_resources(container.resources, request.linux)
+                messages.write_resources(container.resources, request.linux)
             body = request.SerializeToString()
         answer = await runtime(body)
         if answer.is_ok and request.container_id in self._store.containers:
@@ -195,11 +188,13 @@ class Interceptor:
         known = self._store.containers.get(id_)
         if known is None:
             return await runtime(body)
-        response = await self._pre("StartContainer", known.pod, lambda rpc: container_request(rpc, known))
+        response = await self._pre("StartContainer", known.pod, lambda rpc: messages.container_request(rpc, known))
         self._remember(id_, response)
         answer = await runtime(body)
         current = self._store.containers.get(id_, known)
-        self._remember(id_, await self._post("StartContainer", known.pod, lambda rpc: container_request(rpc, current)))
+        self._remember(
+            id_, await self._post("StartContainer", known.pod, lambda rpc: messages.container_request(rpc, current))
+        )
         return answer
 
     async def _stop_container(self, id_: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
@@ -208,7 +203,7 @@ class Interceptor:
         if known is not None:
             if answer.is_ok:
                 self._store.containers.pop(id_, None)
-            await self._post("StopContainer", known.pod, lambda rpc: container_request(rpc, known))
+            await self._post("StopContainer", known.pod, lambda rpc: messages.container_request(rpc, known))
         return answer
 
     async def _stop_pod_sandbox(self, id_: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
@@ -217,17 +212,17 @@ class Interceptor:
         if known is not None:
             if answer.is_ok:
                 self._store.pods.pop(id_, None)
-            await self._post("StopPodSandbox", known, lambda rpc: pod_request(rpc, known))
+            await self._post("StopPodSandbox", known, lambda rpc: messages.pod_request(rpc, known))
         return answer
 
-    def _remember(self, id_: str, response: Message | None) -> None:
+    def _remember(self, id_: str, response: messages.Message | None) -> None:
         """Change the record of a container by the answer of a hook at its start; no-op without an answer."""
         known = self._store.containers.get(id_)
         if known is not None and response is not None:
             self._store.containers[id_] = self._after_create_hook(known, response)
 
 
-def _read(kind: str, body: bytes) -> Message | None:
+def _read(kind: str, body: bytes) -> messages.Message | None:
     """Return the message in a body; None if it is malformed."""
     try:
         return cri_messages()[kind].FromString(body)

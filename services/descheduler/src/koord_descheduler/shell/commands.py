@@ -24,21 +24,13 @@ from koordcore.events.management.access import RequestAudited
 from koordcore.ports.clock import Clock
 from koordcore.protocol.component_config.problems import InvalidConfiguration
 from koordcore.protocol.drains.documents import ConfirmState, MigrationMode
+from koordcore.requests import descheduling
 from koordcore.requests.catalogue import (
     DESCHEDULER_ABORT_MIGRATION,
     DESCHEDULER_DRAIN,
     DESCHEDULER_DRY_RUN,
     DESCHEDULER_NOTE_DRY_RUN,
     DESCHEDULER_RUN_ROUND,
-)
-from koordcore.requests.descheduling import (
-    AbortMigration,
-    DryRunAnswer,
-    DryRunNote,
-    DryRunRequest,
-    PlannedMove,
-    RunRound,
-    StartDrain,
 )
 from koordcore.requests.endpoint import SUBJECT, ErrorCode, WorkQueue
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
@@ -166,10 +158,10 @@ class Commands:
             worker(DESCHEDULER_NOTE_DRY_RUN, self._note_dry_run),
         ]
 
-    async def _run_round(self, _: RunRound) -> None:
+    async def _run_round(self, _: descheduling.RunRound) -> None:
         await self._run_extra_round()
 
-    async def _note_dry_run(self, note: DryRunNote) -> None:
+    async def _note_dry_run(self, note: descheduling.DryRunNote) -> None:
         event = DryRunAnswered(
             asked_by=note.asked_by,
             configuration_hash=note.configuration_hash,
@@ -181,7 +173,7 @@ class Commands:
         if not await self._operation.asked(event):
             raise TransientFailure("the log did not store the record of the dry run")
 
-    async def _drain(self, request: StartDrain) -> None:
+    async def _drain(self, request: descheduling.StartDrain) -> None:
         """Create the DrainNode `drain-<node>`, and confirm it if that is asked for."""
         name = f"drain-{request.node}"
         spec = {"nodeName": request.node, "migrationPolicy": {"mode": str(MigrationMode.MIGRATE_DIRECTLY)}}
@@ -192,7 +184,7 @@ class Commands:
             changes.append(PatchObject(kind="DrainNode", name=name, patch=patch))
         await self._change(changes)
 
-    async def _abort_migration(self, request: AbortMigration) -> None:
+    async def _abort_migration(self, request: descheduling.AbortMigration) -> None:
         """Delete a migration job, then its Reservation.
 
         Source: descheduler spec, 7.11.
@@ -212,7 +204,7 @@ class Commands:
         if refused:
             raise PermanentFailure("; ".join(refused))
 
-    async def dry_run(self, request: DryRunRequest) -> DryRunAnswer:
+    async def dry_run(self, request: descheduling.DryRunRequest) -> descheduling.DryRunAnswer:
         """Return what rounds would do, with the scheduler's placements. Nothing is changed; the audit has the request.
 
         Raises:
@@ -247,10 +239,10 @@ class Commands:
                 without_gain=len(found.useless),
             )
         )
-        return DryRunAnswer(
+        return descheduling.DryRunAnswer(
             rounds=found.rounds,
             moves=[
-                PlannedMove(
+                descheduling.PlannedMove(
                     pod=move.pod.key,
                     uid=move.pod.uid,
                     source=move.pod.node,
@@ -270,9 +262,9 @@ class Commands:
 def _record_of(queue: WorkQueue[Q], request: Q, item: WorkItem, status: int) -> RequestAudited:
     """Return the audit record of a delivery of work; a delivery that fails is tried again and has its own record."""
     match request:
-        case StartDrain():
+        case descheduling.StartDrain():
             objects: tuple[str, ...] = (f"Node {request.node}",)
-        case AbortMigration():
+        case descheduling.AbortMigration():
             objects = (f"PodMigrationJob {request.name}",)
         case _:
             objects = ()

@@ -27,6 +27,7 @@ from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
+from koord_descheduler.domain.drain import viewing
 from koord_descheduler.domain.drain.changes import change_of
 from koord_descheduler.domain.drain.group_drain import ABORTED, GroupLook, first_group, look_at_group, taken_back
 from koord_descheduler.domain.drain.group_drain import FINAL as FINAL_GROUPS
@@ -35,16 +36,6 @@ from koord_descheduler.domain.drain.node_drain import LOOK_INTERVAL, DrainStep, 
 from koord_descheduler.domain.drain.policy import DrainPolicy
 from koord_descheduler.domain.drain.progress import DrainPhase, PodProgress
 from koord_descheduler.domain.drain.recording import event_of, progress_of, without_refused
-from koord_descheduler.domain.drain.viewing import (
-    Refusals,
-    available_reservations,
-    drain_view,
-    drains,
-    explanation,
-    group_state_of,
-    groups,
-    state_of,
-)
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
@@ -90,7 +81,7 @@ class DrainControl:
         """Look at every drain and every group once. A drain that cannot be decided does not hold up the others."""
         await views_are_current(self.builder)
         state, now = self.builder.state, self.clock.now().timestamp()
-        found, of_groups = drains(self.builder), groups(self.builder)
+        found, of_groups = viewing.drains(self.builder), viewing.groups(self.builder)
         look = _LookOptions(policy, now, term, self._refusals(policy, now))
         for token, facts in list(state.of_kind(DrainState).items()):
             name = name_from_token(token)
@@ -114,7 +105,7 @@ class DrainControl:
         except (NotWritten, InvalidInput) as error:
             self.logger.warning("drain_waits", drain=name, reason=str(error))
 
-    def _refusals(self, policy: DrainPolicy, now: float) -> Refusals:
+    def _refusals(self, policy: DrainPolicy, now: float) -> viewing.Refusals:
         """Return the rule about pods. The view of the cluster is made when the rule is first asked."""
         views: list[ClusterView] = []
 
@@ -127,14 +118,14 @@ class DrainControl:
 
     async def _look(self, drain: DrainNode, options: "_LookOptions") -> None:
         """Look at one drain, carry out the effects, and record the new progress."""
-        view = drain_view(
+        view = viewing.drain_view(
             self.builder,
             drain,
             now=options.now,
             refusals=options.refusals,
             scheduler_names=options.policy.scheduler_names,
         )
-        facts = state_of(self.builder.state, drain)
+        facts = viewing.state_of(self.builder.state, drain)
         before = progress_of(facts)
         if is_garbage(view, before):
             await self.writer.change([DeleteObject(kind="DrainNode", name=drain.metadata.name, uid=drain.metadata.uid)])
@@ -143,7 +134,7 @@ class DrainControl:
         now = rfc3339(self.clock.now())
 
         def explain(pod: PodProgress) -> str:
-            return explanation(view, pod)
+            return viewing.explanation(view, pod)
 
         event = event_of(drain, facts, step.progress, now=now, explain=explain)
         if step.effects and not isinstance(event, DrainConfirmed):
@@ -196,11 +187,13 @@ class DrainControl:
 
     async def _look_at_group(self, group: DrainNodeGroup, options: "_LookOptions", *, is_first: bool) -> None:
         state = self.builder.state
-        facts = group_state_of(state, group)
+        facts = viewing.group_state_of(state, group)
         if facts is not None and facts.phase in FINAL_GROUPS:
             return
         view = GroupView(
-            group=group, cluster=self.builder.view(options.now), reservations=list(available_reservations(state))
+            group=group,
+            cluster=self.builder.view(options.now),
+            reservations=list(viewing.available_reservations(state)),
         )
         of_drains = {name_from_token(token): drain for token, drain in state.of_kind(DrainState).items()}
         step = look_at_group(GroupLook(view=view, state=facts, drains=of_drains, is_first=is_first))
@@ -248,4 +241,4 @@ class _LookOptions:
     policy: DrainPolicy
     now: float
     term: Term
-    refusals: Refusals
+    refusals: viewing.Refusals

@@ -28,17 +28,10 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.effects import repack_ref
 from koord_descheduler.domain.framework.eviction import Result
+from koord_descheduler.domain.job_control import recording
 from koord_descheduler.domain.job_control.availability import Availability
 from koord_descheduler.domain.job_control.controller import KIND, JobController
 from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan, soft_eviction
-from koord_descheduler.domain.job_control.recording import (
-    advanced_event,
-    arbitrated_event,
-    ended_event,
-    held_event,
-    migration_ref,
-    recorded_evictions,
-)
 from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, available_reservations, version_of
 from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting, pod_of
 from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
@@ -121,7 +114,7 @@ class JobControl:
         self._due.clear()
         self._seen.clear()
         controller = self._controller = self._controller or self.make()
-        evictions = list(recorded_evictions(self.builder.state.of_kind(MigrationState).values()))
+        evictions = list(recording.recorded_evictions(self.builder.state.of_kind(MigrationState).values()))
         controller.limiter.rebuild(evictions)
         controller.budget.rebuild(each.at for each in evictions)
 
@@ -147,7 +140,7 @@ class JobControl:
         """Record the end of jobs that a user has aborted."""
         facts = self.builder.state.of_kind(MigrationState)
         aborted = [job for job in jobs if not job.is_in_flight and (known := facts.get(job.uid)) and not known.ended_at]
-        await self._append([[self._draft(job, ended_event(job))] for job in aborted], term)
+        await self._append([[self._draft(job, recording.ended_event(job))] for job in aborted], term)
 
     async def _advance_plans(self, jobs: Sequence[MigrationJob], now: float, term: Term) -> None:
         """Commit the plans whose Reservations are all available, roll back those that cannot succeed, drop old ones."""
@@ -183,11 +176,11 @@ class JobControl:
         moving = [job for job in jobs if job.has_passed]
         decided = arbitrate([*moving, *in_time], cluster, controller.args, controller.plugin.lasting_refusals)
         known, facts = {job.name: job for job in jobs}, self.builder.state.of_kind(MigrationState)
-        recorded = [(job, arbitrated_event(job, pod_of(job, cluster))) for job in decided.passed]
-        recorded += [(job, ended_event(job, decided.refusals[job.name])) for job in decided.failed]
-        recorded += [(job, ended_event(job)) for job in dropped]
+        recorded = [(job, recording.arbitrated_event(job, pod_of(job, cluster))) for job in decided.passed]
+        recorded += [(job, recording.ended_event(job, decided.refusals[job.name])) for job in decided.failed]
+        recorded += [(job, recording.ended_event(job)) for job in dropped]
         for name, limits in decided.waiting.items():
-            event = held_event(known[name], limits, facts.get(known[name].uid))
+            event = recording.held_event(known[name], limits, facts.get(known[name].uid))
             if event is not None:
                 recorded.append((known[name], event))
         await self._append([[self._draft(job, event)] for job, event in recorded], term)
@@ -241,7 +234,7 @@ class JobControl:
 
     def _held(self, job: MigrationJob, limit: str) -> list[list[Draft]]:
         """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before."""
-        event = held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid))
+        event = recording.held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid))
         return [] if event is None else [[self._draft(job, event)]]
 
     def _count_eviction(self, job: MigrationJob, pod: PodView, controller: JobController) -> None:
@@ -267,7 +260,7 @@ class JobControl:
         if done.eviction is not None and done.pod is not None:
             ref = AggregateRef("eviction", done.pod.uid)
             drafts.append(Draft(ref, done.eviction, self.facts.last_eviction(ref)))
-        event = advanced_event(
+        event = recording.advanced_event(
             done.before,
             job,
             replicas_of(done.pod, self.builder.workloads()) if done.evicts else None,
@@ -304,7 +297,7 @@ class JobControl:
         """Delete old jobs, of any phase, with their Reservations. A job that has not ended is recorded as aborted."""
         old = [job for job in jobs if is_collectable(job, now)]
         ended = [job.aborted("the job is too old") for job in old if job.is_in_flight]
-        await self._append([[self._draft(job, ended_event(job))] for job in ended], term)
+        await self._append([[self._draft(job, recording.ended_event(job))] for job in ended], term)
         changes: list[ObjectChange] = []
         for job in old:
             if job.reservation:
@@ -313,7 +306,7 @@ class JobControl:
         await self._changed(changes, term)
 
     def _draft(self, job: MigrationJob, event: Event) -> Draft:
-        ref = migration_ref(job)
+        ref = recording.migration_ref(job)
         return Draft(ref, event, self.builder.state.last_seq(ref))
 
     async def _append(self, steps: Sequence[Sequence[Draft]], term: Term, position: int | None = None) -> None:

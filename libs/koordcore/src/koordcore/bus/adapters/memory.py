@@ -12,26 +12,9 @@ from collections.abc import AsyncIterator, Sequence
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
 from koordcore.bus.write.append import encode_event, is_same_event, is_trimmed, require_distinct, require_small
-from koordcore.events import CATALOGUE
-from koordcore.events.envelope import (
-    HEADER_EXPECTED_LAST,
-    AggregateRef,
-    Draft,
-    Event,
-    NewEvent,
-    Origin,
-    StoredEvent,
-)
+from koordcore.events import CATALOGUE, envelope
+from koordcore.ports import eventlog
 from koordcore.ports.desired import DesiredNode, Push
-from koordcore.ports.eventlog import (
-    Appended,
-    AppendOutcome,
-    Conflict,
-    Full,
-    HistoryGone,
-    LogHead,
-    Unsendable,
-)
 from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
 
 _NAMES = BusNames("memory")
@@ -50,8 +33,8 @@ class MemoryLog:
         self.max_payload = max_payload
         self.first_seq = 1
         self.last_seq = 0
-        self._events: dict[int, StoredEvent] = {}
-        self._of: dict[AggregateRef, list[int]] = defaultdict(list)
+        self._events: dict[int, envelope.StoredEvent] = {}
+        self._of: dict[envelope.AggregateRef, list[int]] = defaultdict(list)
         self._ids: dict[str, int] = {}
         self._changed: list[asyncio.Future[None]] = []
         self._pushes: list[asyncio.Queue[Push | None]] = []
@@ -63,21 +46,21 @@ class MemoryLog:
             self._of[event.ref].remove(seq)
         self.first_seq = max(self.first_seq, min(upto, self.last_seq) + 1)
 
-    def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+    def last_of(self, ref: envelope.AggregateRef) -> envelope.StoredEvent | None:
         """Return the newest stored event of an aggregate; None if it has none."""
         seqs = self._of.get(ref)
         return self._events[seqs[-1]] if seqs else None
 
-    def of(self, ref: AggregateRef, after: int) -> list[StoredEvent]:
+    def of(self, ref: envelope.AggregateRef, after: int) -> list[envelope.StoredEvent]:
         """Return the stored events of an aggregate with a sequence above `after`, in order."""
         return [self._events[seq] for seq in self._of.get(ref, ()) if seq > after]
 
-    def by_id(self, event_id: str) -> StoredEvent | None:
+    def by_id(self, event_id: str) -> envelope.StoredEvent | None:
         """Return the stored event with this event id; None if there is none."""
         seq = self._ids.get(event_id)
         return self._events.get(seq) if seq is not None else None
 
-    def between(self, after: int, upto: int, kinds: frozenset[str] | None, limit: int) -> list[StoredEvent]:
+    def between(self, after: int, upto: int, kinds: frozenset[str] | None, limit: int) -> list[envelope.StoredEvent]:
         """Return stored events with sequences from `after` + 1 to `upto`, in order, at most `limit`.
 
         Args:
@@ -86,7 +69,7 @@ class MemoryLog:
             kinds: Aggregate kinds of the events; None: all.
             limit: Largest number of events.
         """
-        found: list[StoredEvent] = []
+        found: list[envelope.StoredEvent] = []
         for seq in range(max(after + 1, self.first_seq), upto + 1):
             event = self._events[seq]
             if kinds is None or event.ref.kind in kinds:
@@ -95,7 +78,7 @@ class MemoryLog:
                     break
         return found
 
-    def store(self, ref: AggregateRef, headers: dict[str, str], body: bytes) -> int:
+    def store(self, ref: envelope.AggregateRef, headers: dict[str, str], body: bytes) -> int:
         """Append an event without checking an expected position, and return its sequence.
 
         Args:
@@ -105,7 +88,7 @@ class MemoryLog:
         """
         previous = self.last_of(ref)
         self.last_seq += 1
-        event = StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())
+        event = envelope.StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())
         self._events[self.last_seq] = event
         self._of[ref].append(self.last_seq)
         self._ids[event.event_id] = self.last_seq
@@ -142,7 +125,7 @@ class MemoryEventLog:
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
 
-    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+    async def append(self, events: Sequence[envelope.NewEvent], *, deadline: float = 30.0) -> eventlog.AppendOutcome:
         """Append all events or none, with the answers of a server: conflict, duplicate, full.
 
         It lets other tasks run once before it looks, as they do between the call and the answer of a server.
@@ -151,7 +134,7 @@ class MemoryEventLog:
         require_small(events, [encode_event(_NAMES, event) for event in events], self.log.max_payload)
         await asyncio.sleep(0)  # as on a server, others may run between call and answer
         log = self.log
-        moved: list[tuple[AggregateRef, int]] = []
+        moved: list[tuple[envelope.AggregateRef, int]] = []
         for event in events:
             last = log.last_of(event.ref)
             last_seq = last.seq if last is not None else 0
@@ -164,33 +147,33 @@ class MemoryEventLog:
                 for event, stored in zip(events, known, strict=True)
             ):
                 seqs = tuple(stored.seq for stored in known if stored is not None)
-                return Appended(last_seq=max(seqs), seqs=seqs, duplicate=True)
-            return Conflict(tuple(moved))
+                return eventlog.Appended(last_seq=max(seqs), seqs=seqs, duplicate=True)
+            return eventlog.Conflict(tuple(moved))
         if any(stored is not None for stored in known):
-            raise Unsendable(f"{events[0].ref}: an event id was used before for another event")
+            raise eventlog.Unsendable(f"{events[0].ref}: an event id was used before for another event")
         if log.max_events is not None and log.last_seq - log.first_seq + 1 + len(events) > log.max_events:
-            return Full(f"{log.max_events} events")
+            return eventlog.Full(f"{log.max_events} events")
         seqs = tuple(
-            log.store(event.ref, {**event.headers, HEADER_EXPECTED_LAST: str(event.expected_last)}, event.body)
+            log.store(event.ref, {**event.headers, envelope.HEADER_EXPECTED_LAST: str(event.expected_last)}, event.body)
             for event in events
         )
-        return Appended(last_seq=seqs[-1], seqs=seqs)
+        return eventlog.Appended(last_seq=seqs[-1], seqs=seqs)
 
-    async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
+    async def read_aggregate(self, ref: envelope.AggregateRef, *, after: int = 0) -> list[envelope.StoredEvent]:
         """Return the events of one aggregate with a sequence above `after`, in order."""
         return self.log.of(ref, after)
 
-    async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+    async def last_of(self, ref: envelope.AggregateRef) -> envelope.StoredEvent | None:
         """Return the newest event of one aggregate; None if it has none."""
         return self.log.last_of(ref)
 
-    async def head(self) -> LogHead:
+    async def head(self) -> eventlog.LogHead:
         """Return the first and the last sequence of the log."""
-        return LogHead(self.log.first_seq, self.log.last_seq)
+        return eventlog.LogHead(self.log.first_seq, self.log.last_seq)
 
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
-    ) -> AsyncIterator[list[StoredEvent]]:
+    ) -> AsyncIterator[list[envelope.StoredEvent]]:
         """Yield batches of later events forever. Raise HistoryGone if events after `after` were trimmed."""
         wanted = frozenset(kinds) if kinds is not None else None
         position = after
@@ -205,7 +188,7 @@ class MemoryEventLog:
 
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
-    ) -> AsyncIterator[list[StoredEvent]]:
+    ) -> AsyncIterator[list[envelope.StoredEvent]]:
         """Yield batches of the events from `after` + 1 to `upto`, and end. Wait if `upto` does not exist yet."""
         wanted = frozenset(kinds) if kinds is not None else None
         position = after
@@ -220,9 +203,9 @@ class MemoryEventLog:
 
     def _require(self, position: int) -> None:
         if position + 1 < self.log.first_seq:
-            raise HistoryGone(position, self.log.first_seq)
+            raise eventlog.HistoryGone(position, self.log.first_seq)
         if position > self.log.last_seq:
-            raise HistoryGone(position, self.log.last_seq + 1)
+            raise eventlog.HistoryGone(position, self.log.last_seq + 1)
 
 
 class MemoryObservationLog:
@@ -237,20 +220,20 @@ class MemoryObservationLog:
         self._keep = keep
         self._count = 0
 
-    async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
+    async def publish(self, ref: envelope.AggregateRef, event: envelope.Event, origin: envelope.Origin) -> None:
         """Store one observation. Drop it if it is too large; drop the oldest ones above the limit of the log."""
-        new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
+        new = CATALOGUE.seal([envelope.Draft(ref, event, 0)], origin)[0]
         if len(encode_headers(new.headers)) + len(new.body) > self._log.max_payload:
             return
         self._log.store(ref, new.headers, new.body)
         if self._log.last_seq - self._log.first_seq >= self._keep:
             self._log.trim(self._log.last_seq - self._keep)
 
-    async def head(self) -> LogHead:
+    async def head(self) -> eventlog.LogHead:
         """Return the first and the last sequence that are still kept."""
-        return LogHead(self._log.first_seq, self._log.last_seq)
+        return eventlog.LogHead(self._log.first_seq, self._log.last_seq)
 
-    async def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
+    async def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[envelope.StoredEvent]]:
         """Yield batches of later observations forever. Dropped ones are left out without an error."""
         position = after
         while True:
@@ -259,7 +242,7 @@ class MemoryObservationLog:
             position = events[-1].seq
             yield events
 
-    async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
+    async def latest(self, refs: Sequence[envelope.AggregateRef]) -> list[envelope.StoredEvent]:
         """Return the newest observation of each of these aggregates, in their order. Those without one are left out."""
         return [event for ref in refs if (event := self._log.last_of(ref)) is not None]
 

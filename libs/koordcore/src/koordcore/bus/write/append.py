@@ -24,17 +24,7 @@ from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, AggregateRef, NewEvent, StoredEvent
-from koordcore.ports.eventlog import (
-    MOST_AT_ONCE,
-    Appended,
-    AppendOutcome,
-    Conflict,
-    Full,
-    Misconfigured,
-    TooLarge,
-    Unavailable,
-    Unsendable,
-)
+from koordcore.ports import eventlog
 
 MAX_BATCHES_IN_FLIGHT = 20
 MAX_SINGLES_IN_FLIGHT = 1000
@@ -72,7 +62,7 @@ def encode_event(names: BusNames, event: NewEvent) -> Encoded:
         subject = names.subject("ev", event.ref)
         header = encode_headers(event.headers)
     except (InvalidName, ValueError) as cause:
-        raise Unsendable(f"{event.ref}: {cause}") from cause
+        raise eventlog.Unsendable(f"{event.ref}: {cause}") from cause
     expectation = _EXPECTATION % event.expected_last
     return Encoded(subject, header + expectation, event.body)
 
@@ -83,12 +73,12 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
     Raises:
         Unsendable: The check failed.
     """
-    if not events or len(events) > MOST_AT_ONCE:
-        raise Unsendable(f"an append holds 1 to {MOST_AT_ONCE} events, got {len(events)}")
+    if not events or len(events) > eventlog.MOST_AT_ONCE:
+        raise eventlog.Unsendable(f"an append holds 1 to {eventlog.MOST_AT_ONCE} events, got {len(events)}")
     if len(events) > 1 and len({event.ref for event in events}) != len(events):
-        raise Unsendable("an append holds each aggregate once")
+        raise eventlog.Unsendable("an append holds each aggregate once")
     if len(events) > 1 and len({event.event_id for event in events}) != len(events):
-        raise Unsendable("an append holds each event id once")
+        raise eventlog.Unsendable("an append holds each event id once")
 
 
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
@@ -110,7 +100,7 @@ def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_p
         ref, size = large[0]
         others = f", and {len(large) - 1} more such events" if len(large) > 1 else ""
         text = f"{ref}: an event of {size:,} bytes{others}; the log takes {most:,}"
-        raise TooLarge(text, frozenset(ref for ref, _ in large))
+        raise eventlog.TooLarge(text, frozenset(ref for ref, _ in large))
 
 
 class Appender:
@@ -137,7 +127,7 @@ class Appender:
         self._singles = asyncio.Semaphore(MAX_SINGLES_IN_FLIGHT)
         self._nuid = NUID()
 
-    async def append(self, events: Sequence[NewEvent], deadline: float) -> AppendOutcome:
+    async def append(self, events: Sequence[NewEvent], deadline: float) -> eventlog.AppendOutcome:
         """Append all events or none, and repeat the same bytes until the outcome is known or `deadline` has passed.
 
         It takes a slot for single events or for batches. An append that backs off keeps its slot, which limits the
@@ -154,14 +144,16 @@ class Appender:
             async with self._singles if len(events) == 1 else self._batches:
                 outcome = await self._until_known(events, encoded, started + deadline)
             outcome_name = _name(outcome)
-            if isinstance(outcome, Conflict):
+            if isinstance(outcome, eventlog.Conflict):
                 for kind in {ref.kind for ref, _ in outcome.moved}:
                     self._metrics.conflict(kind)
             return outcome
         finally:
             self._metrics.append(outcome_name, loop.time() - started)
 
-    async def _until_known(self, events: Sequence[NewEvent], encoded: list[Encoded], end: float) -> AppendOutcome:
+    async def _until_known(
+        self, events: Sequence[NewEvent], encoded: list[Encoded], end: float
+    ) -> eventlog.AppendOutcome:
         loop = asyncio.get_running_loop()
         pause = BACKOFF_SECONDS[0]
         attempt = 0
@@ -170,7 +162,7 @@ class Appender:
             attempt += 1
             answer = await self._send(encoded, end)
             action, reason = classify(answer)
-            outcome: AppendOutcome | None = None
+            outcome: eventlog.AppendOutcome | None = None
             try:
                 match action:
                     case Action.STORED:
@@ -182,14 +174,14 @@ class Appender:
                         outcome = await self._read_back(events)
                         # Nothing of ours can be in flight at the first attempt: somebody else's append is.
                         if outcome is None and attempt == 1:
-                            return Conflict()
+                            return eventlog.Conflict()
                     case Action.FULL:
-                        return Full(reason)
+                        return eventlog.Full(reason)
                     case Action.STOP:
-                        raise Misconfigured(f"{encoded[0].subject}: {reason}")
+                        raise eventlog.Misconfigured(f"{encoded[0].subject}: {reason}")
                     case Action.REPEAT | Action.BACK_OFF:
                         pass
-                if isinstance(outcome, Conflict) and (again := await self._after_trimming(events, outcome)):
+                if isinstance(outcome, eventlog.Conflict) and (again := await self._after_trimming(events, outcome)):
                     events, encoded = again, [encode_event(self._names, event) for event in again]
                     continue
             except NoAnswer as error:
@@ -201,11 +193,11 @@ class Appender:
                 # replicas; if it never shows up, the id was used for another event.
                 unexplained += 1
                 if unexplained >= _UNEXPLAINED_DUPLICATES:
-                    raise Unsendable(f"{encoded[0].subject}: an event id was used before for another event")
+                    raise eventlog.Unsendable(f"{encoded[0].subject}: an event id was used before for another event")
             elif action is Action.READ_BACK and attempt == 1:
-                return Conflict()
+                return eventlog.Conflict()
             if loop.time() + pause >= end or self._connection.is_closed:
-                return Unavailable(reason)
+                return eventlog.Unavailable(reason)
             await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
             pause = min(pause * 2, BACKOFF_SECONDS[1])
 
@@ -226,7 +218,7 @@ class Appender:
         except NoAnswer as error:
             return msgspec.structs.replace(NO_ANSWER, description=str(error))
         except Denied as error:
-            raise Misconfigured(str(error)) from error
+            raise eventlog.Misconfigured(str(error)) from error
         finally:
             connection.forget(token)
         return read_answer(reply.data)
@@ -248,7 +240,7 @@ class Appender:
                 commands.append(hpub(message.subject, "", header, message.payload))
         return b"".join(commands)
 
-    async def _read_back(self, events: Sequence[NewEvent]) -> AppendOutcome | None:
+    async def _read_back(self, events: Sequence[NewEvent]) -> eventlog.AppendOutcome | None:
         """Read the aggregates of our events and return whether the append was stored or refused.
 
         Returns None if no aggregate has a new event yet.
@@ -272,17 +264,17 @@ class Appender:
         if not moved:
             for event, last in zip(events, lasts, strict=True):
                 if last is not None and last.event_id == event.event_id:
-                    raise Unsendable(f"{event.ref}: id {event.event_id} is that of event {last.seq} already")
+                    raise eventlog.Unsendable(f"{event.ref}: id {event.event_id} is that of event {last.seq} already")
             return None
         seqs: list[int] = []
         for event, last in zip(events, lasts, strict=True):
             stored = await self._find(event, last)
             if stored is None or not is_same_event(event, stored):
-                return Conflict(tuple(moved))
+                return eventlog.Conflict(tuple(moved))
             seqs.append(stored.seq)
-        return Appended(last_seq=max(seqs), seqs=tuple(seqs), duplicate=True)
+        return eventlog.Appended(last_seq=max(seqs), seqs=tuple(seqs), duplicate=True)
 
-    async def _after_trimming(self, events: Sequence[NewEvent], conflict: Conflict) -> list[NewEvent]:
+    async def _after_trimming(self, events: Sequence[NewEvent], conflict: eventlog.Conflict) -> list[NewEvent]:
         """Return the events to append instead if the conflict only comes from trimming; else an empty list.
 
         The server forgets the last position of an aggregate when the retention job trims all its facts.
@@ -339,11 +331,11 @@ def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
     return stored.event_id == event.event_id and stored.body == event.body and stored.ref == event.ref
 
 
-def _appended(answer: AppendReply, events: int) -> Appended:
-    return Appended(last_seq=answer.seq, seqs=tuple(range(answer.seq - events + 1, answer.seq + 1)))
+def _appended(answer: AppendReply, events: int) -> eventlog.Appended:
+    return eventlog.Appended(last_seq=answer.seq, seqs=tuple(range(answer.seq - events + 1, answer.seq + 1)))
 
 
-def _name(outcome: AppendOutcome) -> str:
-    if isinstance(outcome, Appended):
+def _name(outcome: eventlog.AppendOutcome) -> str:
+    if isinstance(outcome, eventlog.Appended):
         return "duplicate" if outcome.duplicate else "appended"
     return type(outcome).__name__.lower()

@@ -15,18 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from koordcore.protocol import keys
 from koordcore.protocol.config.kinds import JsonValue, Obj, Range, merge
 from koordcore.protocol.config.parse import WrittenSection, decode_document, parse_object, parse_section
 from koordcore.protocol.config.sections import SECTIONS, SectionName, SectionTable
 from koordcore.protocol.config.tables import COLOCATION
-from koordcore.protocol.keys import (
-    COLOCATION_STRATEGY,
-    CPU_RECLAIM_RATIO,
-    MEMORY_RECLAIM_RATIO,
-    MID_STATIC_CPU_RESERVED_RATIO,
-    MID_STATIC_MEMORY_RESERVED_RATIO,
-    NETWORK_BANDWIDTH,
-)
 from koordcore.protocol.selectors import Selector
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_quantity
@@ -35,10 +28,10 @@ Strategy: TypeAlias = Mapping[str, JsonValue]
 """A strategy as JSON values. Nodes share it: never change it in place."""
 
 RATIO_LABELS: Final = (
-    (CPU_RECLAIM_RATIO, "cpuReclaimThresholdPercent"),
-    (MEMORY_RECLAIM_RATIO, "memoryReclaimThresholdPercent"),
-    (MID_STATIC_CPU_RESERVED_RATIO, "midStaticCPUReservedPercent"),
-    (MID_STATIC_MEMORY_RESERVED_RATIO, "midStaticMemoryReservedPercent"),
+    (keys.CPU_RECLAIM_RATIO, "cpuReclaimThresholdPercent"),
+    (keys.MEMORY_RECLAIM_RATIO, "memoryReclaimThresholdPercent"),
+    (keys.MID_STATIC_CPU_RESERVED_RATIO, "midStaticCPUReservedPercent"),
+    (keys.MID_STATIC_MEMORY_RESERVED_RATIO, "midStaticMemoryReservedPercent"),
 )
 """Node label -> field that it overrides."""
 
@@ -183,11 +176,11 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
     Source:
         protocol spec, 6.3; manager spec, 4.1
     """
-    text = annotations.get(COLOCATION_STRATEGY)
+    text = annotations.get(keys.COLOCATION_STRATEGY)
     if text is not None:
         try:
             decoded = decode_document(text)
-            written = parse_object(COLOCATION, decoded, COLOCATION_STRATEGY) if isinstance(decoded, dict) else {}
+            written = parse_object(COLOCATION, decoded, keys.COLOCATION_STRATEGY) if isinstance(decoded, dict) else {}
         except InvalidInput:
             written = {}
         if written:
@@ -220,11 +213,11 @@ def override_system(strategy: Strategy, annotations: Mapping[str, str]) -> Strat
         InvalidInput: The annotation is not a quantity. The section is then unset for this node, and its agent uses the
             defaults (protocol spec, 15 item 18).
     """
-    text = annotations.get(NETWORK_BANDWIDTH)
+    text = annotations.get(keys.NETWORK_BANDWIDTH)
     if text is None:
         return strategy
     try:
         bandwidth = parse_quantity(text)
     except InvalidInput as error:
-        raise error.at(NETWORK_BANDWIDTH) from error
+        raise error.at(keys.NETWORK_BANDWIDTH) from error
     return {**strategy, "totalNetworkBandwidth": bandwidth.canonical()}

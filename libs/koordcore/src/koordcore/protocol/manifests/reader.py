@@ -9,21 +9,11 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from koordcore.protocol import objects as kube
 from koordcore.protocol.crd import Refused, ResourceVersion, admit_as, find_accepted
 from koordcore.protocol.crd.kubernetes_kinds import kubernetes_kinds
 from koordcore.protocol.manifests import reservation_rules, rules
 from koordcore.protocol.manifests.shapes import shape_mismatch
-from koordcore.protocol.objects import (
-    ConfigMap,
-    Namespace,
-    Node,
-    ObjectMeta,
-    Pod,
-    PriorityClass,
-    Workload,
-    object_from_json,
-    without_nulls,
-)
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -39,20 +29,20 @@ class CustomObject:
     """
 
     resource: ResourceVersion
-    metadata: ObjectMeta
+    metadata: kube.ObjectMeta
     document: dict[str, Any]
 
 
-KubeObject = Pod | Node | ConfigMap | Namespace | PriorityClass | Workload | CustomObject
+KubeObject = kube.Pod | kube.Node | kube.ConfigMap | kube.Namespace | kube.PriorityClass | kube.Workload | CustomObject
 
 KINDS: dict[tuple[str, str], type[Any]] = {
-    ("v1", "Pod"): Pod,
-    ("v1", "Node"): Node,
-    ("v1", "ConfigMap"): ConfigMap,
-    ("v1", "Namespace"): Namespace,
-    ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
-    ("apps/v1", "Deployment"): Workload,
-    ("batch/v1", "Job"): Workload,
+    ("v1", "Pod"): kube.Pod,
+    ("v1", "Node"): kube.Node,
+    ("v1", "ConfigMap"): kube.ConfigMap,
+    ("v1", "Namespace"): kube.Namespace,
+    ("scheduling.k8s.io/v1", "PriorityClass"): kube.PriorityClass,
+    ("apps/v1", "Deployment"): kube.Workload,
+    ("batch/v1", "Job"): kube.Workload,
 }
 """(apiVersion, kind) -> type of the mirrored object."""
 
@@ -129,7 +119,7 @@ def shape_manifest(document: object) -> Manifest:
         typed = _typed(kind, entries, model)
     except InvalidManifest:
         # nulls are rare, and looking for them in every document costs more than looking again
-        cleaned = cast("dict[str, Any]", without_nulls(entries))
+        cleaned = cast("dict[str, Any]", kube.without_nulls(entries))
         if cleaned == entries:
             raise
         typed = _typed(kind, cleaned, model)
@@ -157,7 +147,7 @@ def check_manifest(manifest: Manifest) -> None:
 
 
 def _typed(kind: str, entries: dict[str, Any], model: type[Any]) -> KubeObject:
-    shaped = _flattened(kind, entries) if model is Workload else entries
+    shaped = _flattened(kind, entries) if model is kube.Workload else entries
     return cast("KubeObject", _shape(shaped, model))
 
 
@@ -168,7 +158,7 @@ def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
     document = cast("dict[str, Any]", stored.object)
     written: object = document.get("metadata") or {}
     try:
-        metadata = object_from_json(written, ObjectMeta)
+        metadata = kube.object_from_json(written, kube.ObjectMeta)
     except msgspec.ValidationError as error:
         raise InvalidManifest([shape_mismatch(error, written).at("metadata")]) from error
     namespaced = resource.scope == "Namespaced"

@@ -7,21 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from koordcore.protocol import objects as kube
 from koordcore.protocol.kube_struct import Quantities
-from koordcore.protocol.objects import (
-    ConfigMap,
-    Container,
-    LabelSelectorRequirement,
-    Namespace,
-    Node,
-    NodeSelectorTerm,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    PriorityClass,
-    Taint,
-    Workload,
-)
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
 
@@ -55,7 +42,7 @@ def check(kind: str, subject: Any) -> list[InvalidInput]:
     return list(_CHECKS[kind](subject))
 
 
-def check_metadata(meta: ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
+def check_metadata(meta: kube.ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
     """Return every violation of the rules for metadata. Used for kinds whose other rules are in their schema.
 
     Args:
@@ -65,7 +52,7 @@ def check_metadata(meta: ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
     return list(_metadata(meta, "metadata", namespaced=namespaced))
 
 
-def check_taints(taints: list[Taint], path: str) -> Violations:
+def check_taints(taints: list[kube.Taint], path: str) -> Violations:
     """Yield every violation of the rules for taints of a node or of a Reservation.
 
     Args:
@@ -107,7 +94,7 @@ def _labels(labels: dict[str, str], path: str) -> Violations:
             yield InvalidInput("a label value (at most 63 alphanumerics, '-', '_', '.')", value, f"{path}[{key}]")
 
 
-def _metadata(meta: ObjectMeta, path: str, *, namespaced: bool, named: bool = True) -> Violations:
+def _metadata(meta: kube.ObjectMeta, path: str, *, namespaced: bool, named: bool = True) -> Violations:
     if named and not _is_subdomain(meta.name):
         yield InvalidInput("a DNS subdomain name of at most 253 characters", meta.name, f"{path}.name")
     if namespaced and not _is_label(meta.namespace):
@@ -156,7 +143,7 @@ def _is_overcommittable(name: str) -> bool:
     return domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
 
 
-def _container(container: Container, path: str) -> Violations:
+def _container(container: kube.Container, path: str) -> Violations:
     if not _is_label(container.name):
         yield InvalidInput("a DNS label of at most 63 characters", container.name, f"{path}.name")
     if not container.image:
@@ -191,7 +178,7 @@ def _request_within_limit(requests: Quantities, limits: Quantities, path: str) -
             yield InvalidInput(f"equal to the limit {limit}", written, f"{path}.requests[{name}]")
 
 
-def _requirement(requirement: LabelSelectorRequirement, path: str, operators: set[str]) -> Violations:
+def _requirement(requirement: kube.LabelSelectorRequirement, path: str, operators: set[str]) -> Violations:
     if not _is_key(requirement.key):
         yield InvalidInput("a label key", requirement.key, f"{path}.key")
     operator, values = requirement.operator, requirement.values
@@ -205,7 +192,7 @@ def _requirement(requirement: LabelSelectorRequirement, path: str, operators: se
         yield InvalidInput(f"one integer for {operator}", values, f"{path}.values")
 
 
-def _node_term(term: NodeSelectorTerm, path: str) -> Violations:
+def _node_term(term: kube.NodeSelectorTerm, path: str) -> Violations:
     for index, requirement in enumerate(term.match_expressions):
         yield from _requirement(requirement, f"{path}.matchExpressions[{index}]", _NODE_SELECTOR_OPERATORS)
     for index, requirement in enumerate(term.match_fields):
@@ -216,7 +203,7 @@ def _node_term(term: NodeSelectorTerm, path: str) -> Violations:
             yield InvalidInput("In or NotIn with exactly one value", requirement.values, f"{where}.values")
 
 
-def _node_affinity(spec: PodSpec, path: str) -> Violations:
+def _node_affinity(spec: kube.PodSpec, path: str) -> Violations:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is None:
         return
@@ -234,7 +221,7 @@ def _node_affinity(spec: PodSpec, path: str) -> Violations:
         yield from _node_term(preferred.preference, f"{item}.preference")
 
 
-def _tolerations(spec: PodSpec, path: str) -> Violations:
+def _tolerations(spec: kube.PodSpec, path: str) -> Violations:
     for index, toleration in enumerate(spec.tolerations):
         where = f"{path}.tolerations[{index}]"
         if toleration.key and not _is_key(toleration.key):
@@ -249,7 +236,7 @@ def _tolerations(spec: PodSpec, path: str) -> Violations:
             yield InvalidInput(f"one of {', '.join(sorted(_TAINT_EFFECTS))}", toleration.effect, f"{where}.effect")
 
 
-def _pod_spec(spec: PodSpec, path: str) -> Violations:
+def _pod_spec(spec: kube.PodSpec, path: str) -> Violations:
     if not spec.containers:
         yield InvalidInput("at least one container", [], f"{path}.containers")
     if len(spec.containers) + len(spec.init_containers) > MAX_CONTAINERS:
@@ -286,19 +273,19 @@ def _pod_spec(spec: PodSpec, path: str) -> Violations:
         yield InvalidInput("a priority class name", spec.priority_class_name, f"{path}.priorityClassName")
 
 
-def _pod(pod: Pod) -> Violations:
+def _pod(pod: kube.Pod) -> Violations:
     yield from _metadata(pod.metadata, "metadata", namespaced=True)
     yield from _pod_spec(pod.spec, "spec")
 
 
-def _node(node: Node) -> Violations:
+def _node(node: kube.Node) -> Violations:
     yield from _metadata(node.metadata, "metadata", namespaced=False)
     yield from check_taints(node.spec.taints, "spec.taints")
     yield from _quantities(node.status.capacity, "status.capacity")
     yield from _quantities(node.status.allocatable, "status.allocatable")
 
 
-def _config_map(config: ConfigMap) -> Violations:
+def _config_map(config: kube.ConfigMap) -> Violations:
     yield from _metadata(config.metadata, "metadata", namespaced=True)
     size = 0
     for key, value in config.data.items():
@@ -309,13 +296,13 @@ def _config_map(config: ConfigMap) -> Violations:
         yield InvalidInput(f"at most {MAX_CONFIG_BYTES} characters in all", size, "data")
 
 
-def _namespace(namespace: Namespace) -> Violations:
+def _namespace(namespace: kube.Namespace) -> Violations:
     yield from _metadata(namespace.metadata, "metadata", namespaced=False)
     if not _is_label(namespace.metadata.name):
         yield InvalidInput("a DNS label of at most 63 characters", namespace.metadata.name, "metadata.name")
 
 
-def _priority_class(priority_class: PriorityClass) -> Violations:
+def _priority_class(priority_class: kube.PriorityClass) -> Violations:
     yield from _metadata(priority_class.metadata, "metadata", namespaced=False)
     highest = 1_000_000_000
     if not -(1 << 31) <= priority_class.value <= highest and not priority_class.metadata.name.startswith("system-"):
@@ -324,7 +311,7 @@ def _priority_class(priority_class: PriorityClass) -> Violations:
         yield InvalidInput("Never or PreemptLowerPriority", priority_class.preemption_policy, "preemptionPolicy")
 
 
-def _workload(workload: Workload) -> Violations:
+def _workload(workload: kube.Workload) -> Violations:
     yield from _metadata(workload.metadata, "metadata", namespaced=True)
     if not 0 <= workload.replicas <= MAX_REPLICAS:
         field = "spec.replicas" if workload.kind == "Deployment" else "spec.parallelism"

@@ -10,20 +10,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from koordcore.protocol import keys, lenient_json
+from koordcore.protocol import objects as kube
 from koordcore.protocol.kube_struct import KubeStruct, Quantities
-from koordcore.protocol.objects import (
-    Container,
-    LabelSelector,
-    NodeSelectorTerm,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    PodTemplate,
-    ResourceRequirements,
-    Taint,
-    Toleration,
-    object_from_json,
-)
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.pod_status import PodStatus
 from koordcore.protocol.reservations.status import AVAILABLE, FINAL_PHASES, PENDING, ReservationOwner, ReservationStatus
@@ -75,7 +63,7 @@ class ReservationOwnerRule(KubeStruct):
 
     object: OwnerObject | None = None
     controller: OwnerController | None = None
-    label_selector: LabelSelector | None = None
+    label_selector: kube.LabelSelector | None = None
 
 
 class PreAllocationPolicy(KubeStruct):
@@ -103,14 +91,14 @@ class ReservationSpec(KubeStruct):
         pre_allocation: Whether it may take over the resources of running pods, which become its owners.
     """
 
-    template: PodTemplate | None = None
+    template: kube.PodTemplate | None = None
     owners: list[ReservationOwnerRule] = []
     ttl: str | None = None
     expires: str | None = None
     allocate_once: bool = True
     allocate_policy: str = ""
     unschedulable: bool = False
-    taints: list[Taint] = []
+    taints: list[kube.Taint] = []
     pre_allocation: bool = False
     pre_allocation_policy: PreAllocationPolicy = msgspec.field(default_factory=PreAllocationPolicy)
 
@@ -128,7 +116,7 @@ class ReservationObjectStatus(KubeStruct):
 class Reservation(KubeStruct):
     """A Reservation object (scheduling.koordinator.sh/v1alpha1): resources of a node that only its owners may use."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: kube.ObjectMeta = msgspec.field(default_factory=kube.ObjectMeta)
     spec: ReservationSpec = msgspec.field(default_factory=ReservationSpec)
     status: ReservationObjectStatus = msgspec.field(default_factory=ReservationObjectStatus)
 
@@ -143,7 +131,7 @@ def reservation_from_json(raw: object) -> Reservation:
         # objects from an API server hold no nulls, and looking for them takes longer than the conversion
         return codec.convert(raw, Reservation)
     except codec.DecodeError:
-        return object_from_json(raw, Reservation)
+        return kube.object_from_json(raw, Reservation)
 
 
 class ReservationAffinity(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,19 +146,19 @@ class ReservationAffinity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = ""
     selector: dict[str, str] = {}
-    terms: tuple[NodeSelectorTerm, ...] | None = None
-    tolerations: tuple[Toleration, ...] = ()
+    terms: tuple[kube.NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[kube.Toleration, ...] = ()
 
 
 class _Required(KubeStruct):
-    reservation_selector_terms: list[NodeSelectorTerm] = []
+    reservation_selector_terms: list[kube.NodeSelectorTerm] = []
 
 
 class _Affinity(KubeStruct):
     name: str = ""
     reservation_selector: dict[str, str] = {}
     required: _Required | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    tolerations: list[Toleration] = []
+    tolerations: list[kube.Toleration] = []
 
 
 class _ExactMatch(KubeStruct):
@@ -320,7 +308,7 @@ def status_by_others(reservation: Reservation) -> ReservationStatus:
     )
 
 
-def is_reserve_pod(pod: Pod) -> bool:
+def is_reserve_pod(pod: kube.Pod) -> bool:
     """Return whether a pod only stands for a Reservation in the scheduler.
 
     `reserve_pod` makes such pods, with the annotation `scheduling.koordinator.sh/reserve-pod`.
@@ -328,7 +316,7 @@ def is_reserve_pod(pod: Pod) -> bool:
     return pod.metadata.annotations.get(keys.RESERVE_POD) == "true"
 
 
-def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = False) -> Pod:
+def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = False) -> kube.Pod:
     """Return the pod that stands for a Reservation in the scheduler. It exists nowhere else.
 
     Args:
@@ -342,7 +330,7 @@ def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = F
     Source:
         scheduler-fine-grained spec, 3.2
     """
-    meta, template = reservation.metadata, reservation.spec.template or PodTemplate()
+    meta, template = reservation.metadata, reservation.spec.template or kube.PodTemplate()
     spec = template.spec
     annotations = {
         **template.metadata.annotations,
@@ -360,7 +348,7 @@ def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = F
         priority=spec.priority if spec.priority is not None else _priority(meta.labels),
         scheduler_name=spec.scheduler_name or _DEFAULT_SCHEDULER,
     )
-    pod = Pod(
+    pod = kube.Pod(
         metadata=msgspec.structs.replace(
             template.metadata,
             name=meta.name,
@@ -378,15 +366,15 @@ def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = F
     return _with_amounts(pod, {**pod_requests(pod), **resized}) if resized else pod
 
 
-def _with_amounts(pod: Pod, amounts: Mapping[str, int]) -> Pod:
+def _with_amounts(pod: kube.Pod, amounts: Mapping[str, int]) -> kube.Pod:
     """Return the pod with one container that requests these amounts, and nothing else that requests any."""
     texts: Quantities = dict(format_resources({name: quantity_of(name, amount) for name, amount in amounts.items()}))
-    empty = ResourceRequirements()
+    empty = kube.ResourceRequirements()
     spec = pod.spec
-    fake = Container(name=_FAKE_CONTAINER, resources=ResourceRequirements(requests=texts, limits=texts))
+    fake = kube.Container(name=_FAKE_CONTAINER, resources=kube.ResourceRequirements(requests=texts, limits=texts))
     containers = [msgspec.structs.replace(each, resources=empty) for each in spec.containers]
     init_containers = [msgspec.structs.replace(each, resources=empty) for each in spec.init_containers]
-    changed: PodSpec = msgspec.structs.replace(
+    changed: kube.PodSpec = msgspec.structs.replace(
         spec, containers=[*containers, fake], init_containers=init_containers, overhead={}, resources=None
     )
     return msgspec.structs.replace(pod, spec=changed)

@@ -24,15 +24,7 @@ from typing import Final
 
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
-from koordcore.service.leader.lease import (
-    LeaseConflict,
-    LeaseRecord,
-    LeaseStore,
-    LeaseTimes,
-    LeaseUnavailable,
-    SeenLease,
-    WrittenLease,
-)
+from koordcore.service.leader import lease
 from koordcore.service.telemetry.logging import logger
 
 _log: Final = logger("service.leadership")
@@ -53,18 +45,18 @@ class LeaseElection:
 
     def __init__(
         self,
-        store: LeaseStore,
+        store: lease.LeaseStore,
         *,
         holder: str,
         clock: Clock,
-        times: LeaseTimes | None = None,
+        times: lease.LeaseTimes | None = None,
         jitter: Random | None = None,
         released: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.name = holder
         self._store = store
         self._clock = clock
-        self._times = times or LeaseTimes()
+        self._times = times or lease.LeaseTimes()
         self._jitter = jitter or Random()  # noqa: S311  spreading load, not a secret
         self._released = released
         self._acquired: list[OnAcquired] = []
@@ -156,12 +148,12 @@ class LeaseElection:
         self._lose("resigned")
         try:
             await self._release(term)
-        except (LeaseConflict, LeaseUnavailable) as error:
+        except (lease.LeaseConflict, lease.LeaseUnavailable) as error:
             _log.warning("lease_not_released", holder=self.name, epoch=term.epoch, error=str(error))
 
     async def _release(self, term: Term) -> None:
         now = self._clock.unix()
-        released = LeaseRecord(
+        released = lease.LeaseRecord(
             holder="", epoch=term.epoch, acquired_at_unix=now, renewed_at_unix=now, duration_seconds=1.0
         )
         await self._bounded_write(released, self._version, acquiring=False)
@@ -194,15 +186,15 @@ class LeaseElection:
                 await self._leave_to_others()
             else:
                 await self._try_to_take()
-        except LeaseConflict:
+        except lease.LeaseConflict:
             # Somebody was faster, or our own write of which we never heard arrived: the next look tells.
             await self._look_after_conflict()
-        except LeaseUnavailable as error:
+        except lease.LeaseUnavailable as error:
             self._complain(error)
         else:
             self._complained = False
 
-    def _complain(self, error: LeaseUnavailable) -> None:
+    def _complain(self, error: lease.LeaseUnavailable) -> None:
         """Log an outage of the lease store once, and not at every read."""
         if not self._complained:
             _log.warning("lease_unavailable", holder=self.name, leading=self._term is not None, error=str(error))
@@ -249,7 +241,7 @@ class LeaseElection:
     async def _look_after_conflict(self) -> None:
         try:
             seen = await self._bounded_read()
-        except LeaseUnavailable as error:
+        except lease.LeaseUnavailable as error:
             self._complain(error)
             return
         self._note(seen)
@@ -261,8 +253,8 @@ class LeaseElection:
         else:
             self._lose(f"taken over by {record.holder}" if record and record.holder else "the lease was removed")
 
-    def _record(self, epoch: int, acquired_at_unix: float) -> LeaseRecord:
-        return LeaseRecord(
+    def _record(self, epoch: int, acquired_at_unix: float) -> lease.LeaseRecord:
+        return lease.LeaseRecord(
             holder=self.name,
             epoch=epoch,
             acquired_at_unix=acquired_at_unix,
@@ -270,13 +262,13 @@ class LeaseElection:
             duration_seconds=self._times.duration,
         )
 
-    def _note(self, seen: SeenLease) -> None:
+    def _note(self, seen: lease.SeenLease) -> None:
         if seen.version != self._seen_version:
             self._seen_version = seen.version
             self._seen_at = self._clock.monotonic()
         self._holder = (seen.record.holder or None) if seen.record is not None else None
 
-    def _expired(self, record: LeaseRecord) -> bool:
+    def _expired(self, record: lease.LeaseRecord) -> bool:
         return self._clock.monotonic() >= self._seen_at + record.duration_seconds
 
     def _late(self) -> str:
@@ -306,19 +298,19 @@ class LeaseElection:
             else:
                 self._lose(self._late())
 
-    async def _bounded_read(self) -> SeenLease:
+    async def _bounded_read(self) -> lease.SeenLease:
         try:
             async with asyncio.timeout(self._patience()):
                 return await self._store.read()
         except TimeoutError as error:
-            raise LeaseUnavailable("no answer in time") from error
+            raise lease.LeaseUnavailable("no answer in time") from error
 
-    async def _bounded_write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+    async def _bounded_write(self, record: lease.LeaseRecord, version: str, *, acquiring: bool) -> lease.WrittenLease:
         try:
             async with asyncio.timeout(self._patience()):
                 return await self._store.write(record, version, acquiring=acquiring)
         except TimeoutError as error:
-            raise LeaseUnavailable("no answer in time") from error
+            raise lease.LeaseUnavailable("no answer in time") from error
 
     def _patience(self) -> float | None:
         """Return the timeout of one call in real seconds, so that a second call fits before the deadline."""

@@ -15,15 +15,8 @@ import nats.errors
 import nats.js.errors
 
 from koordcore.ports.clock import Clock
+from koordcore.service.leader import lease
 from koordcore.service.leader.election import LeaseElection
-from koordcore.service.leader.lease import (
-    LeaseConflict,
-    LeaseRecord,
-    LeaseTimes,
-    LeaseUnavailable,
-    SeenLease,
-    WrittenLease,
-)
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -63,33 +56,33 @@ class KvLeaseStore:
         self._subject = f"$KV.{bucket}.{key}"
         self._ttl = ttl_real_seconds
 
-    async def read(self) -> SeenLease:
+    async def read(self) -> lease.SeenLease:
         """Read the key of the lease. If it was removed, the record is None and the version is that of the removal."""
         try:
             message = await self._js.get_last_msg(self._stream, self._subject)
         except nats.js.errors.NotFoundError as error:
             if error.err_code not in (10037, None):  # 10037: no message; others mean that the bucket is missing
-                raise LeaseUnavailable(f"{self._stream}: {error}") from error
-            return SeenLease(None, "0")
+                raise lease.LeaseUnavailable(f"{self._stream}: {error}") from error
+            return lease.SeenLease(None, "0")
         except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
-            raise LeaseUnavailable(f"{type(error).__name__}: {error}") from error
+            raise lease.LeaseUnavailable(f"{type(error).__name__}: {error}") from error
         revision = message.seq or 0
         if not message.data:  # removed by hand (KV-Operation) or by its time to live (Nats-Marker-Reason)
-            return SeenLease(None, str(revision))
+            return lease.SeenLease(None, str(revision))
         try:
             body = msgspec.json.decode(message.data, type=_Body)
         except msgspec.DecodeError as error:
-            raise LeaseUnavailable(f"{self._subject} holds something else than a lease: {error}") from error
-        record = LeaseRecord(
+            raise lease.LeaseUnavailable(f"{self._subject} holds something else than a lease: {error}") from error
+        record = lease.LeaseRecord(
             holder=body.holder,
             epoch=body.epoch or revision,
             acquired_at_unix=body.acquired_at_unix,
             renewed_at_unix=body.renewed_at_unix,
             duration_seconds=body.duration_seconds,
         )
-        return SeenLease(record, str(revision))
+        return lease.SeenLease(record, str(revision))
 
-    async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+    async def write(self, record: lease.LeaseRecord, version: str, *, acquiring: bool) -> lease.WrittenLease:
         """Write the key at this version.
 
         The epoch of a term is the revision of the key after the term's first write.
@@ -110,14 +103,14 @@ class KvLeaseStore:
             )
         except nats.js.errors.APIError as error:
             if error.err_code in _WRONG_SEQUENCE:
-                raise LeaseConflict(f"{self._subject} is not at revision {version}") from error
+                raise lease.LeaseConflict(f"{self._subject} is not at revision {version}") from error
             if error.err_code == _TTL_DISABLED and self._ttl is not None:
                 self._ttl = None  # the bucket was made without; leases then only expire for those who watch them
                 return await self.write(record, version, acquiring=acquiring)
-            raise LeaseUnavailable(f"{type(error).__name__}: {error}") from error
+            raise lease.LeaseUnavailable(f"{type(error).__name__}: {error}") from error
         except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
-            raise LeaseUnavailable(f"{type(error).__name__}: {error}") from error
-        return WrittenLease(str(stored.seq), stored.seq if acquiring else record.epoch)
+            raise lease.LeaseUnavailable(f"{type(error).__name__}: {error}") from error
+        return lease.WrittenLease(str(stored.seq), stored.seq if acquiring else record.epoch)
 
 
 class KeyReleases:
@@ -171,11 +164,11 @@ class KvLeadership(LeaseElection):
         key: str,
         holder: str,
         clock: Clock,
-        times: LeaseTimes | None = None,
+        times: lease.LeaseTimes | None = None,
         jitter: Random | None = None,
         client: "Client | None" = None,
     ) -> None:
-        times = times or LeaseTimes()
+        times = times or lease.LeaseTimes()
         real = clock.real_seconds(times.duration)
         # The server counts whole seconds, from 1. Longer than the lease is safe; shorter never happens.
         ttl = max(1, math.ceil(real)) if math.isfinite(real) else None

@@ -6,25 +6,8 @@ import msgspec
 
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.management.adjustment import ConfigWarned
+from koordcore.events.objects import mirror
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
-from koordcore.events.objects.mirror import (
-    ConfigAccepted,
-    ConfigDeleted,
-    ConfigRejected,
-    NamespaceDeleted,
-    NamespaceObserved,
-    NodeSpecAdded,
-    NodeSpecChanged,
-    NodeSpecDeleted,
-    PodSpecAdded,
-    PodSpecChanged,
-    PodSpecDeleted,
-    PriorityClassDeleted,
-    PriorityClassObserved,
-    WorkloadDeleted,
-    WorkloadObserved,
-    WorkloadPodsCreated,
-)
 from koordcore.state.aggregates import (
     ConfigState,
     CustomObjectState,
@@ -37,7 +20,9 @@ from koordcore.state.aggregates import (
 from koordcore.state.evolution.evolve import Evolve, dropped
 
 
-def _pod_submitted(state: PodSpecState | None, event: PodSpecAdded | PodSpecChanged, at: StoredEvent) -> PodSpecState:
+def _pod_submitted(
+    state: PodSpecState | None, event: mirror.PodSpecAdded | mirror.PodSpecChanged, at: StoredEvent
+) -> PodSpecState:
     added_at, added_seq = (state.added_at, state.added_seq) if state else (at.occurred_at, at.seq)
     return PodSpecState(
         seq=at.seq,
@@ -48,15 +33,17 @@ def _pod_submitted(state: PodSpecState | None, event: PodSpecAdded | PodSpecChan
     )
 
 
-def _node_registered(_: NodeSpecState | None, event: NodeSpecAdded | NodeSpecChanged, at: StoredEvent) -> NodeSpecState:
+def _node_registered(
+    _: NodeSpecState | None, event: mirror.NodeSpecAdded | mirror.NodeSpecChanged, at: StoredEvent
+) -> NodeSpecState:
     return NodeSpecState(seq=at.seq, object=event.object)
 
 
-def _config_accepted(_: ConfigState | None, event: ConfigAccepted, at: StoredEvent) -> ConfigState:
+def _config_accepted(_: ConfigState | None, event: mirror.ConfigAccepted, at: StoredEvent) -> ConfigState:
     return ConfigState(seq=at.seq, object=event.object, accepted_seq=at.seq)
 
 
-def _config_rejected(state: ConfigState | None, event: ConfigRejected, at: StoredEvent) -> ConfigState:
+def _config_rejected(state: ConfigState | None, event: mirror.ConfigRejected, at: StoredEvent) -> ConfigState:
     base = state or ConfigState(seq=at.seq)
     return msgspec.structs.replace(base, seq=at.seq, rejected=event.reasons)
 
@@ -67,22 +54,22 @@ def _config_warned(state: ConfigState | None, event: ConfigWarned, at: StoredEve
 
 
 OF_OBJECTS: Final[dict[type[Event], Evolve]] = {
-    PodSpecAdded: _pod_submitted,
-    PodSpecChanged: _pod_submitted,
-    PodSpecDeleted: dropped,
-    NodeSpecAdded: _node_registered,
-    NodeSpecChanged: _node_registered,
-    NodeSpecDeleted: lambda _, __, at: NodeSpecState(seq=at.seq),
-    NamespaceObserved: lambda _, event, at: NamespaceState(seq=at.seq, object=event.object),
-    NamespaceDeleted: lambda _, __, at: NamespaceState(seq=at.seq),
-    PriorityClassObserved: lambda _, event, at: PriorityClassState(seq=at.seq, object=event.object),
-    PriorityClassDeleted: lambda _, __, at: PriorityClassState(seq=at.seq),
-    WorkloadObserved: lambda _, event, at: WorkloadState(seq=at.seq, object=event.object),
-    WorkloadPodsCreated: lambda state, _, at: msgspec.structs.replace(state, seq=at.seq) if state else None,
-    WorkloadDeleted: dropped,
-    ConfigAccepted: _config_accepted,
-    ConfigRejected: _config_rejected,
-    ConfigDeleted: lambda _, __, at: ConfigState(seq=at.seq),
+    mirror.PodSpecAdded: _pod_submitted,
+    mirror.PodSpecChanged: _pod_submitted,
+    mirror.PodSpecDeleted: dropped,
+    mirror.NodeSpecAdded: _node_registered,
+    mirror.NodeSpecChanged: _node_registered,
+    mirror.NodeSpecDeleted: lambda _, __, at: NodeSpecState(seq=at.seq),
+    mirror.NamespaceObserved: lambda _, event, at: NamespaceState(seq=at.seq, object=event.object),
+    mirror.NamespaceDeleted: lambda _, __, at: NamespaceState(seq=at.seq),
+    mirror.PriorityClassObserved: lambda _, event, at: PriorityClassState(seq=at.seq, object=event.object),
+    mirror.PriorityClassDeleted: lambda _, __, at: PriorityClassState(seq=at.seq),
+    mirror.WorkloadObserved: lambda _, event, at: WorkloadState(seq=at.seq, object=event.object),
+    mirror.WorkloadPodsCreated: lambda state, _, at: msgspec.structs.replace(state, seq=at.seq) if state else None,
+    mirror.WorkloadDeleted: dropped,
+    mirror.ConfigAccepted: _config_accepted,
+    mirror.ConfigRejected: _config_rejected,
+    mirror.ConfigDeleted: lambda _, __, at: ConfigState(seq=at.seq),
     ConfigWarned: _config_warned,
     CustomObjectObserved: lambda _, event, at: CustomObjectState(seq=at.seq, object=event.object),
     CustomObjectDeleted: lambda _, __, at: CustomObjectState(seq=at.seq),

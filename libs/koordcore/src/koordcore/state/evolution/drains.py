@@ -5,31 +5,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from koordcore.events.descheduling.drain import (
-    DrainAborted,
-    DrainCompleted,
-    DrainConfirmed,
-    DrainedPod,
-    DrainForgotten,
-    DrainGroupChanged,
-    DrainGroupForgotten,
-    DrainGroupNodeJudged,
-    DrainGroupNodePlanned,
-    DrainGroupStarted,
-    DrainPodsChanged,
-    DrainStarted,
-    DrainWaiting,
-)
+from koordcore.events.descheduling import drain as drain_events
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.state.evolution.evolve import Evolve
 
 
-def _waiting(_: DrainState | None, event: DrainWaiting, at: StoredEvent) -> DrainState:
+def _waiting(_: DrainState | None, event: drain_events.DrainWaiting, at: StoredEvent) -> DrainState:
     return DrainState(seq=at.seq, object_uid=event.object_uid, node=event.node, message=event.message)
 
 
-def _started(_: DrainState | None, event: DrainStarted, at: StoredEvent) -> DrainState:
+def _started(_: DrainState | None, event: drain_events.DrainStarted, at: StoredEvent) -> DrainState:
     return DrainState(
         seq=at.seq,
         object_uid=event.object_uid,
@@ -44,7 +30,7 @@ def _started(_: DrainState | None, event: DrainStarted, at: StoredEvent) -> Drai
 
 
 def _pods_changed(
-    state: DrainState | None, event: DrainPodsChanged | DrainCompleted, at: StoredEvent
+    state: DrainState | None, event: drain_events.DrainPodsChanged | drain_events.DrainCompleted, at: StoredEvent
 ) -> DrainState | None:
     if state is None:
         return None
@@ -56,16 +42,16 @@ def _pods_changed(
     )
 
 
-def _completed(state: DrainState | None, event: DrainCompleted, at: StoredEvent) -> DrainState | None:
+def _completed(state: DrainState | None, event: drain_events.DrainCompleted, at: StoredEvent) -> DrainState | None:
     changed = _pods_changed(state, event, at)
     return changed and replace(changed, phase="Complete", message="", ended_at=at.occurred_at)
 
 
-def _confirmed(state: DrainState | None, _: DrainConfirmed, at: StoredEvent) -> DrainState | None:
+def _confirmed(state: DrainState | None, _: drain_events.DrainConfirmed, at: StoredEvent) -> DrainState | None:
     return state and replace(state, seq=at.seq, confirmed_at=at.occurred_at)
 
 
-def _aborted(state: DrainState | None, event: DrainAborted, at: StoredEvent) -> DrainState:
+def _aborted(state: DrainState | None, event: drain_events.DrainAborted, at: StoredEvent) -> DrainState:
     before = state or DrainState(seq=at.seq)
     return replace(
         before,
@@ -80,24 +66,28 @@ def _aborted(state: DrainState | None, event: DrainAborted, at: StoredEvent) -> 
     )
 
 
-def _with(pods: dict[str, DrainedPod], changed: Iterable[DrainedPod]) -> dict[str, DrainedPod]:
+def _with(
+    pods: dict[str, drain_events.DrainedPod], changed: Iterable[drain_events.DrainedPod]
+) -> dict[str, drain_events.DrainedPod]:
     return {**pods, **{pod.uid: pod for pod in changed}}
 
 
-def _group_started(_: DrainGroupState | None, event: DrainGroupStarted, at: StoredEvent) -> DrainGroupState:
+def _group_started(
+    _: DrainGroupState | None, event: drain_events.DrainGroupStarted, at: StoredEvent
+) -> DrainGroupState:
     return DrainGroupState(
         seq=at.seq, object_uid=event.object_uid, phase="Planning", nodes=event.nodes, changed_at=at.occurred_at
     )
 
 
 def _group_planned(
-    state: DrainGroupState | None, event: DrainGroupNodePlanned, at: StoredEvent
+    state: DrainGroupState | None, event: drain_events.DrainGroupNodePlanned, at: StoredEvent
 ) -> DrainGroupState | None:
     return state and replace(state, seq=at.seq, planning=event.node)
 
 
 def _group_judged(
-    state: DrainGroupState | None, event: DrainGroupNodeJudged, at: StoredEvent
+    state: DrainGroupState | None, event: drain_events.DrainGroupNodeJudged, at: StoredEvent
 ) -> DrainGroupState | None:
     if state is None:
         return None
@@ -106,7 +96,9 @@ def _group_judged(
     return replace(state, seq=at.seq, planning="", unavailable={**state.unavailable, event.node: event.reason})
 
 
-def _group_changed(state: DrainGroupState | None, event: DrainGroupChanged, at: StoredEvent) -> DrainGroupState:
+def _group_changed(
+    state: DrainGroupState | None, event: drain_events.DrainGroupChanged, at: StoredEvent
+) -> DrainGroupState:
     before = state if state is not None and state.object_uid == event.object_uid else DrainGroupState(seq=at.seq)
     return replace(
         before,
@@ -123,16 +115,16 @@ def _group_changed(state: DrainGroupState | None, event: DrainGroupChanged, at: 
 
 
 OF_DRAINS: Final[dict[type[Event], Evolve]] = {
-    DrainWaiting: _waiting,
-    DrainStarted: _started,
-    DrainPodsChanged: _pods_changed,
-    DrainConfirmed: _confirmed,
-    DrainCompleted: _completed,
-    DrainAborted: _aborted,
-    DrainForgotten: lambda _, __, at: DrainState(seq=at.seq),
-    DrainGroupStarted: _group_started,
-    DrainGroupNodePlanned: _group_planned,
-    DrainGroupNodeJudged: _group_judged,
-    DrainGroupChanged: _group_changed,
-    DrainGroupForgotten: lambda _, __, at: DrainGroupState(seq=at.seq),
+    drain_events.DrainWaiting: _waiting,
+    drain_events.DrainStarted: _started,
+    drain_events.DrainPodsChanged: _pods_changed,
+    drain_events.DrainConfirmed: _confirmed,
+    drain_events.DrainCompleted: _completed,
+    drain_events.DrainAborted: _aborted,
+    drain_events.DrainForgotten: lambda _, __, at: DrainState(seq=at.seq),
+    drain_events.DrainGroupStarted: _group_started,
+    drain_events.DrainGroupNodePlanned: _group_planned,
+    drain_events.DrainGroupNodeJudged: _group_judged,
+    drain_events.DrainGroupChanged: _group_changed,
+    drain_events.DrainGroupForgotten: lambda _, __, at: DrainGroupState(seq=at.seq),
 }

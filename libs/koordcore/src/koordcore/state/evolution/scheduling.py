@@ -5,18 +5,11 @@ from typing import Final
 import msgspec
 
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.scheduling import pod as pod_events
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
-from koordcore.events.scheduling.pod import (
-    PodDeviceUnhealthy,
-    PodNominated,
-    PodNominationCleared,
-    PodPlaced,
-    PodReallocated,
-    PodReleased,
-)
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.reservation import (
     ReservationCollected,
@@ -40,7 +33,7 @@ from koordcore.state.evolution.evolve import Evolve, dropped
 from koordcore.state.reserved_amounts import taken_from_reservations
 
 
-def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> PodState:
+def _pod_placed(state: PodState | None, event: pod_events.PodPlaced, at: StoredEvent) -> PodState:
     return PodState(
         seq=at.seq,
         namespace=event.namespace,
@@ -55,31 +48,33 @@ def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> Po
     )
 
 
-def _pod_released(state: PodState | None, event: PodReleased, at: StoredEvent) -> PodState | None:
+def _pod_released(state: PodState | None, event: pod_events.PodReleased, at: StoredEvent) -> PodState | None:
     if event.reason == "deleted":
         return None
     placements = state.placements if state else 0
     return PodState(seq=at.seq, namespace=event.namespace, name=event.name, placements=placements)
 
 
-def _pod_reallocated(state: PodState | None, event: PodReallocated, at: StoredEvent) -> PodState:
+def _pod_reallocated(state: PodState | None, event: pod_events.PodReallocated, at: StoredEvent) -> PodState:
     base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name, node=event.node)
     return msgspec.structs.replace(base, seq=at.seq, requests=event.requests, allocation=event.allocation)
 
 
-def _pod_nominated(state: PodState | None, event: PodNominated, at: StoredEvent) -> PodState:
+def _pod_nominated(state: PodState | None, event: pod_events.PodNominated, at: StoredEvent) -> PodState:
     base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name)
     return msgspec.structs.replace(base, seq=at.seq, nominated=event.node)
 
 
-def _nomination_cleared(state: PodState | None, event: PodNominationCleared, at: StoredEvent) -> PodState | None:
+def _nomination_cleared(
+    state: PodState | None, event: pod_events.PodNominationCleared, at: StoredEvent
+) -> PodState | None:
     if event.reason == "deleted":
         return None
     base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name)
     return msgspec.structs.replace(base, seq=at.seq, nominated="")
 
 
-def _device_unhealthy(state: PodState | None, event: PodDeviceUnhealthy, at: StoredEvent) -> PodState | None:
+def _device_unhealthy(state: PodState | None, event: pod_events.PodDeviceUnhealthy, at: StoredEvent) -> PodState | None:
     """Return the state of a pod that this log has placed; the state of a pod that others bound stays None."""
     if state is None:
         return None
@@ -161,12 +156,12 @@ def _reservation_collected(
 
 
 OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
-    PodPlaced: _pod_placed,
-    PodReleased: _pod_released,
-    PodReallocated: _pod_reallocated,
-    PodNominated: _pod_nominated,
-    PodNominationCleared: _nomination_cleared,
-    PodDeviceUnhealthy: _device_unhealthy,
+    pod_events.PodPlaced: _pod_placed,
+    pod_events.PodReleased: _pod_released,
+    pod_events.PodReallocated: _pod_reallocated,
+    pod_events.PodNominated: _pod_nominated,
+    pod_events.PodNominationCleared: _nomination_cleared,
+    pod_events.PodDeviceUnhealthy: _device_unhealthy,
     NodeResourcesTaken: _ledger_changed,
     NodeResourcesReturned: _ledger_changed,
     GangPlaced: _gang_placed,

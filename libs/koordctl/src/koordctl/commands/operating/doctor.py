@@ -16,17 +16,7 @@ import typer
 
 from koordctl.access.clients import ask, find_service, live_directory, running_stack
 from koordctl.access.log import LogTrouble, key_folder, open_log, wait_for
-from koordctl.explain.health import (
-    Finding,
-    Verdict,
-    clock_finding,
-    dead_letter_finding,
-    disk_finding,
-    fold_finding,
-    key_finding,
-    service_finding,
-    stream_findings,
-)
+from koordctl.explain import health
 from koordctl.render.output import Format, console, show_document, show_table
 
 if TYPE_CHECKING:
@@ -55,22 +45,22 @@ def doctor(
       koord doctor --problems
     """
     findings = [*_services(), *wait_for(_log()), *_machine()]
-    shown = [each for each in findings if each.verdict is not Verdict.OK or not problems]
+    shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
     if output is Format.TABLE:
         rows = [(each.verdict.value, each.check, each.told, each.remedy or None) for each in shown]
         show_table(("verdict", "check", "found", "remedy"), rows, empty="everything is in order")
-        counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in Verdict}
+        counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in health.Verdict}
         console.print(", ".join(f"{count} {verdict.value}" for verdict, count in counts.items()), highlight=False)
     else:
         show_document([each._asdict() for each in shown], output)
-    if any(each.verdict is Verdict.BROKEN for each in findings):
+    if any(each.verdict is health.Verdict.BROKEN for each in findings):
         raise typer.Exit(1)
 
 
-def _services() -> Iterator[Finding]:
+def _services() -> Iterator[health.Finding]:
     for name in SERVICES:
         url = find_service(name)
-        yield service_finding(name, url, None if url is None else _trouble(url), name in OPTIONAL)
+        yield health.service_finding(name, url, None if url is None else _trouble(url), name in OPTIONAL)
         if url is not None:
             yield from _folds(name, url)
 
@@ -84,29 +74,31 @@ def _trouble(url: str) -> str | None:
     return "" if answer.is_success else " ".join(answer.text.split()) or f"HTTP {answer.status_code}"
 
 
-def _folds(service: str, url: str) -> Iterator[Finding]:
+def _folds(service: str, url: str) -> Iterator[health.Finding]:
     from koordctl.access.fold_figures import HALTED, LAG, fold_figures
 
     figures = fold_figures(url) or {}
     for fold, lag in sorted(figures.get(LAG, {}).items()):
-        yield fold_finding(service, fold, lag, figures.get(HALTED, {}).get(fold, 0.0) > 0)
+        yield health.fold_finding(service, fold, lag, figures.get(HALTED, {}).get(fold, 0.0) > 0)
 
 
-async def _log() -> list[Finding]:
+async def _log() -> list[health.Finding]:
     try:
         async with open_log() as log:
             return await _examined(log)
     except LogTrouble as error:
-        return [Finding("log", Verdict.BROKEN, str(error), "start NATS; KOORD_NATS, KOORD_NATS_SEED name it")]
+        return [
+            health.Finding("log", health.Verdict.BROKEN, str(error), "start NATS; KOORD_NATS, KOORD_NATS_SEED name it")
+        ]
 
 
-async def _examined(log: OpenLog) -> list[Finding]:
+async def _examined(log: OpenLog) -> list[health.Finding]:
     from koordcore.bus.read.stream_reader import ApiError, api
     from koordcore.bus.setup.streams import streams
 
     names = log.names
     readable = (names.ev, names.obs, names.explanations, names.audit, names.dlq, names.adv)
-    findings = [Finding("log", Verdict.OK, f"nats-server {log.connection.server_version}")]
+    findings = [health.Finding("log", health.Verdict.OK, f"nats-server {log.connection.server_version}")]
     for spec in streams(names, replicas=1):
         if spec.name not in readable:
             continue
@@ -118,23 +110,23 @@ async def _examined(log: OpenLog) -> list[Finding]:
             if error.err_code != _NO_STREAM:
                 raise
             info = None
-        findings += stream_findings(spec, info)
+        findings += health.stream_findings(spec, info)
         if info is not None and spec.name == names.dlq:
-            findings.append(dead_letter_finding(int(info["state"]["messages"])))
+            findings.append(health.dead_letter_finding(int(info["state"]["messages"])))
         if info is not None and spec.name == names.ev and info.get("ts"):
             here = datetime.fromtimestamp((began + time.time()) / 2, UTC)
-            findings.append(clock_finding(datetime.fromisoformat(info["ts"]), here))
+            findings.append(health.clock_finding(datetime.fromisoformat(info["ts"]), here))
     return findings
 
 
-def _machine() -> Iterator[Finding]:
+def _machine() -> Iterator[health.Finding]:
     """Yield findings about the folder of an embedded stack; none without a stack."""
     folder = live_directory()
     stack: Stack | None = running_stack(folder)
     if stack is None:
         return
-    yield disk_finding(str(folder), shutil.disk_usage(folder).free)
-    yield key_finding(_open_files(key_folder(folder)))
+    yield health.disk_finding(str(folder), shutil.disk_usage(folder).free)
+    yield health.key_finding(_open_files(key_folder(folder)))
 
 
 def _open_files(folder: Path) -> Iterator[str]:

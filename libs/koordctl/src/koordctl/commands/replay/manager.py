@@ -28,22 +28,12 @@ from koordctl.documents.tried_files import config_remarks, profile_remarks
 from koordctl.explain.node_policy import formula_line, mid_line
 from koordctl.render.output import Format, console, errors, fail, show_document, show_table
 from koordctl.render.units import cores, gibibytes
+from koordctl.what_if import nodes as node_runs
 from koordctl.what_if.admission import read_gates, read_profiles, tried_of
 from koordctl.what_if.manager import ManagerComparison, Question, compare, read_chosen
-from koordctl.what_if.nodes import (
-    Difference,
-    Lent,
-    NodeComparison,
-    device_differences,
-    health_differences,
-    lends_otherwise,
-    measuring_differences,
-    ratio_differences,
-    slo_differences,
-)
 
 _MOST_NAMED = 20
-Show = Callable[[Lent], str]
+Show = Callable[[node_runs.Lent], str]
 _FIGURES: tuple[tuple[str, Show], ...] = (
     ("batch cpu, cores", lambda lent: cores(lent.batch_cpu_milli)),
     ("batch memory", lambda lent: gibibytes(lent.batch_memory_bytes)),
@@ -239,14 +229,14 @@ def _show(found: ManagerComparison) -> None:
     show_admission(found.admission)
 
 
-def _show_nodes(found: NodeComparison) -> None:
+def _show_nodes(found: node_runs.NodeComparison) -> None:
     show_table(["", "recorded", "re-run"], [_figures(title, show, found) for title, show in _FIGURES])
-    lending = [fate for fate in found.fates if lends_otherwise(fate)]
-    measuring = [fate for fate in found.fates if measuring_differences(fate)]
-    scaled = [fate for fate in found.fates if ratio_differences(fate)]
-    given = [fate for fate in found.fates if device_differences(fate)]
-    assessed = [fate for fate in found.fates if health_differences(fate)]
-    rendered = [fate for fate in found.fates if slo_differences(fate)]
+    lending = [fate for fate in found.fates if node_runs.lends_otherwise(fate)]
+    measuring = [fate for fate in found.fates if node_runs.measuring_differences(fate)]
+    scaled = [fate for fate in found.fates if node_runs.ratio_differences(fate)]
+    given = [fate for fate in found.fates if node_runs.device_differences(fate)]
+    assessed = [fate for fate in found.fates if node_runs.health_differences(fate)]
+    rendered = [fate for fate in found.fates if node_runs.slo_differences(fate)]
     show_table(
         ["what differs", "nodes"],
         [
@@ -270,11 +260,11 @@ def _show_nodes(found: NodeComparison) -> None:
         for line in _terms(lending[0].rerun):
             console.print(f"  {line}", highlight=False)
     fields = [
-        *_fields(map(slo_differences, rendered)),
-        *_fields(map(measuring_differences, measuring)),
-        *_fields(map(ratio_differences, scaled)),
-        *_fields(map(device_differences, given)),
-        *_fields(map(health_differences, assessed)),
+        *_fields(map(node_runs.slo_differences, rendered)),
+        *_fields(map(node_runs.measuring_differences, measuring)),
+        *_fields(map(node_runs.ratio_differences, scaled)),
+        *_fields(map(node_runs.device_differences, given)),
+        *_fields(map(node_runs.health_differences, assessed)),
     ]
     if fields:
         show_table(["field", "recorded", "re-run", "nodes"], fields)
@@ -282,7 +272,7 @@ def _show_nodes(found: NodeComparison) -> None:
         console.print(f"and {len(lending) - _MOST_NAMED:,} more: -o json", highlight=False)
 
 
-def _figures(title: str, show: Show, found: NodeComparison) -> list[str]:
+def _figures(title: str, show: Show, found: node_runs.NodeComparison) -> list[str]:
     return [title, show(found.before), show(found.after)]
 
 
@@ -306,7 +296,7 @@ def _terms(policy: NodePolicyState | None) -> Iterator[str]:
         yield from (mid_line(resource, terms) for resource, terms in sorted(policy.mid_terms.items()))
 
 
-def _fields(differences: Iterable[Iterable[Difference]]) -> list[list[object]]:
+def _fields(differences: Iterable[Iterable[node_runs.Difference]]) -> list[list[object]]:
     """Return every field that differs, with its recorded value, its re-run value and the number of nodes."""
     counted: dict[tuple[str, str, str], int] = {}
     for of_node in differences:

@@ -7,21 +7,13 @@ from koordcore.events.management.recommendation import ContainerRecommendation
 
 from koordctl.render.output import console, show_table
 from koordctl.render.units import cores, gibibytes
-from koordctl.what_if.recommendations import (
-    ContainerFate,
-    RecommendationComparison,
-    bounds_differ,
-    conditions_differ,
-    container_fates,
-    requests_differ,
-    title,
-)
+from koordctl.what_if import recommendations
 
 _MOST_NAMED = 20
 _MIB = 1 << 20
 
 
-def show_recommendations(found: RecommendationComparison) -> None:
+def show_recommendations(found: recommendations.RecommendationComparison) -> None:
     """Print how many recommendations the re-run made, which differ, and how the first differing one was computed."""
     tally = found.tally
     if not tally.recorded and not found.fates:
@@ -42,13 +34,13 @@ def show_recommendations(found: RecommendationComparison) -> None:
     show_table(
         ["what differs", "recommendations"],
         [
-            ["requests", sum(map(requests_differ, fates))],
-            ["bounds", sum(map(bounds_differ, fates))],
-            ["conditions", sum(map(conditions_differ, fates))],
+            ["requests", sum(map(recommendations.requests_differ, fates))],
+            ["bounds", sum(map(recommendations.bounds_differ, fates))],
+            ["conditions", sum(map(recommendations.conditions_differ, fates))],
             ["pods to re-create", sum(fate.outdated[0] != fate.outdated[1] for fate in fates)],
         ],
     )
-    differing = [(title(fate), one) for fate in fates for one in container_fates(fate)]
+    differing = [(recommendations.title(fate), one) for fate in fates for one in recommendations.container_fates(fate)]
     if differing:
         columns = ["recommendation", "container", "", "cpu", "memory", "lower bound", "upper bound", "samples"]
         rows = [row for name, one in differing[:_MOST_NAMED] for row in _rows(name, one)]
@@ -59,12 +51,12 @@ def show_recommendations(found: RecommendationComparison) -> None:
             console.print(f"  {line}", highlight=False)
     if len(differing) > _MOST_NAMED:
         console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
-    outdated = [(title(fate), *fate.outdated) for fate in fates if fate.outdated[0] != fate.outdated[1]]
+    outdated = [(recommendations.title(fate), *fate.outdated) for fate in fates if fate.outdated[0] != fate.outdated[1]]
     if outdated:
         show_table(["pods to re-create", "recorded", "re-run"], outdated[:_MOST_NAMED])
 
 
-def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
+def _rows(name: str, fate: recommendations.ContainerFate) -> Iterator[list[str]]:
     for head, when, container in (((name, fate.name), "recorded", fate.recorded), (("", ""), "re-run", fate.rerun)):
         if container is None:
             yield [*head, when, "-", "-", "-", "-", "-"]
@@ -81,7 +73,9 @@ def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
         ]
 
 
-def _terms(fate: ContainerFate, recorded: RecommenderSettings, rerun: RecommenderSettings) -> Iterator[str]:
+def _terms(
+    fate: recommendations.ContainerFate, recorded: RecommenderSettings, rerun: RecommenderSettings
+) -> Iterator[str]:
     for when, container, decided in (("recorded", fate.recorded, recorded), ("re-run", fate.rerun, rerun)):
         if container is not None:
             yield from (f"{when}: {line}" for line in _formula(container, decided))

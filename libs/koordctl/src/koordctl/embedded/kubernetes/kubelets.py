@@ -17,14 +17,7 @@ import httpx
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.values import codec
 
-from koordctl.embedded.kubernetes.api import (
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    Manifest,
-    patch,
-    read_kubeconfig,
-    require_success,
-)
+from koordctl.embedded.kubernetes import api
 
 RETRY_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 300
@@ -36,7 +29,7 @@ _PODS: Final = "/api/v1/pods"
 _NODES: Final = "/api/v1/nodes"
 
 
-async def register_nodes(client: httpx.AsyncClient, nodes: Sequence[Manifest]) -> None:
+async def register_nodes(client: httpx.AsyncClient, nodes: Sequence[api.Manifest]) -> None:
     """Create the nodes that are absent, and report all as ready.
 
     Labels and taints of nodes that exist stay as they are.
@@ -49,13 +42,13 @@ async def register_nodes(client: httpx.AsyncClient, nodes: Sequence[Manifest]) -
         name = node["metadata"]["name"]
         made = await client.post(_NODES, json=node)
         if made.status_code != _CONFLICT:
-            require_success(made)
+            api.require_success(made)
         status = {**node.get("status", {}), "conditions": [_condition("Ready", "KubeletReady")]}
-        require_success(await patch(client, f"{_NODES}/{name}/status", MERGE_PATCH, {"status": status}))
+        api.require_success(await api.patch(client, f"{_NODES}/{name}/status", api.MERGE_PATCH, {"status": status}))
         if made.status_code == _CREATED:
             # The API server gives new nodes the taint `not-ready`. The controller that removes it does not run.
             taints = {"spec": {"taints": node.get("spec", {}).get("taints")}}
-            require_success(await patch(client, f"{_NODES}/{name}", MERGE_PATCH, taints))
+            api.require_success(await api.patch(client, f"{_NODES}/{name}", api.MERGE_PATCH, taints))
 
 
 async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> None:
@@ -67,7 +60,7 @@ async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> 
     """
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def serve(pod: Manifest) -> None:
+    async def serve(pod: api.Manifest) -> None:
         async with slots:
             await _carry_out(client, pod, runs)
 
@@ -81,9 +74,9 @@ async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> 
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _changes(client: httpx.AsyncClient) -> AsyncIterator[Manifest]:
+async def _changes(client: httpx.AsyncClient) -> AsyncIterator[api.Manifest]:
     """Yield every bound pod, then each that changes, until the API server ends the watch."""
-    listed = require_success(await client.get(_PODS, params={**_BOUND, "resourceVersion": "0"})).json()
+    listed = api.require_success(await client.get(_PODS, params={**_BOUND, "resourceVersion": "0"})).json()
     for pod in listed["items"]:
         yield pod
     version = listed["metadata"]["resourceVersion"]
@@ -91,7 +84,7 @@ async def _changes(client: httpx.AsyncClient) -> AsyncIterator[Manifest]:
     async with client.stream("GET", _PODS, params=query, timeout=httpx.Timeout(30, read=WATCH_SECONDS + 30)) as lines:
         if not lines.is_success:
             await lines.aread()
-        require_success(lines)
+        api.require_success(lines)
         async for line in lines.aiter_lines():
             event: dict[str, Any] = json.loads(line)
             if event["type"] == "ERROR":  # for example an expired version
@@ -100,7 +93,7 @@ async def _changes(client: httpx.AsyncClient) -> AsyncIterator[Manifest]:
                 yield event["object"]
 
 
-async def _carry_out(client: httpx.AsyncClient, pod: Manifest, runs: Callable[[str], bool]) -> None:
+async def _carry_out(client: httpx.AsyncClient, pod: api.Manifest, runs: Callable[[str], bool]) -> None:
     """Report that a bound pod runs, or remove it once it is deleted."""
     metadata = pod["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
@@ -110,14 +103,14 @@ async def _carry_out(client: httpx.AsyncClient, pod: Manifest, runs: Callable[[s
         answer = await client.request("DELETE", path, json=body)
     elif pod["status"].get("phase") == "Pending" and runs(pod["spec"]["nodeName"]):
         body = {"metadata": uid, "status": running_status(pod)}
-        answer = await patch(client, f"{path}/status", STRATEGIC_PATCH, body)
+        answer = await api.patch(client, f"{path}/status", api.STRATEGIC_PATCH, body)
     else:
         return
     if answer.status_code not in (_CONFLICT, _NOT_FOUND):  # another pod of this name, or none
-        require_success(answer)
+        api.require_success(answer)
 
 
-def running_status(pod: Manifest) -> Manifest:
+def running_status(pod: api.Manifest) -> api.Manifest:
     """Return the status of a pod whose containers all run."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     containers = [
@@ -136,13 +129,13 @@ def running_status(pod: Manifest) -> Manifest:
     return {"phase": "Running", "startTime": now, "conditions": conditions, "containerStatuses": containers}
 
 
-def _condition(name: str, reason: str) -> Manifest:
+def _condition(name: str, reason: str) -> api.Manifest:
     return {"type": name, "status": "True", "reason": reason, "message": ""}
 
 
-async def _run(kubeconfig: Path, nodes: Sequence[Manifest], idle: frozenset[str]) -> None:
+async def _run(kubeconfig: Path, nodes: Sequence[api.Manifest], idle: frozenset[str]) -> None:
     names = {node["metadata"]["name"] for node in nodes}
-    async with read_kubeconfig(kubeconfig).client() as client:
+    async with api.read_kubeconfig(kubeconfig).client() as client:
         while True:
             try:
                 await register_nodes(client, nodes)
@@ -160,7 +153,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=Path, required=True, help="File with a List of Nodes to register.")
     parser.add_argument("--idle", action="append", default=[], help="Node on which pods do not run.")
     given = parser.parse_args()
-    nodes = cast("list[Manifest]", codec.decode(given.nodes.read_bytes(), dict[str, Any])["items"])
+    nodes = cast("list[api.Manifest]", codec.decode(given.nodes.read_bytes(), dict[str, Any])["items"])
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(given.kubeconfig, nodes, frozenset(given.idle)))
 

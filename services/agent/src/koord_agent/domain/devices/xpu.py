@@ -14,16 +14,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_value, quantity_from_json
 
-from koord_agent.domain.devices.device import (
-    UNKNOWN_ID,
-    Condition,
-    Device,
-    DeviceReport,
-    DeviceTopology,
-    Partition,
-    fault_condition,
-    healthy_condition,
-)
+from koord_agent.domain.devices import device
 from koord_agent.domain.kernel.counters import whole_number
 
 _SHORT_NAMES: Final = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
@@ -78,7 +69,7 @@ def xpu_of(raw: Any) -> Xpu:
     return codec.convert(without_nulls(raw), Xpu)
 
 
-def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
+def report_devices(xpus: Sequence[Xpu]) -> device.DeviceReport:
     """Return the content of the Device object for the entries of description files.
 
     The labels and the policy for partitions are those of the first entry. A link without a type
@@ -91,13 +82,13 @@ def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
         runtime spec, 9.3, 9.4
     """
     if not xpus:
-        return DeviceReport()
+        return device.DeviceReport()
     numbered = [(whole_number(str(xpu.minor)) or 0, xpu) for xpu in xpus]
     devices = (_device(minor, xpu) for minor, xpu in numbered)
-    return DeviceReport.of(devices, labels=_labels(xpus[0]), partitions=_partitions(numbered))
+    return device.DeviceReport.of(devices, labels=_labels(xpus[0]), partitions=_partitions(numbered))
 
 
-def _device(minor: int, xpu: Xpu) -> Device:
+def _device(minor: int, xpu: Xpu) -> device.Device:
     resources = {GPU_MEMORY_RATIO: of_value(100)}
     for name, text in xpu.resources.items():
         try:
@@ -107,13 +98,13 @@ def _device(minor: int, xpu: Xpu) -> Device:
     topology = None
     if xpu.topology is not None:
         node = str(xpu.topology.node_id)
-        topology = DeviceTopology(
-            socket_id=UNKNOWN_ID,
-            node_id=_integer(node) if node else UNKNOWN_ID,
+        topology = device.DeviceTopology(
+            socket_id=device.UNKNOWN_ID,
+            node_id=_integer(node) if node else device.UNKNOWN_ID,
             pcie_id=xpu.topology.pcie_id,
             bus_id=xpu.topology.bus_id,
         )
-    return Device(
+    return device.Device(
         uuid=xpu.uuid,
         minor=minor,
         type="gpu",
@@ -131,8 +122,8 @@ def _integer(text: str) -> int:
         return 0
 
 
-def _condition(status: XpuStatus) -> Condition:
-    return healthy_condition() if status.healthy else fault_condition(status.err_code, status.err_message)
+def _condition(status: XpuStatus) -> device.Condition:
+    return device.healthy_condition() if status.healthy else device.fault_condition(status.err_code, status.err_message)
 
 
 def _labels(first: Xpu) -> dict[str, str]:
@@ -142,8 +133,8 @@ def _labels(first: Xpu) -> dict[str, str]:
     return labels
 
 
-def _partitions(numbered: Sequence[tuple[int, Xpu]]) -> dict[str, tuple[Partition, ...]]:
-    table: dict[str, list[Partition]] = {}
+def _partitions(numbered: Sequence[tuple[int, Xpu]]) -> dict[str, tuple[device.Partition, ...]]:
+    table: dict[str, list[device.Partition]] = {}
     seen: set[tuple[int, ...]] = set()
     for minor, xpu in numbered:
         for link in (xpu.topology.p2p_links or ()) if xpu.topology is not None else ():
@@ -152,5 +143,5 @@ def _partitions(numbered: Sequence[tuple[int, Xpu]]) -> dict[str, tuple[Partitio
             minors = tuple(sorted({minor, *peers}))
             if link.type and peers and minors not in seen:
                 seen.add(minors)
-                table.setdefault(str(len(minors)), []).append(Partition(minors=minors, gpu_link_type=link.type))
+                table.setdefault(str(len(minors)), []).append(device.Partition(minors=minors, gpu_link_type=link.type))
     return {size: tuple(partitions) for size, partitions in table.items()}

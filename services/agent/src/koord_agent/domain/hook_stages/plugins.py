@@ -10,15 +10,7 @@ from typing import Final
 from koordcore.protocol import keys
 from koordcore.protocol.qos import QosClass
 
-from koord_agent.domain.gate_names import (
-    BATCH_RESOURCE,
-    CPU_NORMALIZATION,
-    CPUSET_ALLOCATOR,
-    GPU_ENV_INJECT,
-    GROUP_IDENTITY,
-    RDMA_DEVICE_INJECT,
-    RESCTRL,
-)
+from koord_agent.domain import gate_names as gates
 from koord_agent.domain.hook_stages.call import HookCall, HookRules
 from koord_agent.domain.hook_stages.stages import Mode, Stage
 from koord_agent.domain.hook_stages.values import NOTHING, HookValues
@@ -125,17 +117,17 @@ def _rdma_device(call: HookCall, rules: HookRules) -> HookValues:
 _CONTAINER: Final = (Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER)
 _POD_AND_CONTAINER: Final = (Stage.PRE_RUN_POD_SANDBOX, *_CONTAINER)
 PLUGINS: Final = (
-    HookPlugin("BatchResource", BATCH_RESOURCE, _POD_AND_CONTAINER, _batch_resource),
-    HookPlugin("CPUNormalization", CPU_NORMALIZATION, _CONTAINER, _cpu_normalization),
-    HookPlugin("CPUSetAllocator", CPUSET_ALLOCATOR, _POD_AND_CONTAINER, _cpuset_allocator),
-    HookPlugin("GroupIdentity", GROUP_IDENTITY, (Stage.PRE_RUN_POD_SANDBOX,), _group_identity),
+    HookPlugin("BatchResource", gates.BATCH_RESOURCE, _POD_AND_CONTAINER, _batch_resource),
+    HookPlugin("CPUNormalization", gates.CPU_NORMALIZATION, _CONTAINER, _cpu_normalization),
+    HookPlugin("CPUSetAllocator", gates.CPUSET_ALLOCATOR, _POD_AND_CONTAINER, _cpuset_allocator),
+    HookPlugin("GroupIdentity", gates.GROUP_IDENTITY, (Stage.PRE_RUN_POD_SANDBOX,), _group_identity),
     HookPlugin(
         "Resctrl",
-        RESCTRL,
+        gates.RESCTRL,
         (Stage.PRE_RUN_POD_SANDBOX, Stage.PRE_CREATE_CONTAINER, Stage.PRE_REMOVE_POD_SANDBOX),
         _resctrl,
     ),
-    HookPlugin("gpu env inject", GPU_ENV_INJECT, (Stage.PRE_CREATE_CONTAINER,), _gpu_env),
-    HookPlugin("rdma device inject", RDMA_DEVICE_INJECT, (Stage.PRE_CREATE_CONTAINER,), _rdma_device),
+    HookPlugin("gpu env inject", gates.GPU_ENV_INJECT, (Stage.PRE_CREATE_CONTAINER,), _gpu_env),
+    HookPlugin("rdma device inject", gates.RDMA_DEVICE_INJECT, (Stage.PRE_CREATE_CONTAINER,), _rdma_device),
 )
 """All plug-ins of stages in the order of their names, by byte."""

@@ -9,19 +9,9 @@ from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address
 from typing import Any, Final
 
-from koord_agent.domain.hooks.tc_qos import (
-    BE_CLASS,
-    LS_CLASS,
-    ROOT_CLASS,
-    SMALLEST_RATE,
-    SYSTEM_CLASS,
-    HtbClass,
-    NetClass,
-    htb_classes,
-    pod_net_class,
-)
+from koord_agent.domain.hooks import tc_qos
 
-NET_CLASSES: Final = (SYSTEM_CLASS, LS_CLASS, BE_CLASS)
+NET_CLASSES: Final = (tc_qos.SYSTEM_CLASS, tc_qos.LS_CLASS, tc_qos.BE_CLASS)
 FIRST_OWN_MINOR: Final = 0x10
 """Smallest minor number of a class that belongs to one pod."""
 _LAST_MINOR: Final = 0xFFFF
@@ -56,7 +46,7 @@ class TcPlan:
         classids: cgroup directory of a pod -> value of net_cls.classid.
     """
 
-    classes: tuple[HtbClass, ...]
+    classes: tuple[tc_qos.HtbClass, ...]
     sets: Mapping[str, tuple[str, ...]]
     filters: Mapping[int, tuple[str, ...]]
     classids: Mapping[str, int]
@@ -88,12 +78,12 @@ def tc_plan(node_slo: Mapping[str, Any], pods: Iterable[TcPod], known: Mapping[s
     Raises:
         InvalidInput: The bandwidth of the node is malformed or negative.
     """
-    classes = [*htb_classes(node_slo)]
+    classes = [*tc_qos.htb_classes(node_slo)]
     sets: dict[str, list[str]] = {each.name: [] for each in NET_CLASSES}
     filters: dict[int, tuple[str, ...]] = {}
     classids: dict[str, int] = {}
     for pod in sorted(pods, key=lambda pod: pod.uid):
-        found = pod_net_class(pod.labels, pod.annotations)
+        found = tc_qos.pod_net_class(pod.labels, pod.annotations)
         if found.net_class is None:
             continue
         addresses = tuple(sorted(ip for ip in pod.ips if not pod.is_on_host_network and _is_version_4(ip)))
@@ -105,7 +95,9 @@ def tc_plan(node_slo: Mapping[str, Any], pods: Iterable[TcPod], known: Mapping[s
         classids[pod.directory] = _MAJOR + minor
         filters[minor] = addresses
         rate, prio = found.egress_bytes_per_second, _minor(found.net_class) - 1
-        classes.append(HtbClass(classid=f"1:{minor:x}", parent=ROOT_CLASS, rate=rate, ceil=rate, prio=prio))
+        classes.append(
+            tc_qos.HtbClass(classid=f"1:{minor:x}", parent=tc_qos.ROOT_CLASS, rate=rate, ceil=rate, prio=prio)
+        )
     return TcPlan(
         classes=tuple(classes),
         sets={name: tuple(sorted(ips)) for name, ips in sets.items()},
@@ -135,7 +127,7 @@ def ipset_lines(plan: TcPlan) -> list[str]:
     return lines
 
 
-def mark_rule(net_class: NetClass) -> list[str]:
+def mark_rule(net_class: tc_qos.NetClass) -> list[str]:
     """Return the arguments of an iptables rule that gives packets from the IP set of a network class this tc class.
 
     The rule belongs into chain POSTROUTING of table mangle.
@@ -156,7 +148,7 @@ def _lines(plan: TcPlan, device: str, present: TcPresent) -> Iterator[str]:
             yield f"class del {device} classid 1:{minor:x}"
     for each in plan.classes:
         parent = "1:" if each.parent == "root" else each.parent
-        rate, ceil = max(each.rate, SMALLEST_RATE), max(each.ceil, SMALLEST_RATE)
+        rate, ceil = max(each.rate, tc_qos.SMALLEST_RATE), max(each.ceil, tc_qos.SMALLEST_RATE)
         yield (
             f"class replace {device} parent {parent} classid {each.classid} htb"
             f" rate {rate}bps ceil {ceil}bps prio {each.prio} quantum {_quantum(rate)}"
@@ -201,7 +193,7 @@ def _quantum(rate: int) -> int:
     return min(max(rate // 10, 1_500), 60_000)
 
 
-def _minor(net_class: NetClass) -> int:
+def _minor(net_class: tc_qos.NetClass) -> int:
     return net_class.classid - _MAJOR
 
 

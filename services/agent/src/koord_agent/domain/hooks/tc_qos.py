@@ -12,15 +12,7 @@ from koordcore.protocol.qos import QosClass
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
 
-from koord_agent.domain.hooks.network_qos import (
-    ALL_PERCENT,
-    BITS_PER_BYTE,
-    class_network_qos,
-    network_policy,
-    pod_bandwidth,
-    section,
-    total_bits,
-)
+from koord_agent.domain.hooks import network_qos
 
 TC_POLICY: Final = "tc"
 ROOT_CLASS: Final = "1:1"
@@ -92,7 +84,7 @@ _CLASS_OF_LABEL: Final = {
 
 def is_tc_enabled(node_slo: Mapping[str, Any]) -> bool:
     """Return whether a NodeSLO (`spec` as JSON) chooses tc: it has a systemStrategy and no other network policy."""
-    policy = network_policy(section(node_slo, "resourceQOSStrategy"))
+    policy = network_qos.network_policy(network_qos.section(node_slo, "resourceQOSStrategy"))
     return policy in ("", TC_POLICY) and isinstance(node_slo.get("systemStrategy"), Mapping)
 
 
@@ -104,7 +96,7 @@ def bandwidth_bits(value: Any, total: int) -> int:
         total: Bandwidth of the node in bits per second.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        return total * value // ALL_PERCENT if 0 <= value <= ALL_PERCENT else 0
+        return total * value // network_qos.ALL_PERCENT if 0 <= value <= network_qos.ALL_PERCENT else 0
     try:
         return max(quantity_from_json(value).value(), 0)
     except InvalidInput:
@@ -117,12 +109,12 @@ def htb_classes(node_slo: Mapping[str, Any]) -> tuple[HtbClass, ...]:
     Raises:
         InvalidInput: The bandwidth of the node is malformed or negative.
     """
-    total = total_bits(section(node_slo, "systemStrategy"))
-    strategy = section(node_slo, "resourceQOSStrategy")
+    total = network_qos.total_bits(network_qos.section(node_slo, "systemStrategy"))
+    strategy = network_qos.section(node_slo, "resourceQOSStrategy")
     below: list[HtbClass] = []
     requested = 0
     for minor, of_class in ((3, "lsClass"), (4, "beClass")):
-        qos = class_network_qos(strategy, of_class)
+        qos = network_qos.class_network_qos(strategy, of_class)
         rate = bandwidth_bits(qos.get("egressRequest"), total)
         ceil = bandwidth_bits(qos.get("egressLimit"), total) or rate
         requested += rate
@@ -144,7 +136,7 @@ def pod_net_class(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     if of_label is None:
         return PodNetClass()
     try:
-        egress = pod_bandwidth(annotations).egress
+        egress = network_qos.pod_bandwidth(annotations).egress
     except InvalidInput:
         egress = 0
     return PodNetClass(net_class=of_label, egress_bytes_per_second=egress or None)
@@ -154,7 +146,7 @@ def _htb(classid: str, parent: str, rate_bits: int, ceil_bits: int, prio: int) -
     return HtbClass(
         classid=classid,
         parent=parent,
-        rate=rate_bits // BITS_PER_BYTE,
-        ceil=ceil_bits // BITS_PER_BYTE,
+        rate=rate_bits // network_qos.BITS_PER_BYTE,
+        ceil=ceil_bits // network_qos.BITS_PER_BYTE,
         prio=prio,
     )

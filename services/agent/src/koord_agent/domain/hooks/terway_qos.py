@@ -11,15 +11,7 @@ from koordcore.protocol.qos import KubeQos, QosClass
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
 
-from koord_agent.domain.hooks.network_qos import (
-    ALL_PERCENT,
-    BITS_PER_BYTE,
-    class_network_qos,
-    network_policy,
-    pod_bandwidth,
-    section,
-    total_bits,
-)
+from koord_agent.domain.hooks import network_qos
 
 TERWAY_POLICY: Final = "terway-qos"
 NET_CLS: Final = "/sys/fs/cgroup/net_cls"
@@ -63,7 +55,7 @@ class NetworkPod:
 
 def is_terway_enabled(node_slo: Mapping[str, Any]) -> bool:
     """Return whether a NodeSLO (`spec` as JSON) chooses Terway. If not, both files have to be removed."""
-    return network_policy(section(node_slo, "resourceQOSStrategy")) == TERWAY_POLICY
+    return network_qos.network_policy(network_qos.section(node_slo, "resourceQOSStrategy")) == TERWAY_POLICY
 
 
 def global_bandwidths(node_slo: Mapping[str, Any]) -> str:
@@ -74,14 +66,14 @@ def global_bandwidths(node_slo: Mapping[str, Any]) -> str:
     Raises:
         InvalidInput: A bandwidth is malformed, negative, or above that of the node.
     """
-    system = section(node_slo, "systemStrategy")
-    total = total_bits(system)
-    lines = [f"hw_{way}_bps_max {total // BITS_PER_BYTE}" for way in ("tx", "rx")]
+    system = network_qos.section(node_slo, "systemStrategy")
+    total = network_qos.total_bits(system)
+    lines = [f"hw_{way}_bps_max {total // network_qos.BITS_PER_BYTE}" for way in ("tx", "rx")]
     for level, of_class in (("l1", "lsClass"), ("l2", "beClass")):
-        strategy = class_network_qos(section(node_slo, "resourceQOSStrategy"), of_class)
+        strategy = network_qos.class_network_qos(network_qos.section(node_slo, "resourceQOSStrategy"), of_class)
         for line, name in _FIELDS:
             bits = _class_bits(strategy.get(name), total, name) if system else 0
-            lines.append(f"offline_{level}_{line} {bits // BITS_PER_BYTE}")
+            lines.append(f"offline_{level}_{line} {bits // network_qos.BITS_PER_BYTE}")
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +85,7 @@ def terway_pods(pods: Iterable[NetworkPod]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for pod in pods:
         try:
-            bandwidth = pod_bandwidth(pod.annotations)
+            bandwidth = network_qos.pod_bandwidth(pod.annotations)
         except InvalidInput:
             continue
         found[pod.uid] = {
@@ -117,7 +109,7 @@ def _priority(pod: NetworkPod) -> int:
 def _class_bits(value: Any, total: int, name: str) -> int:
     """Return the bandwidth of a class in bits per second. An integer is a percentage of the bandwidth of the node."""
     if isinstance(value, int) and not isinstance(value, bool):
-        bits = total * value // ALL_PERCENT
+        bits = total * value // network_qos.ALL_PERCENT
     else:
         bits = quantity_from_json(value).value()
     if not 0 <= bits <= total:

@@ -21,16 +21,8 @@ from koordcore.values.resources import Amounts, parse_amounts
 
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.prediction import reclaimable
 from koord_agent.domain.prediction.model import HalfLives, Peak, UsageModel, model_of_checkpoint
-from koord_agent.domain.prediction.reclaimable import (
-    COLD_START_SECONDS,
-    SAFETY_MARGIN_PERCENT,
-    SYSTEM_CLASS,
-    ProdPod,
-    ProdPrediction,
-    predict_prod,
-    takes_part,
-)
 from koord_agent.domain.prediction.training import SYSTEM, PodUsed, Used, class_uid, training_samples
 from koord_agent.domain.state.pods import AgentPod
 
@@ -53,8 +45,8 @@ class PredictionSettings:
     """
 
     half_lives: HalfLives = field(default_factory=HalfLives)
-    cold_start_seconds: float = COLD_START_SECONDS
-    safety_margin_percent: float = SAFETY_MARGIN_PERCENT
+    cold_start_seconds: float = reclaimable.COLD_START_SECONDS
+    safety_margin_percent: float = reclaimable.SAFETY_MARGIN_PERCENT
     training_seconds: float = 60.0
     expiration_seconds: float = 1_800.0
     checkpoint_seconds: float = 600.0
@@ -121,7 +113,7 @@ class PeakPredictor:
 
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
-    ) -> ProdPrediction:
+    ) -> reclaimable.ProdPrediction:
         """Predict the peak usage of prod pods, and the part of their requests that they will not use.
 
         Args:
@@ -133,20 +125,20 @@ class PeakPredictor:
         Source:
             agent spec, 8.4.
         """
-        counted = [self._counted(pod, now) for pod in pods if takes_part(pod.priority)]
+        counted = [self._counted(pod, now) for pod in pods if reclaimable.takes_part(pod.priority)]
         classes = {name: self._peak(class_uid(name)) for name in (str(PriorityBand.PROD), "")}
-        return predict_prod(
+        return reclaimable.predict_prod(
             _raw_allocatable(allocatable, annotations),
             counted,
-            {SYSTEM_CLASS: self._peak(SYSTEM), **classes},
+            {reclaimable.SYSTEM_CLASS: self._peak(SYSTEM), **classes},
             cold_start_seconds=self._settings.cold_start_seconds,
             safety_margin_percent=self._settings.safety_margin_percent,
         )
 
-    def _counted(self, pod: AgentPod, now: float) -> ProdPod:
+    def _counted(self, pod: AgentPod, now: float) -> reclaimable.ProdPod:
         """Return a pod as input of the predictors. A young or finished pod has no prediction."""
         age_seconds, is_over = self._age(pod, now), pod.is_terminating or pod.phase in FINISHED
-        return ProdPod(
+        return reclaimable.ProdPod(
             request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
             age_seconds=age_seconds,
             prediction=None if is_over or age_seconds <= self._settings.cold_start_seconds else self._peak(pod.uid),

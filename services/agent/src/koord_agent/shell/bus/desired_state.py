@@ -25,15 +25,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.state.desired import (
-    LEDGER,
-    DesiredView,
-    apply_push,
-    is_behind,
-    is_of_log,
-    view_of,
-    with_last_fact,
-)
+from koord_agent.domain.state import desired
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 
 READS_AT_ONCE = 32
@@ -74,7 +66,7 @@ class DesiredStates:
         changed: Callable[[str], None],
     ) -> None:
         self.nodes = tuple(nodes)
-        self.views: dict[str, DesiredView] = {}
+        self.views: dict[str, desired.DesiredView] = {}
         self.read_once: set[str] = set()
         self._known = frozenset(nodes)
         self._link = link
@@ -155,10 +147,10 @@ class DesiredStates:
             self._want_soon(node)
 
     def _note_cause(self, node: str, push: Push) -> None:
-        if push.event.ref.kind != LEDGER:
+        if push.event.ref.kind != desired.LEDGER:
             return
         view = self.views.get(node)
-        if view is not None and push.event.seq <= view.as_of.get(LEDGER, 0):
+        if view is not None and push.event.seq <= view.as_of.get(desired.LEDGER, 0):
             return  # reflected already: who started these pods knew their cause, or never will
         event = CATALOGUE.read(push.event)
         if isinstance(event, NodeResourcesTaken):
@@ -178,13 +170,13 @@ class DesiredStates:
     def _apply(self, node: str, push: Push) -> bool:
         """Apply a pushed fact to the state of a node. Return False if facts before it were missed."""
         view = self.views.get(node)
-        after = None if view is None else apply_push(view, push)
+        after = None if view is None else desired.apply_push(view, push)
         if after is None:
             return False
         self._replace(node, after)
         return True
 
-    def _replace(self, node: str, after: DesiredView) -> None:
+    def _replace(self, node: str, after: desired.DesiredView) -> None:
         """Use a state that follows the known one by facts. No-op if it is the same."""
         before = self.views[node]
         if after is before:
@@ -199,7 +191,7 @@ class DesiredStates:
         """Use a new state. Return False if it is invalid; then the last one stays."""
         last = self.views.get(value.node)
         try:
-            view = view_of(value, last)
+            view = desired.view_of(value, last)
         except InvalidInput as error:
             self._logger.warning("desired_refused", node=value.node, reason=error.sentence())
             return False
@@ -233,8 +225,10 @@ class DesiredStates:
         self.read_once.add(node)
         known = self.views.get(node)
         if value is not None:  # else it is not written yet, or the node is gone: the last value stays in force
-            is_older = known is not None and is_behind(value.as_of, known.as_of)
-            is_known_kept = is_older and known is not None and (node not in self._provisional or is_of_log(known, last))
+            is_older = known is not None and desired.is_behind(value.as_of, known.as_of)
+            is_known_kept = (
+                is_older and known is not None and (node not in self._provisional or desired.is_of_log(known, last))
+            )
             self._provisional.discard(node)
             if not is_known_kept and not self._take(value):
                 return
@@ -245,7 +239,7 @@ class DesiredStates:
     async def _last_of_ledger(self, ports: Ports, node: str) -> StoredEvent | None:
         """Return the last fact of a node's ledger; None without facts, or if this user may not read it."""
         try:
-            return await ports.facts.last_of(AggregateRef(LEDGER, name_token(node)))
+            return await ports.facts.last_of(AggregateRef(desired.LEDGER, name_token(node)))
         except Denied as error:  # the server's users were configured for an older version
             if not self._is_denied:
                 self._logger.warning("ledger_not_read", reason=str(error))
@@ -268,7 +262,7 @@ class DesiredStates:
         try:
             if last is not None:
                 self._note_cause(node, Push(last, 0))
-            after = with_last_fact(view, last)
+            after = desired.with_last_fact(view, last)
         except UnreadableEvent as error:
             self._logger.warning("ledger_not_read", node=node, reason=error.reason)
             return

@@ -14,22 +14,10 @@ from typing import Final
 
 from koordcore.values.topology import CpuPlace
 
+from koord_agent.domain.kernel import counters as kernel_counters
 from koord_agent.domain.kernel import pressure
 from koord_agent.domain.kernel.cgroup_files import Unsupported, file_path, to_file_text
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
-from koord_agent.domain.kernel.counters import (
-    CgroupCounters,
-    CgroupMemory,
-    MalformedCounter,
-    NodeCounters,
-    Throttling,
-    parse_busy_ticks,
-    parse_busy_ticks_per_cpu,
-    parse_cgroup_memory,
-    parse_cpu_usage_ns,
-    parse_node_memory,
-    parse_throttling,
-)
 from koord_agent.domain.kernel.cpu_info import COLUMNS, parse_lscpu
 from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
@@ -103,29 +91,29 @@ class LinuxHost:
 
     def capacity(self) -> Capacity:
         """Return CPU and memory of the machine. See `Host.capacity`."""
-        cpus = parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or "")
-        memory = parse_node_memory(read_kernel_file(self._meminfo) or "")
+        cpus = kernel_counters.parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or "")
+        memory = kernel_counters.parse_node_memory(read_kernel_file(self._meminfo) or "")
         return Capacity(cpu_milli=len(cpus) * 1000, memory_bytes=memory.total_bytes)
 
-    def node_counters(self) -> NodeCounters | None:
+    def node_counters(self) -> kernel_counters.NodeCounters | None:
         """Return the counters of the whole machine; None if unreadable. See `Host.node_counters`."""
         at_ns = self._monotonic_ns()
         stat, meminfo = read_kernel_file(self._stat), read_kernel_file(self._meminfo)
         if stat is None or meminfo is None:
             return None
         try:
-            ticks, memory = parse_busy_ticks(stat), parse_node_memory(meminfo)
-        except MalformedCounter:
+            ticks, memory = kernel_counters.parse_busy_ticks(stat), kernel_counters.parse_node_memory(meminfo)
+        except kernel_counters.MalformedCounter:
             return None
-        return NodeCounters(
+        return kernel_counters.NodeCounters(
             at_ns=at_ns,
             busy_ticks=ticks,
             jiffy_ns=self._jiffy_ns,
             memory=memory,
-            busy_ticks_by_cpu=parse_busy_ticks_per_cpu(stat) if self._numa.nodes else {},
+            busy_ticks_by_cpu=kernel_counters.parse_busy_ticks_per_cpu(stat) if self._numa.nodes else {},
         )
 
-    def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+    def cgroup_counters(self, directory: str) -> kernel_counters.CgroupCounters | None:
         """Return the counters of one cgroup; None if it does not exist. See `Host.cgroup_counters`."""
         usage_path, memory_path, stat_path, _ = self._paths.get(directory) or self._counter_paths(directory)
         at_ns = self._monotonic_ns()
@@ -135,7 +123,7 @@ class LinuxHost:
             return None
         # on v2 both cpu values come from one file
         stat_text = usage_text if self._version == 2 else read_kernel_file(stat_path)
-        return CgroupCounters(
+        return kernel_counters.CgroupCounters(
             at_ns=at_ns,
             cpu_usage_ns=self._cpu_usage(usage_text),
             memory=self._memory(memory_text),
@@ -155,20 +143,20 @@ class LinuxHost:
 
     def _cpu_usage(self, text: str | None) -> int | None:
         try:
-            return parse_cpu_usage_ns(text, self._version) if text is not None else None
-        except MalformedCounter:
+            return kernel_counters.parse_cpu_usage_ns(text, self._version) if text is not None else None
+        except kernel_counters.MalformedCounter:
             return None
 
-    def _memory(self, text: str | None) -> CgroupMemory | None:
+    def _memory(self, text: str | None) -> kernel_counters.CgroupMemory | None:
         try:
-            return parse_cgroup_memory(text, self._version) if text is not None else None
-        except MalformedCounter:
+            return kernel_counters.parse_cgroup_memory(text, self._version) if text is not None else None
+        except kernel_counters.MalformedCounter:
             return None
 
-    def _throttling(self, text: str | None) -> Throttling | None:
+    def _throttling(self, text: str | None) -> kernel_counters.Throttling | None:
         try:
-            return parse_throttling(text, self._version) if text is not None else None
-        except MalformedCounter:
+            return kernel_counters.parse_throttling(text, self._version) if text is not None else None
+        except kernel_counters.MalformedCounter:
             return None
 
     def numa_memory(self) -> Mapping[int, int]:
@@ -180,7 +168,7 @@ class LinuxHost:
         text = read_kernel_file((self._paths.get(directory) or self._counter_paths(directory))[3])
         try:
             return parse_numa_stat(text, self._version) if text is not None else None
-        except MalformedCounter:
+        except kernel_counters.MalformedCounter:
             return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
@@ -192,7 +180,7 @@ class LinuxHost:
                 if text is None:
                     return None
                 found[resource] = pressure.parse_pressure(text)
-            except MalformedCounter:
+            except kernel_counters.MalformedCounter:
                 return None
         return found
 
@@ -204,7 +192,7 @@ class LinuxHost:
         text = self.read(CgroupFile(directory, "memory.idle_page_stats"))
         try:
             return cold_page_bytes(text) if text is not None else None
-        except MalformedCounter:
+        except kernel_counters.MalformedCounter:
             return None
 
     def start_cold_page_scans(self) -> bool:
@@ -236,7 +224,7 @@ class LinuxHost:
                 text = read_kernel_file(f"{self._roots.proc}/{thread}/schedstat")
                 try:
                     counters = parse_schedstat(text) if text is not None else None
-                except MalformedCounter:
+                except kernel_counters.MalformedCounter:
                     continue
                 if counters is not None:
                     threads += 1
@@ -266,7 +254,7 @@ class LinuxHost:
 
         See `Host.open_cycle_counters`.
         """
-        cpus = sorted(parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))
+        cpus = sorted(kernel_counters.parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))
         self._counting = [counters for counters in self._counting if counters.open_descriptors]
         held = sum(counters.open_descriptors for counters in self._counting)
         # measuring must not take the descriptors by which the agent sees and protects

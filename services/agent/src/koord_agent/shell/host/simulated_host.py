@@ -12,16 +12,7 @@ from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.topology import CpuPlace, simulated_places
 
 from koord_agent.domain.devices.device import DeviceReport
-from koord_agent.domain.kernel.cgroup_files import (
-    CFS_PERIOD_US,
-    INT64_MAX,
-    Unsupported,
-    from_file_text,
-    milli_to_quota_us,
-    milli_to_shares,
-    resource,
-    to_file_text,
-)
+from koord_agent.domain.kernel import cgroup_files
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.domain.kernel.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
 from koord_agent.domain.kernel.features import Feature, Features, features_of
@@ -52,7 +43,7 @@ FEATURES = (
 )
 _DEFAULTS: Mapping[str, str] = {
     "cpu.cfs_quota_us": "-1",
-    "cpu.cfs_period_us": str(CFS_PERIOD_US),
+    "cpu.cfs_period_us": str(cgroup_files.CFS_PERIOD_US),
     "cpu.cfs_burst_us": "0",
     "cpu.bvt_warp_ns": "0",
     "cpu.idle": "0",
@@ -60,7 +51,7 @@ _DEFAULTS: Mapping[str, str] = {
     "memory.limit_in_bytes": "9223372036854771712",
     "memory.min": "0",
     "memory.low": "0",
-    "memory.high": str(INT64_MAX),
+    "memory.high": str(cgroup_files.INT64_MAX),
     "memory.wmark_ratio": "0",
     "memory.wmark_scale_factor": "50",
     "memory.wmark_min_adj": "0",
@@ -153,10 +144,10 @@ class SimulatedHost:
         row = self._fleet.pods.add(self._index, pod, profile)
         started = _SimulatedPod(pod=pod, row=row, directory=directory)
         self._pods[pod.uid] = self._by_directory[directory] = started
-        started.knobs["cpu.shares"] = str(milli_to_shares(pod.cpu_request_milli))
+        started.knobs["cpu.shares"] = str(cgroup_files.milli_to_shares(pod.cpu_request_milli))
         limit_milli = pod.limits.get("cpu", 0)
         if limit_milli:
-            started.knobs["cpu.cfs_quota_us"] = str(milli_to_quota_us(limit_milli))
+            started.knobs["cpu.cfs_quota_us"] = str(cgroup_files.milli_to_quota_us(limit_milli))
             self._fleet.pods.cpu_limit[row] = self._limit_cores(started.knobs)
         self._fleet.changed()
 
@@ -315,7 +306,7 @@ class SimulatedHost:
 
     def write(self, file: CgroupFile, value: str) -> None:
         """Write a value, in the style of cgroup v1, to a kernel file. See `Host.write`."""
-        text = to_file_text(file.resource, value, 1)
+        text = cgroup_files.to_file_text(file.resource, value, 1)
         knobs = self._knobs(file.directory)
         if knobs is None or not self._is_knob(file.resource):
             raise Vanished(f"{file.key}: {value!r} not written: no such file")
@@ -323,7 +314,7 @@ class SimulatedHost:
             raise WriteFailed(f"{file.key}: {value!r} not written: Invalid argument")
         if file.resource == "cpuset.cpus" and not parse_cpuset(text) <= parse_cpuset(self._all_cpus):
             raise WriteFailed(f"{file.key}: {value!r} not written: Invalid argument")
-        knobs[file.resource] = str(INT64_MAX) if text == "max" else text
+        knobs[file.resource] = str(cgroup_files.INT64_MAX) if text == "max" else text
         pod = self._by_directory.get(file.directory)
         if pod is not None:
             self._fleet.pods.cpu_limit[pod.row] = self._limit_cores(knobs)
@@ -332,14 +323,18 @@ class SimulatedHost:
 
     def _is_knob(self, name: str) -> bool:
         try:
-            return resource(name).hierarchy in HIERARCHIES and (name in _DEFAULTS or name == "cpuset.cpus")
-        except Unsupported:
+            return cgroup_files.resource(name).hierarchy in HIERARCHIES and (name in _DEFAULTS or name == "cpuset.cpus")
+        except cgroup_files.Unsupported:
             return False
 
     def _limit_cores(self, knobs: dict[str, str]) -> float:
         """Return the cores that quota and CPU list of a directory allow; infinite without a limit."""
-        quota = int(from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
-        period = int(from_file_text("cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(CFS_PERIOD_US)), 1))
+        quota = int(cgroup_files.from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
+        period = int(
+            cgroup_files.from_file_text(
+                "cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(cgroup_files.CFS_PERIOD_US)), 1
+            )
+        )
         limit = np.inf if quota == UNLIMITED else quota / period
         if "cpuset.cpus" in knobs:
             limit = min(limit, float(len(parse_cpuset(knobs["cpuset.cpus"]))))

@@ -28,24 +28,8 @@ from koord_agent.domain.hook_stages.stages import Stage
 from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.nri.adjusting import container_adjustment, container_updates
 from koord_agent.domain.nri.events import DEFAULT_EVENTS, NriEvent, event_mask
+from koord_agent.shell.nri import ttrpc
 from koord_agent.shell.nri.messages import PACKAGE, Message, call_of, nri_messages, write_fields
-from koord_agent.shell.nri.ttrpc import (
-    INVALID_ARGUMENT,
-    PLUGIN_CONNECTION,
-    REQUEST,
-    RESPONSE,
-    RUNTIME_CONNECTION,
-    UNIMPLEMENTED,
-    UNKNOWN,
-    MessageReader,
-    ProtocolBroken,
-    TtrpcMessage,
-    decode_request,
-    encode_message,
-    encode_request,
-    encode_response,
-    response_error,
-)
 
 PLUGIN_SERVICE: Final = f"{PACKAGE}.Plugin"
 RUNTIME_SERVICE: Final = f"{PACKAGE}.Runtime"
@@ -145,7 +129,7 @@ class NriPlugin:
             began = time.monotonic()
             try:
                 self._serve()
-            except (OSError, ProtocolBroken) as error:
+            except (OSError, ttrpc.ProtocolBroken) as error:
                 if str(error) != trouble:
                     trouble = str(error)
                     _log.warning("nri_away", socket=str(settings.socket), error=trouble)
@@ -164,7 +148,7 @@ class NriPlugin:
             OSError: The socket cannot be reached, or the connection broke.
             ProtocolBroken: The runtime refused the plugin, or broke the protocol.
         """
-        reader = MessageReader()
+        reader = ttrpc.MessageReader()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._settings.connect_seconds)
             connection.connect(str(self._settings.socket))
@@ -176,51 +160,53 @@ class NriPlugin:
                     for message in reader.feed(data):
                         answer = self._answer(message)
                         if answer is not None:
-                            connection.sendall(encode_message(answer))
+                            connection.sendall(ttrpc.encode_message(answer))
                         if self.is_connected:
                             connection.settimeout(None)
             finally:
                 self._connection = None
         if not self._stopping.is_set():
-            raise ProtocolBroken("the runtime ended the connection")
+            raise ttrpc.ProtocolBroken("the runtime ended the connection")
 
     def _registration(self) -> bytes:
         request = nri_messages()["RegisterPluginRequest"](
             plugin_name=self._settings.name, plugin_idx=self._settings.index
         )
-        body = encode_request(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString())
-        return encode_message(TtrpcMessage(RUNTIME_CONNECTION, _REGISTRATION, REQUEST, body))
+        body = ttrpc.encode_request(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString())
+        return ttrpc.encode_message(ttrpc.TtrpcMessage(ttrpc.RUNTIME_CONNECTION, _REGISTRATION, ttrpc.REQUEST, body))
 
-    def _answer(self, message: TtrpcMessage) -> TtrpcMessage | None:
+    def _answer(self, message: ttrpc.TtrpcMessage) -> ttrpc.TtrpcMessage | None:
         """Return the answer to a message of the runtime; None if it needs none.
 
         Raises:
             ProtocolBroken: The runtime refused the registration, or a message is malformed.
         """
-        if message.connection == RUNTIME_CONNECTION:
-            error = response_error(message.body) if message.kind == RESPONSE else ""
+        if message.connection == ttrpc.RUNTIME_CONNECTION:
+            error = ttrpc.response_error(message.body) if message.kind == ttrpc.RESPONSE else ""
             if error:
-                raise ProtocolBroken(f"the runtime refused the plugin: {error}")
+                raise ttrpc.ProtocolBroken(f"the runtime refused the plugin: {error}")
             return None
-        if message.connection != PLUGIN_CONNECTION or message.kind != REQUEST:
+        if message.connection != ttrpc.PLUGIN_CONNECTION or message.kind != ttrpc.REQUEST:
             return None
-        request = decode_request(message.body)
-        return message._replace(kind=RESPONSE, body=self._call(request.service, request.method, request.payload))
+        request = ttrpc.decode_request(message.body)
+        return message._replace(kind=ttrpc.RESPONSE, body=self._call(request.service, request.method, request.payload))
 
     def _call(self, service: str, method: str, payload: bytes) -> bytes:
         from google.protobuf.message import DecodeError  # loaded only on a node with NRI
 
         handler = self._handlers().get(method) if service == PLUGIN_SERVICE else None
         if handler is None:
-            return encode_response(b"", code=UNIMPLEMENTED, message=f"{service}/{method} is not implemented")
+            return ttrpc.encode_response(
+                b"", code=ttrpc.UNIMPLEMENTED, message=f"{service}/{method} is not implemented"
+            )
         kind, handle = handler
         try:
             answer = handle(nri_messages()[kind].FromString(payload))
         except (DecodeError, InvalidInput) as error:
-            return encode_response(b"", code=INVALID_ARGUMENT, message=f"{method}: {error}")
+            return ttrpc.encode_response(b"", code=ttrpc.INVALID_ARGUMENT, message=f"{method}: {error}")
         except _HookFailed as error:
-            return encode_response(b"", code=UNKNOWN, message=str(error))
-        return encode_response(answer.SerializeToString())
+            return ttrpc.encode_response(b"", code=ttrpc.UNKNOWN, message=str(error))
+        return ttrpc.encode_response(answer.SerializeToString())
 
     def _handlers(self) -> dict[str, tuple[str, Callable[[Message], Message]]]:
         """Return name of a method -> name of its request message, and its handler."""

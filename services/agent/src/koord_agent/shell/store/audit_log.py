@@ -16,20 +16,7 @@ from typing import NamedTuple, Protocol
 
 from koordcore.values import codec
 
-from koord_agent.domain.reporting.audit import (
-    ACTIVE_FILE,
-    DEFAULT_PAGE,
-    FLUSH_SECONDS,
-    LARGEST_PAGE,
-    READER_IDLE_SECONDS,
-    READERS,
-    ROTATE_AT_BYTES,
-    AuditEvent,
-    is_rotated,
-    is_written,
-    page_size,
-    rotate,
-)
+from koord_agent.domain.reporting import audit
 
 BLOCK_BYTES = 64 * 1024
 IDENTIFYING_BYTES = 256
@@ -39,12 +26,12 @@ IDENTIFYING_BYTES = 256
 class AuditSink(Protocol):
     """Function that writes an audit event with the present time."""
 
-    def __call__(self, event: AuditEvent, verbosity: int) -> None:
+    def __call__(self, event: audit.AuditEvent, verbosity: int) -> None:
         """Write an event of this verbosity."""
         ...
 
 
-def no_audit(event: AuditEvent, verbosity: int) -> None:
+def no_audit(event: audit.AuditEvent, verbosity: int) -> None:
     """Discard an audit event. It takes the place of the audit log if that is switched off."""
 
 
@@ -61,7 +48,7 @@ class AuditLog:
         verbose: int = 3,
         max_disk_mb: int = 16,
         now: Callable[[], datetime],
-        rotate_at: int = ROTATE_AT_BYTES,
+        rotate_at: int = audit.ROTATE_AT_BYTES,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -75,7 +62,7 @@ class AuditLog:
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
 
-    def write(self, event: AuditEvent, verbosity: int, at_seconds: float) -> None:
+    def write(self, event: audit.AuditEvent, verbosity: int, at_seconds: float) -> None:
         """Add one event to the buffer. It is on disk after the next flush.
 
         No-op if the verbosity is above the configured one.
@@ -85,7 +72,7 @@ class AuditLog:
             verbosity: Verbosity of the event; larger numbers are less important.
             at_seconds: Monotonic time in seconds.
         """
-        if not is_written(verbosity, self._verbose):
+        if not audit.is_written(verbosity, self._verbose):
             return
         self._buffer.append(codec.encode(event) + b"\n")
         if self._since is None:
@@ -93,7 +80,7 @@ class AuditLog:
 
     def flush_if_due(self, at_seconds: float) -> None:
         """Flush if the oldest buffered event is 5 s old (D-30)."""
-        if self._since is not None and at_seconds - self._since >= FLUSH_SECONDS:
+        if self._since is not None and at_seconds - self._since >= audit.FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -117,17 +104,17 @@ class AuditLog:
         os.close(self._file)
 
     def _open(self) -> int:
-        return os.open(self.directory / ACTIVE_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        return os.open(self.directory / audit.ACTIVE_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
 
     def _rotate(self) -> None:
-        plan = rotate(
+        plan = audit.rotate(
             (found.name for found in self.directory.iterdir()),
             self._now().strftime("%Y-%m-%d-%H-%M-%S"),
             self._max_disk_mb,
         )
         if plan.rename_to is None:
             return
-        (self.directory / ACTIVE_FILE).rename(self.directory / plan.rename_to)
+        (self.directory / audit.ACTIVE_FILE).rename(self.directory / plan.rename_to)
         for name in plan.remove:
             (self.directory / name).unlink(missing_ok=True)
         os.close(self._file)
@@ -142,7 +129,7 @@ class UnknownToken(LookupError):
 class Page(NamedTuple):
     """A page of the audit log: events, newest first, and the token of the next page; "" at the end."""
 
-    events: tuple[AuditEvent, ...]
+    events: tuple[audit.AuditEvent, ...]
     next_token: str
 
 
@@ -177,10 +164,10 @@ class AuditQueries:
         self,
         directory: Path,
         *,
-        readers: int = READERS,
-        default_page: int = DEFAULT_PAGE,
-        largest_page: int = LARGEST_PAGE,
-        idle_seconds: float = READER_IDLE_SECONDS,
+        readers: int = audit.READERS,
+        default_page: int = audit.DEFAULT_PAGE,
+        largest_page: int = audit.LARGEST_PAGE,
+        idle_seconds: float = audit.READER_IDLE_SECONDS,
         new_token: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._directory = directory
@@ -203,7 +190,7 @@ class AuditQueries:
             BadRequest: The size is not allowed.
             UnknownToken: The token is unknown, or its reader was closed.
         """
-        wanted = page_size(size, default=self._default, largest=self._largest)
+        wanted = audit.page_size(size, default=self._default, largest=self._largest)
         self.close_idle(at_seconds)
         if token:
             reader = self._readers.get(token)
@@ -239,12 +226,14 @@ class AuditQueries:
 
     def _names(self) -> list[str]:
         """Return the names of the files, newest first."""
-        rotated = sorted((found.name for found in self._directory.iterdir() if is_rotated(found.name)), reverse=True)
-        return [ACTIVE_FILE, *rotated]
+        rotated = sorted(
+            (found.name for found in self._directory.iterdir() if audit.is_rotated(found.name)), reverse=True
+        )
+        return [audit.ACTIVE_FILE, *rotated]
 
-    def _read(self, reader: _Reader, wanted: int) -> tuple[list[AuditEvent], bool]:
+    def _read(self, reader: _Reader, wanted: int) -> tuple[list[audit.AuditEvent], bool]:
         """Return the wanted events, and whether no more events are left."""
-        events: list[AuditEvent] = []
+        events: list[audit.AuditEvent] = []
         while reader.positions:
             position = reader.positions[0]
             for line, start in self._lines_backwards(position):
@@ -307,13 +296,13 @@ def _is_same(found: tuple[tuple[int, int, bytes], int] | None, identity: tuple[i
     return (device, inode) == identity[:2] and first.startswith(identity[2])
 
 
-def _decode(line: bytes) -> AuditEvent | None:
+def _decode(line: bytes) -> audit.AuditEvent | None:
     try:
-        return codec.decode(line, AuditEvent)
+        return codec.decode(line, audit.AuditEvent)
     except codec.DecodeError:
         return None
 
 
-def text_of(events: Sequence[AuditEvent]) -> str:
+def text_of(events: Sequence[audit.AuditEvent]) -> str:
     """Return audit events as text: one JSON line per event."""
     return "".join(codec.encode(event).decode() + "\n" for event in events)

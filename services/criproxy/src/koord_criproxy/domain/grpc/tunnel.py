@@ -19,42 +19,9 @@ from typing import Final
 from hpack import Decoder, HPACKError
 
 from koord_criproxy.domain.calls import intercepted_call
+from koord_criproxy.domain.grpc import frames as http2
+from koord_criproxy.domain.grpc import messages
 from koord_criproxy.domain.grpc.calls import Call, Ended, Event, Held
-from koord_criproxy.domain.grpc.frames import (
-    ACK,
-    DATA,
-    HEADERS,
-    LARGEST_HEADERS,
-    PREFACE,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS,
-    WINDOW_UPDATE,
-    BrokenProtocol,
-    FrameReader,
-    RawFrame,
-    data_frame,
-    empty_settings,
-    go_away,
-    increment_of,
-    last_headers,
-    reset,
-    settings_of,
-    window_update,
-)
-from koord_criproxy.domain.grpc.messages import (
-    LARGEST_MESSAGE,
-    OK,
-    PREFIX,
-    RESOURCE_EXHAUSTED,
-    STATUS_NAMES,
-    Headers,
-    body_of,
-    message_in,
-    refusal,
-    seconds_of,
-    status_of,
-)
 
 _WINDOW: Final = 65_535
 """First size of each window in bytes."""
@@ -86,7 +53,7 @@ class Tunnel:
         self._window = _WINDOW
         self._paid = 0
         self._initial_window = _WINDOW
-        self._waiting: deque[RawFrame] = deque()
+        self._waiting: deque[http2.RawFrame] = deque()
         self._dropped: set[int] = set()
 
     @property
@@ -112,14 +79,14 @@ class Tunnel:
 
     def greet(self) -> None:
         """Send the client empty SETTINGS, so that it begins its first call before a runtime is chosen."""
-        self._to_client.append(empty_settings())
+        self._to_client.append(http2.empty_settings())
         self._acknowledgements += 1
 
     def leave(self) -> None:
         """Let the client make its next calls on another connection. Calls in progress go on."""
         if not self._is_leaving:
             self._is_leaving = True
-            self._to_client.append(go_away(self._last))
+            self._to_client.append(http2.go_away(self._last))
 
     def from_client(self, data: bytes) -> list[Event]:
         """Take bytes of the client.
@@ -138,14 +105,14 @@ class Tunnel:
         events: list[Event] = []
         for frame, headers in self._from_client.frames(data):
             call = self._calls.get(frame.stream)
-            if frame.kind == HEADERS:
+            if frame.kind == http2.HEADERS:
                 self._headers_of_client(frame, headers)
-            elif frame.kind == DATA:
+            elif frame.kind == http2.DATA:
                 self._data_of_client(frame, call, events)
-            elif frame.kind == SETTINGS and frame.flags & ACK and self._acknowledgements:
+            elif frame.kind == http2.SETTINGS and frame.flags & http2.ACK and self._acknowledgements:
                 self._acknowledgements -= 1
             elif not self._is_repeated(frame.stream):
-                if frame.kind == RST_STREAM:
+                if frame.kind == http2.RST_STREAM:
                     self._dropped.discard(frame.stream)
                     self._end(frame.stream, _CANCELLED, events)
                 self._to_runtime.append(frame.raw)
@@ -153,20 +120,20 @@ class Tunnel:
 
     def _after_preface(self, data: bytes) -> bytes:
         """Return what follows the preface in all bytes that have come; b"" while the preface is not complete."""
-        if not data.startswith(PREFACE):
-            if not PREFACE.startswith(data):
-                raise BrokenProtocol("the preface of HTTP/2 is missing")
+        if not data.startswith(http2.PREFACE):
+            if not http2.PREFACE.startswith(data):
+                raise http2.BrokenProtocol("the preface of HTTP/2 is missing")
             self._preface = data
             return b""
         self._preface = None
-        self._to_runtime.append(PREFACE)
-        return data[len(PREFACE) :]
+        self._to_runtime.append(http2.PREFACE)
+        return data[len(http2.PREFACE) :]
 
     def _is_repeated(self, stream: int) -> bool:
         """Whether a stream came after the client was told to leave, so that it repeats the call elsewhere."""
         return self._is_leaving and stream > self._last
 
-    def _headers_of_client(self, frame: RawFrame, headers: Headers) -> None:
+    def _headers_of_client(self, frame: http2.RawFrame, headers: messages.Headers) -> None:
         found = dict(headers)
         path = found.get(b":path", b"").decode(errors="replace")
         if frame.stream > self._last:
@@ -179,12 +146,12 @@ class Tunnel:
                 path=path,
                 name=None if frame.is_last else intercepted_call(path),
                 encoding=found.get(b"grpc-encoding", b""),
-                seconds=seconds_of(found.get(b"grpc-timeout", b"")),
+                seconds=messages.seconds_of(found.get(b"grpc-timeout", b"")),
                 window=self._initial_window,
             )
         self._to_runtime.append(frame.raw)
 
-    def _data_of_client(self, frame: RawFrame, call: Call | None, events: list[Event]) -> None:
+    def _data_of_client(self, frame: http2.RawFrame, call: Call | None, events: list[Event]) -> None:
         if call is not None and call.name is not None:
             self._hold(frame, call, call.name, events)
         elif frame.stream in self._dropped or self._is_repeated(frame.stream):
@@ -197,17 +164,19 @@ class Tunnel:
             self._window -= frame.length
             self._to_runtime.append(frame.raw)
 
-    def _hold(self, frame: RawFrame, call: Call, name: str, events: list[Event]) -> None:
+    def _hold(self, frame: http2.RawFrame, call: Call, name: str, events: list[Event]) -> None:
         call.request += frame.payload()
         self._pay_back(frame)
-        if len(call.request) > LARGEST_MESSAGE + PREFIX:
-            details = f"grpc: received message larger than max ({len(call.request)} vs. {LARGEST_MESSAGE})"
-            self.refuse(frame.stream, RESOURCE_EXHAUSTED, details)
-            events.append(Ended(stream=frame.stream, path=call.path, status=STATUS_NAMES[RESOURCE_EXHAUSTED]))
+        if len(call.request) > messages.LARGEST_MESSAGE + messages.PREFIX:
+            details = f"grpc: received message larger than max ({len(call.request)} vs. {messages.LARGEST_MESSAGE})"
+            self.refuse(frame.stream, messages.RESOURCE_EXHAUSTED, details)
+            events.append(
+                Ended(stream=frame.stream, path=call.path, status=messages.STATUS_NAMES[messages.RESOURCE_EXHAUSTED])
+            )
             if not frame.is_last:
                 self._dropped.add(frame.stream)
         elif frame.is_last:
-            message = message_in(bytes(call.request), call.encoding)
+            message = messages.message_in(bytes(call.request), call.encoding)
             if message is None:  # the runtime refuses it
                 self._send(frame.stream, call, bytes(call.request))
             else:
@@ -215,11 +184,11 @@ class Tunnel:
                     Held(stream=frame.stream, path=call.path, name=name, message=message, seconds=call.seconds)
                 )
         else:
-            self._to_client.append(window_update(frame.stream, max(1, frame.length)))
+            self._to_client.append(http2.window_update(frame.stream, max(1, frame.length)))
 
-    def _pay_back(self, frame: RawFrame) -> None:
+    def _pay_back(self, frame: http2.RawFrame) -> None:
         if frame.length:
-            self._to_client.append(window_update(0, frame.length))
+            self._to_client.append(http2.window_update(0, frame.length))
 
     def go_on(self, stream: int, message: bytes) -> None:
         """Send the request of a held call to the runtime; no-op if the call has ended.
@@ -231,7 +200,9 @@ class Tunnel:
         call = self._calls.get(stream)
         if call is not None:
             held = bytes(call.request)
-            self._send(stream, call, held if message_in(held, call.encoding) == message else body_of(message))
+            self._send(
+                stream, call, held if messages.message_in(held, call.encoding) == message else messages.body_of(message)
+            )
 
     def refuse(self, stream: int, status: int, details: str) -> None:
         """Answer a held call with a status, and cancel it at the runtime, which has not got its request.
@@ -244,14 +215,14 @@ class Tunnel:
             details: Text of the status.
         """
         if self._calls.pop(stream, None) is not None:
-            self._to_client.append(last_headers(stream, refusal(status, details)))
-            self._to_runtime.append(reset(stream))
+            self._to_client.append(http2.last_headers(stream, messages.refusal(status, details)))
+            self._to_runtime.append(http2.reset(stream))
 
     def _send(self, stream: int, call: Call, body: bytes) -> None:
         call.outgoing = memoryview(body)
         self._send_more(stream, call)
         if not body:  # a call without a message, which the runtime refuses
-            self._to_runtime.append(data_frame(stream, b"", is_last=True))
+            self._to_runtime.append(http2.data_frame(stream, b"", is_last=True))
 
     def _send_more(self, stream: int, call: Call) -> None:
         """Send as much of a held request as the runtime takes now."""
@@ -263,7 +234,7 @@ class Tunnel:
             call.window -= size
             self._window -= size
             self._paid += size
-            self._to_runtime.append(data_frame(stream, bytes(part), is_last=not call.outgoing))
+            self._to_runtime.append(http2.data_frame(stream, bytes(part), is_last=not call.outgoing))
 
     def from_runtime(self, data: bytes) -> list[Event]:
         """Take bytes of the runtime.
@@ -280,49 +251,49 @@ class Tunnel:
         events: list[Event] = []
         for frame, headers in self._from_runtime.frames(data):
             call = self._calls.get(frame.stream)
-            if frame.kind == WINDOW_UPDATE:
+            if frame.kind == http2.WINDOW_UPDATE:
                 self._window_of_runtime(frame, call)
                 continue
-            if frame.kind == PUSH_PROMISE:
-                raise BrokenProtocol("a runtime pushes no streams")
-            if frame.kind == SETTINGS:
+            if frame.kind == http2.PUSH_PROMISE:
+                raise http2.BrokenProtocol("a runtime pushes no streams")
+            if frame.kind == http2.SETTINGS:
                 self._settings_of_runtime(frame)
             elif call is not None:
                 self._answer(frame, headers, call, events)
             self._to_client.append(frame.raw)
         return events
 
-    def _answer(self, frame: RawFrame, headers: Headers, call: Call, events: list[Event]) -> None:
-        if frame.kind == RST_STREAM:
+    def _answer(self, frame: http2.RawFrame, headers: messages.Headers, call: Call, events: list[Event]) -> None:
+        if frame.kind == http2.RST_STREAM:
             self._end(frame.stream, _CANCELLED, events)
-        elif frame.kind == HEADERS and frame.is_last:
-            self._end(frame.stream, status_of(headers), events)
-        elif frame.kind == HEADERS:
+        elif frame.kind == http2.HEADERS and frame.is_last:
+            self._end(frame.stream, messages.status_of(headers), events)
+        elif frame.kind == http2.HEADERS:
             call.answer_encoding = dict(headers).get(b"grpc-encoding", b"")
-        elif frame.kind == DATA:
-            if call.name is not None and len(call.answer) <= LARGEST_MESSAGE:
+        elif frame.kind == http2.DATA:
+            if call.name is not None and len(call.answer) <= messages.LARGEST_MESSAGE:
                 call.answer += frame.payload()
             if frame.is_last:
-                self._end(frame.stream, status_of(()), events)
+                self._end(frame.stream, messages.status_of(()), events)
 
-    def _settings_of_runtime(self, frame: RawFrame) -> None:
-        size = settings_of(frame).get(_INITIAL_WINDOW_SIZE, self._initial_window)
+    def _settings_of_runtime(self, frame: http2.RawFrame) -> None:
+        size = http2.settings_of(frame).get(_INITIAL_WINDOW_SIZE, self._initial_window)
         for call in self._calls.values():
             call.window += size - self._initial_window
         self._initial_window = size
         self._send_waiting()
 
-    def _window_of_runtime(self, frame: RawFrame, call: Call | None) -> None:
+    def _window_of_runtime(self, frame: http2.RawFrame, call: Call | None) -> None:
         if frame.stream == 0:
-            size = increment_of(frame)
+            size = http2.increment_of(frame)
             self._window += size
             paid = min(size, self._paid)
             self._paid -= paid
             if paid < size:
-                self._to_client.append(window_update(0, size - paid) if paid else frame.raw)
+                self._to_client.append(http2.window_update(0, size - paid) if paid else frame.raw)
             self._send_waiting()
         elif call is not None and call.name is not None:
-            call.window += increment_of(frame)
+            call.window += http2.increment_of(frame)
             self._send_more(frame.stream, call)
         else:
             self._to_client.append(frame.raw)
@@ -343,7 +314,7 @@ class Tunnel:
         for frame in [frame for frame in self._waiting if frame.stream == stream]:
             self._waiting.remove(frame)
             self._pay_back(frame)
-        answer = message_in(bytes(call.answer), call.answer_encoding) if status == OK else None
+        answer = messages.message_in(bytes(call.answer), call.answer_encoding) if status == messages.OK else None
         events.append(Ended(stream=stream, path=call.path, status=status, answer=answer or b""))
 
 
@@ -351,12 +322,12 @@ class _Direction:
     """The frames of one direction, with the table of HPACK that its blocks of headers change."""
 
     def __init__(self) -> None:
-        self._reader = FrameReader()
-        self._decoder = Decoder(LARGEST_HEADERS)
+        self._reader = http2.FrameReader()
+        self._decoder = Decoder(http2.LARGEST_HEADERS)
         # Both ends agree on the size of the table, and the one that writes tells each change in a block.
-        self._decoder.max_allowed_table_size = LARGEST_HEADERS
+        self._decoder.max_allowed_table_size = http2.LARGEST_HEADERS
 
-    def frames(self, data: bytes) -> "list[tuple[RawFrame, Headers]]":
+    def frames(self, data: bytes) -> "list[tuple[http2.RawFrame, messages.Headers]]":
         """Return the frames that are complete now, with the headers of blocks of headers.
 
         Args:
@@ -366,11 +337,12 @@ class _Direction:
             BrokenProtocol: Frames or headers are malformed.
         """
         return [
-            (frame, self._decoded(block) if frame.kind == HEADERS else ()) for frame, block in self._reader.feed(data)
+            (frame, self._decoded(block) if frame.kind == http2.HEADERS else ())
+            for frame, block in self._reader.feed(data)
         ]
 
-    def _decoded(self, block: bytes) -> Headers:
+    def _decoded(self, block: bytes) -> messages.Headers:
         try:
             return [(each[0], each[1]) for each in self._decoder.decode(block, raw=True)]
         except HPACKError as error:
-            raise BrokenProtocol(f"headers: {error}") from error
+            raise http2.BrokenProtocol(f"headers: {error}") from error

@@ -11,23 +11,7 @@ from typing import Any, Final, cast
 
 from koordcore.values import codec
 
-from koord_criproxy.domain.docker import (
-    HOST_CONFIG_FIELDS,
-    SANDBOX_ID_LABEL,
-    UPDATE_FIELDS,
-    Handler,
-    KubernetesName,
-    cgroup_to_cri,
-    cgroup_to_docker,
-    container_of_config,
-    is_sandbox,
-    join_labels,
-    merge_update,
-    parse_name,
-    pod_of_labels,
-    with_hook_env_lines,
-    with_resources,
-)
+from koord_criproxy.domain import docker
 from koord_criproxy.domain.records import ContainerRecord, PodRecord, Store
 from koord_criproxy.shell.dispatcher import Dispatcher
 from koord_criproxy.shell.messages import Message, container_request, pod_request, response_resources
@@ -48,7 +32,7 @@ class DockerRequest:
         body: Bytes of the body.
     """
 
-    handler: Handler
+    handler: docker.Handler
     container_id: str = ""
     name: str = ""
     body: bytes = b""
@@ -100,29 +84,29 @@ class DockerInterceptor:
             HookRejected: A required hook failed. Nothing was sent to dockerd.
         """
         match request.handler:
-            case Handler.CREATE:
+            case docker.Handler.CREATE:
                 return await self._create(request, forward)
-            case Handler.START:
+            case docker.Handler.START:
                 return await self._start(request, forward)
-            case Handler.STOP:
+            case docker.Handler.STOP:
                 return await self._stop(request, forward)
-            case Handler.UPDATE:
+            case docker.Handler.UPDATE:
                 return await self._update(request, forward)
             case _:
                 return await self._remove(request, forward)
 
     async def _create(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        config, name = _object(request.body), parse_name(request.name)
+        config, name = _object(request.body), docker.parse_name(request.name)
         if config is None or name is None:
             return await forward(request.body)
         labels = _texts(config.get("Labels"))
-        if is_sandbox(labels):
+        if docker.is_sandbox(labels):
             return await self._create_sandbox(request.body, config, name, forward)
-        pod = self._store.pods.get(labels.get(SANDBOX_ID_LABEL, ""))
+        pod = self._store.pods.get(labels.get(docker.SANDBOX_ID_LABEL, ""))
         if pod is None:
             return await forward(request.body)
         try:
-            container = container_of_config(name, pod, config, self.cgroup_driver)
+            container = docker.container_of_config(name, pod, config, self.cgroup_driver)
         except codec.DecodeError:  # dockerd refuses it
             return await forward(request.body)
         body = request.body
@@ -144,14 +128,14 @@ class DockerInterceptor:
         resources = response_resources(response)
         if resources is not None:
             container = replace(container, resources=resources)
-            host = with_resources(host, resources, HOST_CONFIG_FIELDS)
+            host = docker.with_resources(host, resources, docker.HOST_CONFIG_FIELDS)
         if response.pod_cgroup_parent:
             container = replace(container, pod=replace(container.pod, cgroup_parent=response.pod_cgroup_parent))
-            host = {**host, "CgroupParent": cgroup_to_docker(self.cgroup_driver, response.pod_cgroup_parent)}
+            host = {**host, "CgroupParent": docker.cgroup_to_docker(self.cgroup_driver, response.pod_cgroup_parent)}
         annotations = dict(response.container_annotations)
-        changed = {**config, "HostConfig": host, "Labels": {**labels, **join_labels({}, annotations)}}
+        changed = {**config, "HostConfig": host, "Labels": {**labels, **docker.join_labels({}, annotations)}}
         if response.container_envs:
-            changed["Env"] = with_hook_env_lines(config.get("Env") or (), dict(response.container_envs))
+            changed["Env"] = docker.with_hook_env_lines(config.get("Env") or (), dict(response.container_envs))
         container = replace(
             container,
             annotations={**container.annotations, **annotations},
@@ -160,10 +144,10 @@ class DockerInterceptor:
         return container, changed
 
     async def _create_sandbox(
-        self, body: bytes, config: Mapping[str, Json], name: KubernetesName, forward: Forward
+        self, body: bytes, config: Mapping[str, Json], name: docker.KubernetesName, forward: Forward
     ) -> DockerAnswer:
         host: Mapping[str, Json] = config.get("HostConfig") or {}
-        pod = pod_of_labels(name, _texts(config.get("Labels")), _cgroup_parent(host, self.cgroup_driver))
+        pod = docker.pod_of_labels(name, _texts(config.get("Labels")), _cgroup_parent(host, self.cgroup_driver))
         response = await self._pre("RunPodSandbox", pod, lambda rpc: pod_request(rpc, pod))
         remembered = pod
         if response is not None:
@@ -174,8 +158,8 @@ class DockerInterceptor:
                 cgroup_parent=response.cgroup_parent or pod.cgroup_parent,
             )
             if response.cgroup_parent:
-                host = {**host, "CgroupParent": cgroup_to_docker(self.cgroup_driver, response.cgroup_parent)}
-            labels = join_labels(remembered.labels, remembered.annotations)
+                host = {**host, "CgroupParent": docker.cgroup_to_docker(self.cgroup_driver, response.cgroup_parent)}
+            labels = docker.join_labels(remembered.labels, remembered.annotations)
             body = codec.encode({**config, "HostConfig": host, "Labels": labels})
         answer = await forward(body)
         if answer.is_ok:
@@ -211,7 +195,7 @@ class DockerInterceptor:
         if known is None or config is None:
             return await forward(request.body)
         try:
-            container = replace(known, resources=merge_update(known.resources, config))
+            container = replace(known, resources=docker.merge_update(known.resources, config))
         except codec.DecodeError:  # dockerd refuses it
             return await forward(request.body)
         body = request.body
@@ -220,7 +204,7 @@ class DockerInterceptor:
         resources = None if response is None else response_resources(response)
         if resources is not None:
             container = replace(container, resources=resources)
-            body = codec.encode(with_resources(config, resources, UPDATE_FIELDS))
+            body = codec.encode(docker.with_resources(config, resources, docker.UPDATE_FIELDS))
         answer = await forward(body)
         if answer.is_ok and request.container_id in self._store.containers:
             self._store.containers[request.container_id] = container
@@ -244,9 +228,9 @@ def recover_sandbox(found: Mapping[str, Json], driver: str) -> PodRecord | None:
     """
     name, config, host = _inspected(found)
     labels = _texts(config.get("Labels"))
-    if name is None or not is_sandbox(labels):
+    if name is None or not docker.is_sandbox(labels):
         return None
-    return pod_of_labels(name, labels, _cgroup_parent(host, driver))
+    return docker.pod_of_labels(name, labels, _cgroup_parent(host, driver))
 
 
 def recover_container(found: Mapping[str, Json], store: Store, driver: str) -> ContainerRecord | None:
@@ -258,23 +242,25 @@ def recover_container(found: Mapping[str, Json], store: Store, driver: str) -> C
         driver: Cgroup driver of dockerd.
     """
     name, config, host = _inspected(found)
-    pod = store.pods.get(_texts(config.get("Labels")).get(SANDBOX_ID_LABEL, ""))
+    pod = store.pods.get(_texts(config.get("Labels")).get(docker.SANDBOX_ID_LABEL, ""))
     if name is None or pod is None:
         return None
     try:
-        container = container_of_config(name, pod, {**config, "HostConfig": host}, driver)
+        container = docker.container_of_config(name, pod, {**config, "HostConfig": host}, driver)
     except codec.DecodeError:
         return None
     return replace(container, id=str(found.get("Id", "")))
 
 
-def _inspected(found: Mapping[str, Json]) -> tuple[KubernetesName | None, Mapping[str, Json], Mapping[str, Json]]:
-    return parse_name(str(found.get("Name", ""))), found.get("Config") or {}, found.get("HostConfig") or {}
+def _inspected(
+    found: Mapping[str, Json],
+) -> tuple[docker.KubernetesName | None, Mapping[str, Json], Mapping[str, Json]]:
+    return docker.parse_name(str(found.get("Name", ""))), found.get("Config") or {}, found.get("HostConfig") or {}
 
 
 def _cgroup_parent(host: Mapping[str, Json], driver: str) -> str:
     found = host.get("CgroupParent")
-    return cgroup_to_cri(driver, found) if isinstance(found, str) else ""
+    return docker.cgroup_to_cri(driver, found) if isinstance(found, str) else ""
 
 
 def _object(body: bytes) -> dict[str, Json] | None:

@@ -11,17 +11,7 @@ from typing import Any, Final
 from koordcore.protocol.component_config.problems import InvalidConfiguration
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.config.document import (
-    ALL,
-    API_VERSION,
-    ClientConnection,
-    DeschedulerConfiguration,
-    PluginArguments,
-    PluginName,
-    Plugins,
-    PluginSet,
-    ProfileConfiguration,
-)
+from koord_descheduler.domain.config import document
 from koord_descheduler.domain.framework.plugin import Point
 from koord_descheduler.domain.framework.registry import Args, Registry
 
@@ -39,7 +29,7 @@ _DEFAULT_PLUGINS: Final[Mapping[Point, tuple[str, ...]]] = {
 }
 
 
-def with_defaults(written: DeschedulerConfiguration, registry: Registry) -> DeschedulerConfiguration:
+def with_defaults(written: document.DeschedulerConfiguration, registry: Registry) -> document.DeschedulerConfiguration:
     """Return the effective configuration of a document.
 
     Args:
@@ -54,7 +44,7 @@ def with_defaults(written: DeschedulerConfiguration, registry: Registry) -> Desc
         descheduler spec, 3.2
     """
     problems: list[InvalidInput] = []
-    profiles = written.profiles or (ProfileConfiguration(name=DEFAULT_PROFILE),)
+    profiles = written.profiles or (document.ProfileConfiguration(name=DEFAULT_PROFILE),)
     if len(profiles) == 1 and not profiles[0].name:
         profiles = (profiles[0].model_copy(update={"name": DEFAULT_PROFILE}),)
     effective = tuple(
@@ -74,7 +64,7 @@ def with_defaults(written: DeschedulerConfiguration, registry: Registry) -> Desc
     )
 
 
-def profile_args(profile: ProfileConfiguration, name: str, registry: Registry) -> Args:
+def profile_args(profile: document.ProfileConfiguration, name: str, registry: Registry) -> Args:
     """Return the decoded arguments of a plugin in a profile; its defaults if the profile has none.
 
     Raises:
@@ -99,11 +89,11 @@ def complete_address(text: str) -> str:
     return f"[{text}]:{DEFAULT_PORT}" if address.version == 6 else f"{text}:{DEFAULT_PORT}"
 
 
-def _connection(written: ClientConnection) -> ClientConnection:
+def _connection(written: document.ClientConnection) -> document.ClientConnection:
     accepted = written.accept_content_types
     if not written.content_type and not accepted:
         accepted = f"{PROTOBUF},application/json"
-    return ClientConnection(
+    return document.ClientConnection(
         kubeconfig=written.kubeconfig,
         content_type=written.content_type or PROTOBUF,
         accept_content_types=accepted,
@@ -112,7 +102,7 @@ def _connection(written: ClientConnection) -> ClientConnection:
     )
 
 
-def merged(defaults: Sequence[str], own: PluginSet) -> PluginSet:
+def merged(defaults: Sequence[str], own: document.PluginSet) -> document.PluginSet:
     """Return the plugins that are enabled at one extension point.
 
     Defaults that are not disabled come first, then the plugins that the user enables, without the defaults among them.
@@ -122,21 +112,21 @@ def merged(defaults: Sequence[str], own: PluginSet) -> PluginSet:
         descheduler spec, 3.2 (3)
     """
     disabled = {each.name for each in own.disabled}
-    kept = [] if ALL in disabled else [name for name in defaults if name not in disabled]
+    kept = [] if document.ALL in disabled else [name for name in defaults if name not in disabled]
     others = [each.name for each in own.enabled]
     for name in kept:
         if name in others:
             others.remove(name)
-    return PluginSet(enabled=tuple(PluginName(name=name) for name in (*kept, *others)))
+    return document.PluginSet(enabled=tuple(document.PluginName(name=name) for name in (*kept, *others)))
 
 
 def _profile(
-    written: ProfileConfiguration, registry: Registry, path: str, problems: list[InvalidInput]
-) -> ProfileConfiguration:
-    plugins = Plugins(
+    written: document.ProfileConfiguration, registry: Registry, path: str, problems: list[InvalidInput]
+) -> document.ProfileConfiguration:
+    plugins = document.Plugins(
         **{point.value: merged(defaults, written.plugins.at(point)) for point, defaults in _DEFAULT_PLUGINS.items()}
     )
-    entries: list[PluginArguments] = []
+    entries: list[document.PluginArguments] = []
     for index, entry in enumerate(written.plugin_config):
         try:
             entries.append(_arguments(entry, registry))
@@ -147,18 +137,18 @@ def _profile(
         for each in plugins.at(point).enabled:
             if each.name not in named and each.name in registry and registry[each.name].is_native:
                 named.add(each.name)
-                entries.append(_arguments(PluginArguments(name=each.name, args={}), registry))
+                entries.append(_arguments(document.PluginArguments(name=each.name, args={}), registry))
     return written.model_copy(update={"plugins": plugins, "plugin_config": tuple(entries)})
 
 
-def _arguments(entry: PluginArguments, registry: Registry) -> PluginArguments:
+def _arguments(entry: document.PluginArguments, registry: Registry) -> document.PluginArguments:
     """Return the arguments of a native plugin with defaults; those of other plugins as they are written."""
     kind = registry.get(entry.name)
     if kind is None:
         return entry
     if entry.args is None:
         raise InvalidInput(f"the arguments of {entry.name}", None, "args")
-    for field, wanted in (("apiVersion", API_VERSION), ("kind", f"{entry.name}Args")):
+    for field, wanted in (("apiVersion", document.API_VERSION), ("kind", f"{entry.name}Args")):
         found = entry.args.get(field)
         if found is not None and found != wanted:
             raise InvalidInput(wanted, found, f"args.{field}")
@@ -168,7 +158,9 @@ def _arguments(entry: PluginArguments, registry: Registry) -> PluginArguments:
         args = kind.decode(_without_type(entry.args)).as_json()
     except InvalidInput as error:
         raise error.at("args") from error
-    return PluginArguments(name=entry.name, args={"apiVersion": API_VERSION, "kind": f"{entry.name}Args", **args})
+    return document.PluginArguments(
+        name=entry.name, args={"apiVersion": document.API_VERSION, "kind": f"{entry.name}Args", **args}
+    )
 
 
 def _without_type(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,17 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, assert_never
 
 from koordcore.protocol import keys
-from koordcore.protocol.drains.documents import (
-    DRAIN_NODE,
-    NODE_GROUP,
-    NODE_NAME,
-    NODE_PLANNING,
-    POD_NAME,
-    POD_NAMESPACE,
-    CordonMode,
-    CordonPolicy,
-    DrainNode,
-)
+from koordcore.protocol.drains import documents as drain_documents
 from koordcore.protocol.objects import Taint
 from koordcore.requests.objects import ChangeNode, CreateObject, DeleteObject, ObjectChange
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration
@@ -45,7 +35,7 @@ _NO_SCHEDULE: Final = "NoSchedule"
 
 
 def change_of(
-    effect: DrainEffect, drain: DrainNode, pods: Mapping[str, PodView], *, now: float, job_ttl: float
+    effect: DrainEffect, drain: drain_documents.DrainNode, pods: Mapping[str, PodView], *, now: float, job_ttl: float
 ) -> ObjectChange | None:
     """Return the change of an object that an effect asks for; None if its pod is gone.
 
@@ -75,16 +65,16 @@ def change_of(
             assert_never(effect)
 
 
-def cordon(drain: DrainNode) -> ChangeNode:
+def cordon(drain: drain_documents.DrainNode) -> ChangeNode:
     """Return the change that closes the node of a drain for new pods, by a taint or by labels as its policy says."""
     policy, name = drain.spec.cordon_policy, drain.metadata.name
-    labels: dict[str, str | None] = {NODE_PLANNING: name}
-    if policy.mode is CordonMode.LABEL:
+    labels: dict[str, str | None] = {drain_documents.NODE_PLANNING: name}
+    if policy.mode is drain_documents.CordonMode.LABEL:
         return ChangeNode(name=drain.spec.node_name, labels={**policy.labels, **labels})
     return ChangeNode(name=drain.spec.node_name, labels=labels, taints=[_taint(name)])
 
 
-def uncordon(node: str, drain: str, policy: CordonPolicy) -> ChangeNode:
+def uncordon(node: str, drain: str, policy: drain_documents.CordonPolicy) -> ChangeNode:
     """Return the change that opens a node again: it removes exactly the taint or labels that `cordon` set.
 
     Args:
@@ -92,9 +82,9 @@ def uncordon(node: str, drain: str, policy: CordonPolicy) -> ChangeNode:
         drain: Name of the DrainNode.
         policy: Policy by which the node was closed.
     """
-    if policy.mode is CordonMode.LABEL:
-        return ChangeNode(name=node, labels=dict.fromkeys([NODE_PLANNING, *policy.labels]))
-    return ChangeNode(name=node, labels={NODE_PLANNING: None}, removed_taints=[_taint(drain)])
+    if policy.mode is drain_documents.CordonMode.LABEL:
+        return ChangeNode(name=node, labels=dict.fromkeys([drain_documents.NODE_PLANNING, *policy.labels]))
+    return ChangeNode(name=node, labels={drain_documents.NODE_PLANNING: None}, removed_taints=[_taint(drain)])
 
 
 def owner_of(kind: str, name: str, uid: str) -> dict[str, Any]:
@@ -103,24 +93,24 @@ def owner_of(kind: str, name: str, uid: str) -> dict[str, Any]:
 
 
 def _taint(drain: str) -> Taint:
-    return Taint(key=DRAIN_NODE, effect=_NO_SCHEDULE, value=drain)
+    return Taint(key=drain_documents.DRAIN_NODE, effect=_NO_SCHEDULE, value=drain)
 
 
-def _labels(drain: DrainNode, pod: PodView) -> dict[str, str]:
+def _labels(drain: drain_documents.DrainNode, pod: PodView) -> dict[str, str]:
     return {
-        DRAIN_NODE: drain.metadata.name,
-        NODE_NAME: drain.spec.node_name,
-        POD_NAMESPACE: pod.namespace,
-        POD_NAME: pod.name,
+        drain_documents.DRAIN_NODE: drain.metadata.name,
+        drain_documents.NODE_NAME: drain.spec.node_name,
+        drain_documents.POD_NAMESPACE: pod.namespace,
+        drain_documents.POD_NAME: pod.name,
     }
 
 
-def _metadata(drain: DrainNode, name: str, pod: PodView) -> Document:
+def _metadata(drain: drain_documents.DrainNode, name: str, pod: PodView) -> Document:
     owner = owner_of("DrainNode", drain.metadata.name, drain.metadata.uid)
     return {"name": name, "labels": _labels(drain, pod), "ownerReferences": [owner]}
 
 
-def _reservation(drain: DrainNode, name: str, pod: PodView, now: float) -> Document:
+def _reservation(drain: drain_documents.DrainNode, name: str, pod: PodView, now: float) -> Document:
     """Return the Reservation object for a pod of a drain: as for a migration job, and never on a drained node."""
     job = MigrationJob(name=name, uid=name, created=now)
     found = reservation_for(job, movable_document(pod), now)
@@ -134,9 +124,9 @@ def _reservation(drain: DrainNode, name: str, pod: PodView, now: float) -> Docum
     required: Document = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms: list[Document] = required.setdefault("nodeSelectorTerms", [])
     for term in terms or _added(terms):
-        term.setdefault("matchExpressions", []).append(_absent(NODE_PLANNING))
+        term.setdefault("matchExpressions", []).append(_absent(drain_documents.NODE_PLANNING))
     preferred: list[Document] = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
-    preferred.append({"weight": _PREFERENCE, "preference": {"matchExpressions": [_absent(NODE_GROUP)]}})
+    preferred.append({"weight": _PREFERENCE, "preference": {"matchExpressions": [_absent(drain_documents.NODE_GROUP)]}})
     return {"apiVersion": API_VERSION, "kind": "Reservation", "metadata": metadata, "spec": spec}
 
 
@@ -149,7 +139,7 @@ def _absent(label: str) -> Document:
     return {"key": label, "operator": "DoesNotExist"}
 
 
-def _job(drain: DrainNode, name: str, pod: PodView, *, is_paused: bool, ttl: float) -> Document:
+def _job(drain: drain_documents.DrainNode, name: str, pod: PodView, *, is_paused: bool, ttl: float) -> Document:
     metadata = _metadata(drain, name, pod)
     metadata["annotations"] = {
         keys.EVICT_TRIGGER: TRIGGER,

@@ -15,14 +15,7 @@ from koordcore.events.descheduling.drain import (
     DrainGroupStarted,
 )
 from koordcore.events.envelope import Event, name_token
-from koordcore.protocol.drains.documents import (
-    ABORT,
-    NODE_GROUP,
-    ConfirmState,
-    DrainNodeGroup,
-    MigrationMode,
-    ttl_seconds,
-)
+from koordcore.protocol.drains import documents as drain_documents
 from koordcore.protocol.selectors import compile_selector
 from koordcore.requests.objects import ChangeNode, CreateObject, ObjectChange, PatchObject
 from koordcore.state import ClusterState
@@ -61,7 +54,7 @@ class GroupLook:
     is_first: bool
 
     @property
-    def group(self) -> DrainNodeGroup:
+    def group(self) -> drain_documents.DrainNodeGroup:
         """Return the group."""
         return self.view.group
 
@@ -78,7 +71,7 @@ class GroupStep:
     changes: Sequence[ObjectChange] = field(default_factory=list[ObjectChange])
 
 
-def first_group(state: ClusterState, groups: Iterable[DrainNodeGroup]) -> str:
+def first_group(state: ClusterState, groups: Iterable[drain_documents.DrainNodeGroup]) -> str:
     """Return the name of the group that may work: the one that works, else the first that waits; "" if none does.
 
     Args:
@@ -139,13 +132,13 @@ def taken_back(group: str, state: DrainGroupState, drains: Mapping[str, DrainSta
     for node in nodes:
         drain = drains.get(drain_name(group, node))
         if drain is None or drain.phase in (DrainPhase.PENDING, DrainPhase.RUNNING):
-            changes.append(_with_state(group, node, ConfirmState.ABORTED))
-    return [*changes, *(ChangeNode(name=node, labels={NODE_GROUP: None}) for node in state.nodes)]
+            changes.append(_with_state(group, node, drain_documents.ConfirmState.ABORTED))
+    return [*changes, *(ChangeNode(name=node, labels={drain_documents.NODE_GROUP: None}) for node in state.nodes)]
 
 
 def _abort_reason(look: GroupLook) -> str:
-    meta, ttl = look.group.metadata, ttl_seconds(look.group.spec.ttl)
-    if meta.annotations.get(ABORT) == "true":
+    meta, ttl = look.group.metadata, drain_documents.ttl_seconds(look.group.spec.ttl)
+    if meta.annotations.get(drain_documents.ABORT) == "true":
         return "aborted by annotation"
     if ttl is not None and look.view.cluster.now - unix_seconds(meta.creation_timestamp or "") >= ttl:
         return "the time to live is over"
@@ -167,7 +160,7 @@ def _started(look: GroupLook) -> GroupStep:
         return GroupStep(DrainGroupChanged(object_uid=meta.uid, phase=PENDING, message=message))
     selector = compile_selector(look.group.spec.node_selector)
     nodes = [node.name for node in look.view.cluster.nodes if selector.matches(node.labels)]
-    changes = [ChangeNode(name=node, labels={NODE_GROUP: meta.name}) for node in nodes]
+    changes = [ChangeNode(name=node, labels={drain_documents.NODE_GROUP: meta.name}) for node in nodes]
     return GroupStep(DrainGroupStarted(object_uid=meta.uid, nodes=nodes), changes)
 
 
@@ -191,7 +184,7 @@ def _judged(look: GroupLook, state: DrainGroupState) -> GroupStep:
     if not stuck:
         return GroupStep()
     reason = f"{stuck[0].namespace}/{stuck[0].name} is {stuck[0].phase}: {stuck[0].message}"
-    rejected = _with_state(look.group.metadata.name, node, ConfirmState.REJECTED)
+    rejected = _with_state(look.group.metadata.name, node, drain_documents.ConfirmState.REJECTED)
     return GroupStep(DrainGroupNodeJudged(node=node, available=False, reason=reason), [rejected])
 
 
@@ -222,9 +215,9 @@ def _confirmed(look: GroupLook, state: DrainGroupState) -> GroupStep:
     if counts == (event.phase, event.confirmed, event.running, event.succeeded, event.failed):
         return GroupStep()
     name = look.group.metadata.name
-    changes: list[ObjectChange] = [_with_state(name, node, ConfirmState.CONFIRMED) for node in new]
+    changes: list[ObjectChange] = [_with_state(name, node, drain_documents.ConfirmState.CONFIRMED) for node in new]
     if phase in FINAL:
-        changes += [ChangeNode(name=node, labels={NODE_GROUP: None}) for node in state.nodes]
+        changes += [ChangeNode(name=node, labels={drain_documents.NODE_GROUP: None}) for node in state.nodes]
     return GroupStep(event, changes)
 
 
@@ -241,11 +234,11 @@ def _plan(state: DrainGroupState) -> GroupPlan:
     return GroupPlan(available=tuple(state.available), unavailable=tuple(state.unavailable))
 
 
-def _with_state(group: str, node: str, wanted: ConfirmState) -> PatchObject:
+def _with_state(group: str, node: str, wanted: drain_documents.ConfirmState) -> PatchObject:
     return PatchObject(kind="DrainNode", name=drain_name(group, node), patch={"spec": {"confirmState": str(wanted)}})
 
 
-def _drain_node(group: DrainNodeGroup, node: str) -> dict[str, object]:
+def _drain_node(group: drain_documents.DrainNodeGroup, node: str) -> dict[str, object]:
     name = drain_name(group.metadata.name, node)
     owner = owner_of("DrainNodeGroup", group.metadata.name, group.metadata.uid)
     return {
@@ -255,6 +248,6 @@ def _drain_node(group: DrainNodeGroup, node: str) -> dict[str, object]:
         "spec": {
             "nodeName": node,
             "cordonPolicy": codec.to_builtins(group.spec.cordon_node_policy),
-            "migrationPolicy": {"mode": str(MigrationMode.MIGRATE_DIRECTLY)},
+            "migrationPolicy": {"mode": str(drain_documents.MigrationMode.MIGRATE_DIRECTLY)},
         },
     }

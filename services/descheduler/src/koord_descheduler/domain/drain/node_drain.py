@@ -11,15 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from koordcore.protocol.drains.documents import (
-    ABORT,
-    CLEAN_TAINT,
-    PAUSED_AFTER_CONFIRMED,
-    ConfirmState,
-    DrainNode,
-    pod_policy,
-    ttl_seconds,
-)
+from koordcore.protocol.drains import documents as drain_documents
 from koordcore.protocol.reservations.status import AVAILABLE, FINAL_PHASES, SUCCEEDED, ReservationStatus
 from koordcore.values.timestamps import unix_seconds
 
@@ -65,7 +57,7 @@ class DrainView:
         scheduler_names: Schedulers that know Reservations.
     """
 
-    drain: DrainNode
+    drain: drain_documents.DrainNode
     now: float
     node_exists: bool
     pods: Sequence[PodView]
@@ -111,7 +103,7 @@ def is_garbage(view: DrainView, progress: DrainProgress) -> bool:
     Source:
         descheduler spec, 11.2 (8)
     """
-    ttl = ttl_seconds(view.drain.spec.ttl)
+    ttl = drain_documents.ttl_seconds(view.drain.spec.ttl)
     is_finished = progress.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED)
     return is_finished and ttl is not None and view.age >= ttl + GARBAGE_DELAY
 
@@ -153,17 +145,17 @@ def look(view: DrainView, progress: DrainProgress) -> DrainStep:
         return DrainStep(progress, effects)
     unused = [DeleteReservation(name) for name in _unused_reservations(view, pods)]
     effects += [effect for effect in unused if effect not in effects]
-    if view.has_flag(CLEAN_TAINT):
+    if view.has_flag(drain_documents.CLEAN_TAINT):
         effects.append(Uncordon())
     return DrainStep(replace(progress, phase=DrainPhase.COMPLETE), effects)
 
 
 def _abort_reason(view: DrainView) -> str:
     """Return the reason why a drain has to be aborted now; "" if it goes on."""
-    state, ttl = view.drain.spec.confirm_state, ttl_seconds(view.drain.spec.ttl)
-    if state in (ConfirmState.REJECTED, ConfirmState.ABORTED):
+    state, ttl = view.drain.spec.confirm_state, drain_documents.ttl_seconds(view.drain.spec.ttl)
+    if state in (drain_documents.ConfirmState.REJECTED, drain_documents.ConfirmState.ABORTED):
         return f"confirmState is {state}"
-    if view.has_flag(ABORT):
+    if view.has_flag(drain_documents.ABORT):
         return "aborted by annotation"
     if ttl is not None and view.age >= ttl:
         return "the time to live is over"
@@ -195,7 +187,7 @@ def _unused_reservations(view: DrainView, pods: Mapping[str, PodProgress]) -> li
 def _tracked(view: DrainView, progress: DrainProgress) -> dict[str, PodProgress]:
     """Return the tracked pods, with those that are seen for the first time."""
     pods = dict(progress.pods)
-    is_confirmed = view.drain.spec.confirm_state is ConfirmState.CONFIRMED
+    is_confirmed = view.drain.spec.confirm_state is drain_documents.ConfirmState.CONFIRMED
     for pod in view.pods:
         if pod.uid not in pods and not is_ignored(pod):
             pods[pod.uid] = PodProgress(
@@ -241,9 +233,9 @@ def _advanced(each: PodProgress, pod: PodView | None, view: DrainView, effects: 
     if each.phase is PodPhase.AVAILABLE and reservation is not None:
         if reservation.phase != AVAILABLE or reservation.owners:
             return replace(each, phase=PodPhase.UNAVAILABLE)
-        if view.drain.spec.confirm_state is ConfirmState.CONFIRMED:
+        if view.drain.spec.confirm_state is drain_documents.ConfirmState.CONFIRMED:
             if name not in view.jobs:
-                effects.append(CreateJob(name, each.uid, paused=view.has_flag(PAUSED_AFTER_CONFIRMED)))
+                effects.append(CreateJob(name, each.uid, paused=view.has_flag(drain_documents.PAUSED_AFTER_CONFIRMED)))
             return replace(each, phase=PodPhase.MIGRATING)
     return each
 
@@ -252,7 +244,7 @@ def _readiness(each: PodProgress, pod: PodView, view: DrainView) -> PodPhase:
     """Return the phase of a pod that has no Reservation: Ready if one can be made now, else Waiting or Unmigratable."""
     if pod.scheduler_name not in view.scheduler_names or view.refusals(pod):
         return PodPhase.UNMIGRATABLE
-    policy = pod_policy(pod.annotations, view.drain.spec.migration_policy)
+    policy = drain_documents.pod_policy(pod.annotations, view.drain.spec.migration_policy)
     return PodPhase.READY if view.now - each.since >= policy.wait_seconds() else PodPhase.WAITING
 
 
@@ -303,4 +295,4 @@ def _is_complete(view: DrainView, pods: Mapping[str, PodProgress]) -> bool:
     phases = {each.phase for each in pods.values()}
     if phases <= {PodPhase.SUCCEED}:
         return True
-    return view.drain.spec.confirm_state is ConfirmState.CONFIRMED and phases <= DECIDED
+    return view.drain.spec.confirm_state is drain_documents.ConfirmState.CONFIRMED and phases <= DECIDED

@@ -7,15 +7,7 @@ Source:
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from koordcore.events.descheduling.drain import (
-    DrainAborted,
-    DrainCompleted,
-    DrainConfirmed,
-    DrainedPod,
-    DrainPodsChanged,
-    DrainStarted,
-    DrainWaiting,
-)
+from koordcore.events.descheduling import drain as drain_events
 from koordcore.events.envelope import Event
 from koordcore.protocol.drains.documents import ConfirmState, CordonMode, DrainNode
 from koordcore.state.drains import DrainState
@@ -56,24 +48,24 @@ def event_of(
     before = progress_of(state)
     if after.phase is DrainPhase.ABORTED:
         is_new = before.phase is not DrainPhase.ABORTED
-        return DrainAborted(object_uid=uid, node=spec.node_name, reason=after.message) if is_new else None
+        return drain_events.DrainAborted(object_uid=uid, node=spec.node_name, reason=after.message) if is_new else None
     if after.phase is DrainPhase.PENDING:
         is_new = state is None or before.message != after.message
-        return DrainWaiting(object_uid=uid, node=spec.node_name, message=after.message) if is_new else None
+        return drain_events.DrainWaiting(object_uid=uid, node=spec.node_name, message=after.message) if is_new else None
     conditions = sorted(str(type_) for type_ in after.conditions)
     pods = list(_changed(state, after.pods.values(), now, explain))
     if before.phase is DrainPhase.PENDING:
         labels = spec.cordon_policy.labels if spec.cordon_policy.mode is CordonMode.LABEL else {}
-        return DrainStarted(
+        return drain_events.DrainStarted(
             object_uid=uid, node=spec.node_name, mode=spec.cordon_policy.mode, labels=labels, pods=pods,
             conditions=conditions,
         )  # fmt: skip
     if spec.confirm_state is ConfirmState.CONFIRMED and state is not None and not state.confirmed_at:
-        return DrainConfirmed()
+        return drain_events.DrainConfirmed()
     if after.phase is DrainPhase.COMPLETE and before.phase is not DrainPhase.COMPLETE:
-        return DrainCompleted(pods=pods, conditions=conditions)
+        return drain_events.DrainCompleted(pods=pods, conditions=conditions)
     if pods or after.conditions != before.conditions:
-        return DrainPodsChanged(pods=pods, conditions=conditions)
+        return drain_events.DrainPodsChanged(pods=pods, conditions=conditions)
     return None
 
 
@@ -95,7 +87,7 @@ def without_refused(drain: str, before: DrainProgress, after: DrainProgress, ref
     return replace(after, pods=pods)
 
 
-def _pod_progress(pod: DrainedPod) -> PodProgress:
+def _pod_progress(pod: drain_events.DrainedPod) -> PodProgress:
     return PodProgress(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -107,12 +99,14 @@ def _pod_progress(pod: DrainedPod) -> PodProgress:
     )
 
 
-def _changed(state: DrainState | None, pods: Iterable[PodProgress], now: str, explain: Explain) -> Iterable[DrainedPod]:
+def _changed(
+    state: DrainState | None, pods: Iterable[PodProgress], now: str, explain: Explain
+) -> Iterable[drain_events.DrainedPod]:
     """Yield the pods that are new, or that have another phase, target or message."""
-    known: Mapping[str, DrainedPod] = {} if state is None else state.pods
+    known: Mapping[str, drain_events.DrainedPod] = {} if state is None else state.pods
     for pod in pods:
         before = known.get(pod.uid)
-        recorded = DrainedPod(
+        recorded = drain_events.DrainedPod(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,

@@ -5,15 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from koordcore.protocol import objects as kube
 from koordcore.protocol.annotations.allocation import ALLOCATION_KEYS
-from koordcore.protocol.objects import (
-    Affinity,
-    LabelSelectorRequirement,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    Pod,
-)
 from koordcore.protocol.pod_status import PodStatus
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from koordcore.values.resources import Amounts
@@ -98,7 +91,7 @@ def moved(cluster: ClusterView, targets: Mapping[str, str], seconds: float) -> C
     return replace(cluster, now=cluster.now + seconds, pods=pods, metrics=metrics)
 
 
-def _successor(pod: PodView, avoided: Collection[str] = ()) -> Pod:
+def _successor(pod: PodView, avoided: Collection[str] = ()) -> kube.Pod:
     """Return the pod that replaces an evicted one: without a node, and without what server and scheduler set.
 
     It excludes the node of the pod, and the nodes `avoided`.
@@ -112,16 +105,16 @@ def _successor(pod: PodView, avoided: Collection[str] = ()) -> Pod:
     return msgspec.structs.replace(pod.object, metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _bound(affinity: Affinity | None, operator: str, nodes: list[str]) -> Affinity | None:
+def _bound(affinity: kube.Affinity | None, operator: str, nodes: list[str]) -> kube.Affinity | None:
     """Return an affinity that also requires (In) or excludes (NotIn) nodes, in every required term."""
     if not nodes:
         return affinity
     # Kubernetes allows one value in each condition on a field.
-    conditions = [LabelSelectorRequirement(key=_NAME_FIELD, operator=operator, values=[node]) for node in nodes]
-    affinity = affinity or Affinity()
-    own = affinity.node_affinity or NodeAffinity()
+    conditions = [kube.LabelSelectorRequirement(key=_NAME_FIELD, operator=operator, values=[node]) for node in nodes]
+    affinity = affinity or kube.Affinity()
+    own = affinity.node_affinity or kube.NodeAffinity()
     if own.required is None:
-        terms = [NodeSelectorTerm(match_fields=conditions)]
+        terms = [kube.NodeSelectorTerm(match_fields=conditions)]
     else:
         # A term without conditions matches no node; a condition would make it match.
         terms = [
@@ -130,7 +123,7 @@ def _bound(affinity: Affinity | None, operator: str, nodes: list[str]) -> Affini
             else term
             for term in own.required.node_selector_terms
         ]
-    return _replaced(affinity, node_affinity=_replaced(own, required=NodeSelector(node_selector_terms=terms)))
+    return _replaced(affinity, node_affinity=_replaced(own, required=kube.NodeSelector(node_selector_terms=terms)))
 
 
 def _replaced(struct: Any, **changes: Any) -> Any:

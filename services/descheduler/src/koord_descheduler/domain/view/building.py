@@ -16,19 +16,7 @@ from koordcore.protocol.kube_struct import KubeStruct
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.storage.objects import PersistentVolumeClaim
-from koordcore.state import ClusterState
-from koordcore.state.aggregates import (
-    CustomObjectState,
-    EvictionState,
-    NamespaceState,
-    NodeAgentState,
-    NodePolicyState,
-    NodeSpecState,
-    PodSpecState,
-    PodState,
-    PriorityClassState,
-    WorkloadState,
-)
+from koordcore.state import ClusterState, aggregates
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -112,10 +100,10 @@ class ViewBuilder:
         self._of_owner.clear()
         self._by_name.clear()
         self._ids_of.clear()
-        for id_ in state.of_kind(CustomObjectState):
+        for id_ in state.of_kind(aggregates.CustomObjectState):
             self._note_custom(id_)
-        self._changed_pods = set(state.of_kind(PodSpecState))
-        self._changed_nodes = set(state.of_kind(NodeSpecState))
+        self._changed_pods = set(state.of_kind(aggregates.PodSpecState))
+        self._changed_nodes = set(state.of_kind(aggregates.NodeSpecState))
         self._order = PodOrder()
         self._decoded.clear()
         self._workloads = workload_index(state)
@@ -142,9 +130,9 @@ class ViewBuilder:
         elif ref.kind == "customspec":
             self._note_custom(ref.id)
             if plural_of(ref.id) in WITH_REPLICAS:
-                self._workloads.note_custom(ref.id, self.state.of_kind(CustomObjectState).get(ref.id))
+                self._workloads.note_custom(ref.id, self.state.of_kind(aggregates.CustomObjectState).get(ref.id))
         elif ref.kind == "workloadspec":
-            self._workloads.note(ref.id, self.state.of_kind(WorkloadState).get(ref.id))
+            self._workloads.note(ref.id, self.state.of_kind(aggregates.WorkloadState).get(ref.id))
         elif ref.kind == "nodestate":
             self._changed_pods |= before ^ self._running(ref.id)
         return event
@@ -166,16 +154,16 @@ class ViewBuilder:
 
     def node_refs(self) -> list[AggregateRef]:
         """Return the aggregates of the usage reports of all nodes."""
-        return [AggregateRef("node", token) for token in self.state.of_kind(NodeSpecState)]
+        return [AggregateRef("node", token) for token in self.state.of_kind(aggregates.NodeSpecState)]
 
     def priority_classes(self) -> dict[str, int]:
         """Return name of a PriorityClass -> its value."""
-        states = self.state.of_kind(PriorityClassState).values()
+        states = self.state.of_kind(aggregates.PriorityClassState).values()
         return {each.object.metadata.name: each.object.value for each in states if each.object is not None}
 
-    def evictions(self) -> Mapping[str, EvictionState]:
+    def evictions(self) -> Mapping[str, aggregates.EvictionState]:
         """Return uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
-        return self.state.of_kind(EvictionState)
+        return self.state.of_kind(aggregates.EvictionState)
 
     def view(self, now: float, migrating: Iterable[str] = ()) -> ClusterView:
         """Return the cluster as of the last applied event.
@@ -194,7 +182,7 @@ class ViewBuilder:
             pods=self._order.pods(),
             namespaces={
                 each.object.metadata.name: each.object.metadata.labels
-                for each in self.state.of_kind(NamespaceState).values()
+                for each in self.state.of_kind(aggregates.NamespaceState).values()
                 if each.object is not None
             },
             claims={
@@ -242,7 +230,7 @@ class ViewBuilder:
 
     def has_node(self, name: str) -> bool:
         """Return whether a node exists."""
-        state = self.state.of_kind(NodeSpecState).get(name_token(name))
+        state = self.state.of_kind(aggregates.NodeSpecState).get(name_token(name))
         return state is not None and state.object is not None
 
     def _note_custom(self, id_: str) -> None:
@@ -256,14 +244,14 @@ class ViewBuilder:
         Args:
             most: Largest number of objects whose views are made now.
         """
-        specs, placed = self.state.of_kind(PodSpecState), self.state.of_kind(PodState)
+        specs, placed = self.state.of_kind(aggregates.PodSpecState), self.state.of_kind(aggregates.PodState)
         for uid in _taken(self._changed_pods, most):
             spec = specs.get(uid)
             if self._is_restored and spec is not None:
                 self._parts.share(spec.object)
             self._renew_pod(uid, spec, placed.get(uid))
         self._is_restored = self._is_restored and bool(self._changed_pods)
-        nodes = self.state.of_kind(NodeSpecState)
+        nodes = self.state.of_kind(aggregates.NodeSpecState)
         for token in _taken(self._changed_nodes, most):
             state = nodes.get(token)
             view = self._node(token, state) if state is not None else None
@@ -277,7 +265,7 @@ class ViewBuilder:
         """Make the views of all changed objects at once."""
         self.refresh(len(self._changed_pods) + len(self._changed_nodes))
 
-    def _renew_pod(self, uid: str, spec: PodSpecState | None, placed: PodState | None) -> None:
+    def _renew_pod(self, uid: str, spec: aggregates.PodSpecState | None, placed: aggregates.PodState | None) -> None:
         view = None if spec is None else self._pod(uid, spec, placed)
         before = self._pods.pop(uid, None)
         if before is not None:
@@ -294,7 +282,7 @@ class ViewBuilder:
             self._by_name[view.namespace, view.name] = uid
         self._order.change(before, view)
 
-    def _pod(self, uid: str, spec: PodSpecState, placed: PodState | None) -> PodView | None:
+    def _pod(self, uid: str, spec: aggregates.PodSpecState, placed: aggregates.PodState | None) -> PodView | None:
         """Return the view of a pod; None if its object is not valid.
 
         Without an API server, no condition says that a pod is ready. Then it is ready if its agent runs it.
@@ -311,18 +299,18 @@ class ViewBuilder:
             return view
         return replace(view, is_ready=True) if uid in self._running(name_token(node)) else view
 
-    def _node(self, token: str, state: NodeSpecState) -> NodeView | None:
+    def _node(self, token: str, state: aggregates.NodeSpecState) -> NodeView | None:
         if state.object is None:
             return None
         try:
-            policy = self.state.of_kind(NodePolicyState).get(token)
+            policy = self.state.of_kind(aggregates.NodePolicyState).get(token)
             return node_view(decided_node(state.object, policy))
         except InvalidInput as error:
             self.unreadable[f"nodespec.{token}"] = str(error)
             return None
 
     def _running(self, node: str) -> frozenset[str]:
-        agent = self.state.of_kind(NodeAgentState).get(node)
+        agent = self.state.of_kind(aggregates.NodeAgentState).get(node)
         return frozenset() if agent is None else frozenset(agent.running)
 
     def customs(self, plural: str, kind: type[C]) -> Iterator[C]:
@@ -348,7 +336,7 @@ class ViewBuilder:
 
     def documents(self, plural: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield id and object of the custom resources of a kind, as JSON."""
-        states = self.state.of_kind(CustomObjectState)
+        states = self.state.of_kind(aggregates.CustomObjectState)
         for id_ in self._ids_of.get(plural, ()):
             state = states.get(id_)
             if state is not None and state.object is not None:

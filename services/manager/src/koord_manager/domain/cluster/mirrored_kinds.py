@@ -7,15 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Event, name_token, namespaced_token
+from koordcore.events.objects import mirror
 from koordcore.events.objects.custom import CustomObjectDeleted
-from koordcore.events.objects.mirror import (
-    ConfigDeleted,
-    NamespaceDeleted,
-    NodeSpecDeleted,
-    PodSpecDeleted,
-    PriorityClassDeleted,
-    WorkloadDeleted,
-)
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.aggregates import (
     ConfigState,
@@ -102,16 +95,16 @@ def deleted(kind: str, namespace: str, name: str) -> Event:
     """
     match kind:
         case "Pod":
-            return PodSpecDeleted(namespace=namespace, name=name)
+            return mirror.PodSpecDeleted(namespace=namespace, name=name)
         case "Deployment" | "Job":
-            return WorkloadDeleted(namespace=namespace, name=name)
+            return mirror.WorkloadDeleted(namespace=namespace, name=name)
         case "ConfigMap":
-            return ConfigDeleted(namespace=namespace, name=name)
+            return mirror.ConfigDeleted(namespace=namespace, name=name)
         case "Node":
-            return NodeSpecDeleted(name=name)
+            return mirror.NodeSpecDeleted(name=name)
         case "Namespace":
-            return NamespaceDeleted(name=name)
+            return mirror.NamespaceDeleted(name=name)
         case "PriorityClass":
-            return PriorityClassDeleted(name=name)
+            return mirror.PriorityClassDeleted(name=name)
         case _:
             return CustomObjectDeleted(kind=kind, namespace=namespace, name=name)

@@ -12,17 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
 from koordcore.protocol import keys
+from koordcore.protocol.annotations import devices
 from koordcore.protocol.annotations.cpu import CoreSchedPolicy, NodeCpuBindPolicy
-from koordcore.protocol.annotations.devices import (
-    APPLY_FOR_ALL,
-    DEVICE_LEVEL,
-    PCIE_LEVEL,
-    REQUESTS_AS_COUNT,
-    SAME_PCIE,
-    SCOPE_LEVELS,
-    parse_device_hints,
-    parse_joint_allocation,
-)
 from koordcore.protocol.annotations.eviction import parse_eviction_cost
 from koordcore.protocol.annotations.gang import MATCH_POLICIES, MODE_NON_STRICT, MODE_STRICT
 from koordcore.protocol.annotations.gpu import (
@@ -141,22 +132,22 @@ def _parsed(key: str, text: str, parse: Callable[[Mapping[str, str]], T]) -> T:
 
 
 def _device_hints(text: str) -> None:
-    for type_, hint in _parsed(keys.DEVICE_ALLOCATE_HINT, text, parse_device_hints).items():
+    for type_, hint in _parsed(keys.DEVICE_ALLOCATE_HINT, text, devices.parse_device_hints).items():
         for name, value, allowed in (
-            ("allocateStrategy", hint.allocate_strategy, (APPLY_FOR_ALL, REQUESTS_AS_COUNT)),
-            ("requiredTopologyScope", hint.required_scope, tuple(SCOPE_LEVELS)),
-            ("exclusivePolicy", hint.exclusive_policy, (DEVICE_LEVEL, PCIE_LEVEL)),
+            ("allocateStrategy", hint.allocate_strategy, (devices.APPLY_FOR_ALL, devices.REQUESTS_AS_COUNT)),
+            ("requiredTopologyScope", hint.required_scope, tuple(devices.SCOPE_LEVELS)),
+            ("exclusivePolicy", hint.exclusive_policy, (devices.DEVICE_LEVEL, devices.PCIE_LEVEL)),
         ):
             if value and value not in allowed:
                 raise InvalidInput(f"one of {', '.join(allowed)}", value, f"{type_}.{name}")
 
 
 def _joint_allocation(text: str) -> None:
-    joint = _parsed(keys.DEVICE_JOINT_ALLOCATE, text, parse_joint_allocation)
+    joint = _parsed(keys.DEVICE_JOINT_ALLOCATE, text, devices.parse_joint_allocation)
     if joint is None or len(joint.types) < 2:
         raise InvalidInput("two device types or more", list(joint.types) if joint else [], "deviceTypes")
-    if joint.required_scope not in ("", SAME_PCIE):
-        raise InvalidInput(SAME_PCIE, joint.required_scope, "requiredScope")
+    if joint.required_scope not in ("", devices.SAME_PCIE):
+        raise InvalidInput(devices.SAME_PCIE, joint.required_scope, "requiredScope")
 
 
 def _partition_spec(text: str) -> None:

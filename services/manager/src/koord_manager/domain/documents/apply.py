@@ -15,26 +15,10 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_from_token, name_token, namespaced_token
-from koordcore.events.objects.mirror import (
-    ConfigAccepted,
-    ConfigRejected,
-    NamespaceObserved,
-    PodSpecAdded,
-    PodSpecChanged,
-    PriorityClassObserved,
-    WorkloadObserved,
-)
+from koordcore.events.objects import mirror
+from koordcore.protocol import objects as kube
 from koordcore.protocol.config.admission import NodeLabels, config_faults
 from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest
-from koordcore.protocol.objects import (
-    ConfigMap,
-    Namespace,
-    Node,
-    Pod,
-    PodSpec,
-    PriorityClass,
-    Workload,
-)
 from koordcore.state.aggregates import NamespaceState, PodState, PriorityClassState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -47,14 +31,7 @@ from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIE
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import cautions
 from koord_manager.domain.config_checks.slo_config import check_slo_config
-from koord_manager.domain.documents.admitting import (
-    created_pod,
-    judge_pod,
-    keep_identity,
-    pod_document,
-    quota_account,
-    resolve_priority,
-)
+from koord_manager.domain.documents import admitting
 from koord_manager.domain.documents.applied import Applied
 from koord_manager.domain.documents.apply_custom import apply_custom
 from koord_manager.domain.documents.apply_node import apply_node
@@ -89,41 +66,43 @@ def decide_apply(
 
 
 def _decide(view: ManagerView, manifest: Manifest, new_uid: str, now: str, options: Options) -> Applied:
-    if not isinstance(manifest.object, Pod):
+    if not isinstance(manifest.object, kube.Pod):
         check_manifest(manifest)
     match manifest.object:
-        case Pod() as pod:
+        case kube.Pod() as pod:
             return _apply_pod(view, manifest, pod, new_uid, now, options)
-        case Node():
+        case kube.Node():
             return apply_node(view, manifest, now=now, options=options)
-        case Workload() as workload:
+        case kube.Workload() as workload:
             return _apply_workload(view, workload, new_uid, now, options)
-        case ConfigMap() as config:
+        case kube.ConfigMap() as config:
             return _apply_config(view, config, now, options)
-        case Namespace() as namespace:
+        case kube.Namespace() as namespace:
             state = view.state.of_kind(NamespaceState).get(name_token(namespace.metadata.name))
             ref = AggregateRef("namespace", name_token(namespace.metadata.name))
             old = state.object if state else None
-            keep_identity(namespace.metadata, old.metadata if old else None, "", now)
+            admitting.keep_identity(namespace.metadata, old.metadata if old else None, "", now)
             return _observed(
-                view, ref, NamespaceObserved(object=namespace), existed=old is not None, same=old == namespace
+                view, ref, mirror.NamespaceObserved(object=namespace), existed=old is not None, same=old == namespace
             )
-        case PriorityClass() as priority_class:
+        case kube.PriorityClass() as priority_class:
             return _apply_priority_class(view, priority_class, now)
         case CustomObject() as custom:
             return apply_custom(view, custom, new_uid=new_uid, now=now, options=options)
 
 
-def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, now: str, options: Options) -> Applied:
+def _apply_pod(
+    view: ManagerView, manifest: Manifest, pod: kube.Pod, new_uid: str, now: str, options: Options
+) -> Applied:
     namespace = pod.metadata.namespace
     existing = view.pod(namespace, pod.metadata.name)
     document = _without_last_applied(manifest.document)
     digest = hashlib.blake2b(codec.encode_canonical(document), digest_size=8).hexdigest()
     if existing is None:
-        created = created_pod(view, document, namespace=namespace, uid=new_uid, now=now, options=options)
+        created = admitting.created_pod(view, document, namespace=namespace, uid=new_uid, now=now, options=options)
         if created.steps:
             created.pod.metadata.annotations[APPLIED_DIGEST] = digest
-        drafts = [Draft(AggregateRef("podspec", new_uid), PodSpecAdded(object=created.pod), 0)]
+        drafts = [Draft(AggregateRef("podspec", new_uid), mirror.PodSpecAdded(object=created.pod), 0)]
         if created.quota is not None:
             drafts.append(created.quota)
         warnings = impossible_requests(created.pod, view.admission.hardware)
@@ -138,25 +117,27 @@ def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, no
     is_shown = kept is not None and pod.metadata.annotations.get(APPLIED_DIGEST) == kept
     if kept is not None and not is_shown:
         # what admission made of the new manifest is compared with what it made of the old one
-        pod = created_pod(view, document, namespace=namespace, uid=uid, now=now, options=_uncounted(options)).pod
+        pod = admitting.created_pod(
+            view, document, namespace=namespace, uid=uid, now=now, options=_uncounted(options)
+        ).pod
         pod.metadata.annotations[APPLIED_DIGEST] = digest
     check_manifest(manifest._replace(object=pod))
-    keep_identity(pod.metadata, old.metadata, uid, now)
+    admitting.keep_identity(pod.metadata, old.metadata, uid, now)
     pod.metadata.owner_references = old.metadata.owner_references
     pod.spec.scheduler_name = pod.spec.scheduler_name or old.spec.scheduler_name
-    resolve_priority(view, pod.spec)
+    admitting.resolve_priority(view, pod.spec)
     pod.status = old.status
     node = old.spec.node_name or _node_of(view, uid)
     was = msgspec.structs.replace(old.spec, node_name=node) if pod.spec.node_name else old.spec
     refuse_immutable_changes(pod.spec, was)
     pod.spec.node_name = old.spec.node_name  # where it was placed is the scheduler's fact
-    judge_pod(view, pod, old, options)
+    admitting.judge_pod(view, pod, old, options)
     if pod == old:
         return Applied("unchanged", uid, [])
     if is_shown:
         pod.metadata.annotations[APPLIED_DIGEST] = digest
-    account = quota_account(view, pod, old, options)
-    drafts = [Draft(AggregateRef("podspec", uid), PodSpecChanged(object=pod), state.seq)]
+    account = admitting.quota_account(view, pod, old, options)
+    drafts = [Draft(AggregateRef("podspec", uid), mirror.PodSpecChanged(object=pod), state.seq)]
     return Applied("configured", uid, [*drafts, account] if account else drafts)
 
 
@@ -178,14 +159,14 @@ def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {**seen(document, "metadata"), "annotations": kept}}
 
 
-def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
+def refuse_immutable_changes(new: kube.PodSpec, old: kube.PodSpec) -> None:
     """Check that an update of a pod changes only fields that Kubernetes allows: images, and added tolerations.
 
     Raises:
         InvalidManifest: Another field of the spec changed.
     """
     violations: list[InvalidInput] = []
-    for field in msgspec.structs.fields(PodSpec):
+    for field in msgspec.structs.fields(kube.PodSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if field.name in ("containers", "init_containers"):
             before = [msgspec.structs.replace(item, image="") for item in before]
@@ -202,46 +183,46 @@ def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
         raise InvalidManifest(violations)
 
 
-def _apply_workload(view: ManagerView, workload: Workload, new_uid: str, now: str, options: Options) -> Applied:
+def _apply_workload(view: ManagerView, workload: kube.Workload, new_uid: str, now: str, options: Options) -> Applied:
     meta = workload.metadata
     existing = view.workload(workload.kind, meta.namespace, meta.name)
     uid = existing[0] if existing else new_uid
     old = existing[1].object if existing else None
-    keep_identity(meta, old.metadata if old else None, uid, now)
+    admitting.keep_identity(meta, old.metadata if old else None, uid, now)
     workload.template.metadata.annotations.pop(LAST_APPLIED, None)
     # a template that can never be admitted is refused now, not pod by pod later
-    trial = Pod(
+    trial = kube.Pod(
         metadata=msgspec.structs.replace(workload.template.metadata, namespace=meta.namespace, name=meta.name),
         spec=workload.template.spec,
     )
     try:
-        document = pod_document(trial)
-        created_pod(view, document, namespace=meta.namespace, uid=uid, now=now, options=_uncounted(options))
+        document = admitting.pod_document(trial)
+        admitting.created_pod(view, document, namespace=meta.namespace, uid=uid, now=now, options=_uncounted(options))
     except InvalidManifest as refused:
         raise InvalidManifest([violation.at("spec.template") for violation in refused.violations]) from refused
     ref = AggregateRef("workloadspec", uid)
-    event = WorkloadObserved(object=workload)
+    event = mirror.WorkloadObserved(object=workload)
     return _observed(view, ref, event, existed=old is not None, same=old == workload)._replace(uid=uid)
 
 
-def _apply_priority_class(view: ManagerView, priority_class: PriorityClass, now: str) -> Applied:
+def _apply_priority_class(view: ManagerView, priority_class: kube.PriorityClass, now: str) -> Applied:
     token = name_token(priority_class.metadata.name)
     state = view.state.of_kind(PriorityClassState).get(token)
     old = state.object if state else None
-    keep_identity(priority_class.metadata, old.metadata if old else None, "", now)
+    admitting.keep_identity(priority_class.metadata, old.metadata if old else None, "", now)
     if old is not None and old.value != priority_class.value:
         raise InvalidManifest([InvalidInput(f"unchanged ({old.value})", priority_class.value, "value")])
     ref = AggregateRef("priorityclass", token)
-    event = PriorityClassObserved(object=priority_class)
+    event = mirror.PriorityClassObserved(object=priority_class)
     return _observed(view, ref, event, existed=old is not None, same=old == priority_class)
 
 
-def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Options) -> Applied:
+def _apply_config(view: ManagerView, config: kube.ConfigMap, now: str, options: Options) -> Applied:
     meta = config.metadata
     ref = AggregateRef("config", namespaced_token(meta.namespace, meta.name))
     state = view.config(meta.namespace, meta.name)
     old = state.object if state else None
-    keep_identity(meta, old.metadata if old else None, "", now)
+    admitting.keep_identity(meta, old.metadata if old else None, "", now)
     names = view.admission.names
     is_slo_config = (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name)
     warnings = cautions(config.data) if is_slo_config else ()
@@ -262,10 +243,10 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
             violations += [InvalidInput(f"within rule {each.rule}", each.message, each.field) for each in found]
         if violations:
             reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
-            event = ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
+            event = mirror.ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
             draft = Draft(ref, event, view.state.last_seq(ref))
             return Applied("rejected", "", [draft], _with_every_fault(config.data, violations), warnings=warnings)
-    taken = _observed(view, ref, ConfigAccepted(object=config), existed=old is not None, same=False)
+    taken = _observed(view, ref, mirror.ConfigAccepted(object=config), existed=old is not None, same=False)
     return taken._replace(warnings=warnings)
 
 
@@ -284,7 +265,7 @@ def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -
 def _observed(
     view: ManagerView,
     ref: AggregateRef,
-    event: NamespaceObserved | PriorityClassObserved | WorkloadObserved | ConfigAccepted,
+    event: mirror.NamespaceObserved | mirror.PriorityClassObserved | mirror.WorkloadObserved | mirror.ConfigAccepted,
     *,
     existed: bool,
     same: bool,

@@ -11,14 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from koordcore.events.agents.observation import (
-    AggregatedUsage,
-    HostApplicationUsage,
-    NodeUsageReported,
-    NumaUsage,
-    PodUsage,
-    Usage,
-)
+from koordcore.events.agents import observation
 from koordcore.protocol.kube_struct import KubeStruct, Quantities
 from koordcore.protocol.objects import object_from_json
 from koordcore.values import codec
@@ -93,7 +86,7 @@ class _NodeMetric(KubeStruct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> NodeUsageReported | None:
+def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> observation.NodeUsageReported | None:
     """Return the usage report in the status of a NodeMetric object, or None if the status contains no report yet.
 
     Args:
@@ -107,7 +100,7 @@ def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) ->
     status, policy = found.status, found.spec.metric_collect_policy
     if not status.update_time:
         return None
-    return NodeUsageReported(
+    return observation.NodeUsageReported(
         updated_at=status.update_time,
         report_interval_seconds=policy.report_interval_seconds,
         aggregate_duration_seconds=policy.aggregate_duration_seconds,
@@ -116,7 +109,7 @@ def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) ->
         aggregated_node_usages=_aggregated(status.node_metric.aggregated_node_usages),
         aggregated_system_usages=_aggregated(status.node_metric.aggregated_system_usages),
         pods=[
-            PodUsage(
+            observation.PodUsage(
                 uid=uid_of(item.namespace, item.name),
                 namespace=item.namespace,
                 name=item.name,
@@ -129,37 +122,37 @@ def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) ->
             if (usage := _usage(item.pod_usage)) is not None
         ],
         host_applications=[
-            HostApplicationUsage(name=item.name, priority_class=item.priority, qos=item.qos, usage=usage)
+            observation.HostApplicationUsage(name=item.name, priority_class=item.priority, qos=item.qos, usage=usage)
             for item in status.host_application_metric
             if (usage := _usage(item.usage)) is not None
         ],
         prod_reclaimable=_usage(status.prod_reclaimable_metric.resource),
         prod_peak=_usage(status.prod_peak_metric.resource),
         numa=[
-            NumaUsage(numa_node=item.numa_node_id, node_usage=usage, system_usage=_usage(item.system_usage))
+            observation.NumaUsage(numa_node=item.numa_node_id, node_usage=usage, system_usage=_usage(item.system_usage))
             for item in status.node_metric.numa_usages
             if (usage := _usage(item.node_usage)) is not None
         ],
     )
 
 
-def _usage(found: _ResourceMap) -> Usage | None:
+def _usage(found: _ResourceMap) -> observation.Usage | None:
     amounts = found.resources
     if "cpu" not in amounts or "memory" not in amounts:
         return None
     try:
-        return Usage(cpu_milli=parse_milli(amounts["cpu"]), memory_bytes=parse_value(amounts["memory"]))
+        return observation.Usage(cpu_milli=parse_milli(amounts["cpu"]), memory_bytes=parse_value(amounts["memory"]))
     except InvalidInput:
         return None
 
 
-def _aggregated(items: list[_Aggregated]) -> list[AggregatedUsage]:
-    found: list[AggregatedUsage] = []
+def _aggregated(items: list[_Aggregated]) -> list[observation.AggregatedUsage]:
+    found: list[observation.AggregatedUsage] = []
     for item in items:
         try:
             seconds = round(parse_seconds(item.duration))
         except InvalidInput:
             continue
         read = {kind: usage for kind, amounts in item.usage.items() if (usage := _usage(amounts)) is not None}
-        found.append(AggregatedUsage(duration_seconds=seconds, usage=read))
+        found.append(observation.AggregatedUsage(duration_seconds=seconds, usage=read))
     return found

@@ -16,29 +16,15 @@ from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
-from koordcore.state.aggregates import (
-    ClusterTopologyState,
-    GangState,
-    QuotaProfileState,
-    QuotaState,
-    RecommendationState,
-    ScheduleExplanationState,
-)
+from koordcore.state import aggregates
 from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.state.migrations import MigrationState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway import published_status
 from koord_manager.domain.gateway.pod_status_writes import MANAGER, Involved, KubernetesEvent
-from koord_manager.domain.gateway.published_status import (
-    amounts_text,
-    bounds_text,
-    list_text,
-    pod_group_status,
-    quota_annotations,
-    recommendation_status,
-)
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 from koord_manager.domain.gateway.reservation_object import pending_pod_annotations, pending_reservation
 from koord_manager.domain.gateway.scheduler_statuses import (
@@ -79,22 +65,22 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
         return pending_pod_annotations(view, ref.id)
     state = view.state.get(ref)
     match state:
-        case GangState(status=GangPhaseChanged() as status):
+        case aggregates.GangState(status=GangPhaseChanged() as status):
             return _pod_group(view, status)
-        case QuotaState(status=status):
+        case aggregates.QuotaState(status=status):
             return _quota(view, status)
-        case QuotaProfileState():
+        case aggregates.QuotaProfileState():
             return _root_quota(view, ref.id, state)
-        case RecommendationState():
+        case aggregates.RecommendationState():
             return _recommendation(view, ref.id, state)
         case DrainState() | DrainGroupState():
             return drain_writes(view, ref)
         case MigrationState():
             return migration_writes(view, ref, state)
-        case ScheduleExplanationState(status=explained):
+        case aggregates.ScheduleExplanationState(status=explained):
             found = _found(view, "scheduleexplanations", explained.namespace, explained.name)
             return explanation_writes(found, explained) if found is not None else []
-        case ClusterTopologyState(status=topology):
+        case aggregates.ClusterTopologyState(status=topology):
             found = _found(view, "clusternetworktopologies", "", topology.name)
             return topology_writes(found, topology) if found is not None else []
         case _:
@@ -124,7 +110,7 @@ def _pod_group(view: ManagerView, wanted: GangPhaseChanged) -> list[Request]:
     found = _found(view, "podgroups", wanted.namespace, wanted.name)
     if found is None:
         return []
-    status = pod_group_status(wanted)
+    status = published_status.pod_group_status(wanted)
     present: Json = found.get("status") or {}
     if all((present.get(key) or ("" if isinstance(value, str) else 0)) == value for key, value in status.items()):
         return []
@@ -143,10 +129,10 @@ def _quota(view: ManagerView, wanted: QuotaStatusComputed) -> list[Request]:
         return []
     annotations: Json = {}
     present = cast("dict[str, str]", found["metadata"].get("annotations") or {})
-    for key, amounts in quota_annotations(wanted).items():
+    for key, amounts in published_status.quota_annotations(wanted).items():
         if _list_of(present.get(key, "")) != _milli(amounts):
-            annotations[key] = list_text(amounts)
-    used = amounts_text(wanted.used)
+            annotations[key] = published_status.list_text(amounts)
+    used = published_status.amounts_text(wanted.used)
     status: Json = found.get("status") or {}
     old_used: Json = status.get("used") or {}
     is_used_new = _milli(cast("dict[str, str]", old_used)) != _milli(used)
@@ -188,7 +174,7 @@ def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
 # -- ElasticQuotaProfile ----------------------------------------------------------------------------------------------
 
 
-def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[Request]:
+def _root_quota(view: ManagerView, id_: str, wanted: aggregates.QuotaProfileState) -> list[Request]:
     """Return the writes of a profile's root quota, and of the generated tree id on the profile.
 
     Return an empty list if the profile is gone or not valid.
@@ -248,7 +234,7 @@ def quota_refused(view: ManagerView, request: Request, message: str) -> Kubernet
     reason = {"create-quota": "CreateQuotaFailed", "update-quota": "UpdateQuotaFailed"}.get(request.purpose)
     if reason is None:
         return None
-    for id_, state in view.state.of_kind(QuotaProfileState).items():
+    for id_, state in view.state.of_kind(aggregates.QuotaProfileState).items():
         path = _path(_SIGS, "elasticquotas", state.quota_namespace)
         if request.path in (path, f"{path}/{state.quota_name}"):
             namespace, name = namespaced_from_token(id_)
@@ -272,18 +258,18 @@ def _has(present: object, wanted: Mapping[str, str]) -> bool:
 # -- Recommendation ---------------------------------------------------------------------------------------------------
 
 
-def _recommendation(view: ManagerView, id_: str, wanted: RecommendationState) -> list[Request]:
+def _recommendation(view: ManagerView, id_: str, wanted: aggregates.RecommendationState) -> list[Request]:
     namespace, name = namespaced_from_token(id_)
     found = _found(view, "recommendations", namespace, name)
     if found is None or not wanted.updated_at:
         return []
-    status = recommendation_status(wanted)
+    status = published_status.recommendation_status(wanted)
     requests: list[Request] = []
     path = _path(_ANALYSIS, "recommendations", namespace, name)
     if (found.get("status") or {}) != status:
         body: Json = {"metadata": _meta(found), "status": status}
         requests.append(Request("recommendation-status", "PATCH", f"{path}/status", body, MERGE_PATCH))
-    bounds = bounds_text(wanted.containers)
+    bounds = published_status.bounds_text(wanted.containers)
     annotations = cast("dict[str, str]", found["metadata"].get("annotations") or {})
     if wanted.containers and annotations.get(BOUNDS) != bounds:
         body = {"metadata": _meta(found, annotations={BOUNDS: bounds})}

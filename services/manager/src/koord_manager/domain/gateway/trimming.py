@@ -5,16 +5,7 @@ from typing import Any, Final
 
 from koordcore.protocol.kube_struct import KubeStruct
 from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.storage.objects import (
-    KEPT_ANNOTATIONS,
-    CsiDriver,
-    CsiNode,
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
+from koordcore.protocol.storage import objects as storage
 from koordcore.values import codec
 
 Json = dict[str, Any]
@@ -22,13 +13,13 @@ Json = dict[str, Any]
 _SPEC: Final = ("replicas", "parallelism", "selector", "clusterIP")
 """Fields of the spec of owners and Services that placement reads."""
 _STORAGE: Final[Mapping[str, type[KubeStruct]]] = {
-    "persistentvolumeclaims": PersistentVolumeClaim,
-    "persistentvolumes": PersistentVolume,
-    "storageclasses": StorageClass,
-    "csinodes": CsiNode,
-    "volumeattachments": VolumeAttachment,
-    "csidrivers": CsiDriver,
-    "csistoragecapacities": CsiStorageCapacity,
+    "persistentvolumeclaims": storage.PersistentVolumeClaim,
+    "persistentvolumes": storage.PersistentVolume,
+    "storageclasses": storage.StorageClass,
+    "csinodes": storage.CsiNode,
+    "volumeattachments": storage.VolumeAttachment,
+    "csidrivers": storage.CsiDriver,
+    "csistoragecapacities": storage.CsiStorageCapacity,
 }
 """Plural name of a kind -> its shape, which contains exactly the fields that placement reads."""
 
@@ -54,4 +45,4 @@ def trimmed_part(plural: str, found: Json) -> Json:
 
 def trimmed_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that enter the log: those that tell whether a claim is bound, and to what."""
-    return {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS}
+    return {key: value for key, value in annotations.items() if key in storage.KEPT_ANNOTATIONS}

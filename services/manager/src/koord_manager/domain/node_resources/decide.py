@@ -25,14 +25,7 @@ from koordcore.state.aggregates import NodePolicyState
 from koordcore.values import codec
 
 from koord_manager.domain.enabled import BATCH, MID, PLUGINS
-from koord_manager.domain.node_resources.amounts import (
-    Amount,
-    PodFacts,
-    PodUse,
-    amount_of_usage,
-    high_priority_pods,
-    node_capacity,
-)
+from koord_manager.domain.node_resources import amounts
 from koord_manager.domain.node_resources.batch import Batch, compute_batch
 from koord_manager.domain.node_resources.mid import Mid, compute_mid
 from koord_manager.domain.node_resources.publish import PublishedBatch, normalized, publish_batch
@@ -57,7 +50,7 @@ class NodeLook(NamedTuple):
     """
 
     node: Node
-    pods: Iterable[tuple[Pod, PodFacts]]
+    pods: Iterable[tuple[Pod, amounts.PodFacts]]
     report: NodeUsageReported | None
     topology: NodeResourceTopology | None
     strategy: ColocationStrategy
@@ -103,20 +96,20 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
         config_version: Position of the accepted configuration, for the event.
         based_on: Positions of the facts and reports that were read, for the event.
     """
-    capacity = node_capacity(look.node)
+    capacity = amounts.node_capacity(look.node)
     if capacity is None:
         return Overcommit()
     withdrawn = "disabled" if not look.strategy.enable else degradation(look.report, look.strategy, now)
     if withdrawn is not None or look.report is None:
         return Overcommit(_withdrawal(look, withdrawn or "disabled", config_version, based_on))
-    uses = list(high_priority_pods(look.pods, look.report))
+    uses = list(amounts.high_priority_pods(look.pods, look.report))
     batch = mid = None
     if BATCH in look.plugins:
         batch = compute_batch(look.node, capacity, uses, look.report, look.strategy)
     if MID in look.plugins:
-        used = amount_of_usage(look.report.node_usage)
+        used = amounts.amount_of_usage(look.report.node_usage)
         mid = compute_mid(look.node, capacity, uses, look.report, used, look.strategy)
-    computed = Amount(batch.cpu_milli, batch.memory_bytes) if batch else None
+    computed = amounts.Amount(batch.cpu_milli, batch.memory_bytes) if batch else None
     published = publish_batch(computed, look.normalization, look.node.metadata.annotations)
     zones = _zones(look, uses) if batch else {}
     reason, changed = _reason(look, published, mid, zones, now)
@@ -170,7 +163,7 @@ def _withdrawal(look: NodeLook, reason: str, config_version: int, based_on: Base
     )
 
 
-def _zones(look: NodeLook, uses: list[PodUse]) -> dict[str, ZoneOvercommit]:
+def _zones(look: NodeLook, uses: list[amounts.PodUse]) -> dict[str, ZoneOvercommit]:
     if look.topology is None or look.report is None:
         return {}
     computed = compute_zones(look.node, look.topology, uses, look.report, look.strategy) or {}

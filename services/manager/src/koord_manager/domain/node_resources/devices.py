@@ -7,30 +7,20 @@ Source:
 from typing import Final, NamedTuple
 
 from koordcore.protocol import keys
+from koordcore.protocol import resource_names as names
 from koordcore.protocol.hardware.devices import Device
-from koordcore.protocol.resource_names import (
-    GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
-    HUAWEI_NPU_CORE,
-    HUAWEI_NPU_CPU,
-    HUAWEI_NPU_DVPP,
-    RDMA,
-)
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import ResourceList, add, parse_resources
 
 GPU_RESOURCES: Final = (
-    GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
-    HUAWEI_NPU_CORE,
-    HUAWEI_NPU_CPU,
-    HUAWEI_NPU_DVPP,
+    names.GPU,
+    names.GPU_CORE,
+    names.GPU_MEMORY,
+    names.GPU_MEMORY_RATIO,
+    names.GPU_SHARED,
+    names.HUAWEI_NPU_CORE,
+    names.HUAWEI_NPU_CPU,
+    names.HUAWEI_NPU_DVPP,
 )
 _PER_DEVICE: Final = 100
 _COPIED_LABELS: Final = (keys.GPU_VENDOR, keys.GPU_MODEL, keys.GPU_DRIVER_VERSION)
@@ -67,12 +57,12 @@ def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> Device
     total = _summed([entry.resources for entry in gpus])
     resources = {name: total[name].value() for name in GPU_RESOURCES if name in total}
     labels = device.metadata.labels
-    if GPU_CORE in resources and labels.get(keys.GPU_VENDOR, "") in _WITH_WHOLE_GPUS:
-        resources[GPU] = resources[GPU_CORE]
+    if names.GPU_CORE in resources and labels.get(keys.GPU_VENDOR, "") in _WITH_WHOLE_GPUS:
+        resources[names.GPU] = resources[names.GPU_CORE]
     if gpus and sync_shared_gpus:
-        resources[GPU_SHARED] = _PER_DEVICE * len(gpus)
+        resources[names.GPU_SHARED] = _PER_DEVICE * len(gpus)
     if rdma:
-        resources[RDMA] = _PER_DEVICE * rdma
+        resources[names.RDMA] = _PER_DEVICE * rdma
     copied = {name: labels[name] for name in _COPIED_LABELS if name in labels} if gpus else {}
     return DeviceResources(resources, copied)
 

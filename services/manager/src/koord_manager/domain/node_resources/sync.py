@@ -7,36 +7,22 @@ Source:
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from koordcore.protocol.resource_names import (
-    BATCH_CPU,
-    BATCH_MEMORY,
-    GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
-    HUAWEI_NPU_CORE,
-    HUAWEI_NPU_CPU,
-    HUAWEI_NPU_DVPP,
-    MID_CPU,
-    MID_MEMORY,
-    RDMA,
-)
+from koordcore.protocol import resource_names as names
 
 COMPARED: Final = (
-    MID_CPU,
-    MID_MEMORY,
-    BATCH_CPU,
-    BATCH_MEMORY,
-    GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
-    HUAWEI_NPU_CORE,
-    HUAWEI_NPU_CPU,
-    HUAWEI_NPU_DVPP,
-    RDMA,
+    names.MID_CPU,
+    names.MID_MEMORY,
+    names.BATCH_CPU,
+    names.BATCH_MEMORY,
+    names.GPU,
+    names.GPU_CORE,
+    names.GPU_MEMORY,
+    names.GPU_MEMORY_RATIO,
+    names.GPU_SHARED,
+    names.HUAWEI_NPU_CORE,
+    names.HUAWEI_NPU_CPU,
+    names.HUAWEI_NPU_DVPP,
+    names.RDMA,
 )
 """Resources whose change causes a write; native cpu and memory are the kubelet's."""
 

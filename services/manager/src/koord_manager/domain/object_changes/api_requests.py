@@ -5,15 +5,7 @@ Each request can be repeated: a deletion and a patch name the uid of their objec
 
 from koordcore.protocol.crd.catalogue import find_resource
 from koordcore.protocol.objects import node_from_json
-from koordcore.requests.objects import (
-    ChangeNode,
-    ChangeOutcome,
-    ChangeResult,
-    CreateObject,
-    DeleteObject,
-    ObjectChange,
-    PatchObject,
-)
+from koordcore.requests import objects
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -30,14 +22,14 @@ from koord_manager.domain.gateway.requests import (
 from koord_manager.domain.object_changes.facts import changed_node
 
 
-def request_of(change: CreateObject | DeleteObject | PatchObject) -> Request:
+def request_of(change: objects.CreateObject | objects.DeleteObject | objects.PatchObject) -> Request:
     """Return the request to the API server that makes a change.
 
     Raises:
         InvalidInput: The kind of the object is not one that this service may write.
     """
     match change:
-        case CreateObject(document=document):
+        case objects.CreateObject(document=document):
             version, kind = str(document.get("apiVersion", "")), str(document.get("kind", ""))
             resource = find_resource(version, kind)
             if resource is None:
@@ -45,12 +37,12 @@ def request_of(change: CreateObject | DeleteObject | PatchObject) -> Request:
             metadata: Json = document.get("metadata") or {}
             namespace = str(metadata.get("namespace", ""))
             return Request("create-object", "POST", _path(kind, namespace), document, JSON)
-        case DeleteObject():
+        case objects.DeleteObject():
             options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
             if change.uid:
                 options["preconditions"] = {"uid": change.uid}
             return Request("delete-object", "DELETE", _path(change.kind, change.namespace, change.name), options, JSON)
-        case PatchObject():
+        case objects.PatchObject():
             body: Json = {**change.patch}
             if change.uid:
                 body["metadata"] = {**body.get("metadata", {}), "uid": change.uid}
@@ -58,7 +50,7 @@ def request_of(change: CreateObject | DeleteObject | PatchObject) -> Request:
             return Request("patch-object", "PATCH", path, body, MERGE_PATCH)
 
 
-def outcome_of(change: ObjectChange, status: int, message: str) -> ChangeOutcome | None:
+def outcome_of(change: objects.ObjectChange, status: int, message: str) -> objects.ChangeOutcome | None:
     """Return how a change ended; None if it has to be repeated.
 
     Args:
@@ -68,17 +60,17 @@ def outcome_of(change: ObjectChange, status: int, message: str) -> ChangeOutcome
     """
     match meaning_of(status):
         case Meaning.DONE:
-            return ChangeOutcome(result=ChangeResult.DONE)
-        case Meaning.CONFLICT if isinstance(change, CreateObject):
-            return ChangeOutcome(result=ChangeResult.EXISTS, message=message)
-        case Meaning.GONE if isinstance(change, CreateObject):  # the API server does not serve the kind
-            return ChangeOutcome(result=ChangeResult.REFUSED, message=message)
-        case Meaning.CONFLICT if isinstance(change, ChangeNode):
+            return objects.ChangeOutcome(result=objects.ChangeResult.DONE)
+        case Meaning.CONFLICT if isinstance(change, objects.CreateObject):
+            return objects.ChangeOutcome(result=objects.ChangeResult.EXISTS, message=message)
+        case Meaning.GONE if isinstance(change, objects.CreateObject):  # the API server does not serve the kind
+            return objects.ChangeOutcome(result=objects.ChangeResult.REFUSED, message=message)
+        case Meaning.CONFLICT if isinstance(change, objects.ChangeNode):
             return None
         case Meaning.GONE | Meaning.CONFLICT:
-            return ChangeOutcome(result=ChangeResult.ABSENT, message=message)
+            return objects.ChangeOutcome(result=objects.ChangeResult.ABSENT, message=message)
         case Meaning.REFUSED:
-            return ChangeOutcome(result=ChangeResult.REFUSED, message=message)
+            return objects.ChangeOutcome(result=objects.ChangeResult.REFUSED, message=message)
         case Meaning.LATER:
             return None
 
@@ -104,7 +96,7 @@ def node_path(name: str) -> str:
     return f"/api/v1/nodes/{name}"
 
 
-def node_request(change: ChangeNode, document: Json) -> Request:
+def node_request(change: objects.ChangeNode, document: Json) -> Request:
     """Return the request that changes `unschedulable`, labels and taints of a node, for example to cordon it.
 
     The API server refuses it if the node has changed since it was read.

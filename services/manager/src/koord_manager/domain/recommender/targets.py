@@ -8,17 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
 import msgspec
+from koordcore.protocol import recommendations
 from koordcore.protocol.objects import OwnerReference, Pod, object_from_json
-from koordcore.protocol.recommendations import (
-    PLURAL,
-    ContainerPolicy,
-    Recommendation,
-    Target,
-    UpdateMode,
-    resource_policies,
-    target_of,
-    update_mode,
-)
 from koordcore.state.aggregates import CustomObjectState, PodSpecState, WorkloadState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -54,9 +45,9 @@ class Wanted(NamedTuple):
     namespace: str
     name: str
     created: str
-    target: Target | None
-    mode: UpdateMode
-    policies: dict[str, ContainerPolicy]
+    target: recommendations.Target | None
+    mode: recommendations.UpdateMode
+    policies: dict[str, recommendations.ContainerPolicy]
     fault: str
 
 
@@ -64,7 +55,7 @@ def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
     """Parse a stored Recommendation; if it is not valid, the result has the reason in `fault` and no target."""
     namespace, _, name = id_.partition("=")
     try:
-        recommendation = object_from_json(stored.object, Recommendation)
+        recommendation = object_from_json(stored.object, recommendations.Recommendation)
         meta = recommendation.metadata
         namespace, name = meta.namespace, meta.name
         return Wanted(
@@ -73,13 +64,13 @@ def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
             namespace,
             name,
             meta.creation_timestamp or "",
-            target_of(recommendation),
-            update_mode(meta.annotations),
-            resource_policies(meta.annotations),
+            recommendations.target_of(recommendation),
+            recommendations.update_mode(meta.annotations),
+            recommendations.resource_policies(meta.annotations),
             "",
         )
     except (InvalidInput, codec.DecodeError) as error:
-        return Wanted(id_, stored.seq, namespace, name, "", None, UpdateMode.OFF, {}, str(error))
+        return Wanted(id_, stored.seq, namespace, name, "", None, recommendations.UpdateMode.OFF, {}, str(error))
 
 
 def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
@@ -125,11 +116,11 @@ class Targets:
 
     def refresh(self, view: ManagerView) -> None:
         """Parse the folded Recommendation objects again if one of them changed since the last call."""
-        version = view.custom_version(PLURAL)
+        version = view.custom_version(recommendations.PLURAL)
         if version == self._version:
             return
         self._version = version
-        stored = view.customs(PLURAL)
+        stored = view.customs(recommendations.PLURAL)
         self._wanted = {
             id_: known if (known := self._wanted.get(id_)) and known.version == state.seq else read_wanted(id_, state)
             for id_, state in stored

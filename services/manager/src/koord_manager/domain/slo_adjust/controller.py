@@ -27,18 +27,9 @@ from koord_manager.domain.configuration.slo_adjust_policy import SloAdjustPolicy
 from koord_manager.domain.controller_names import HEALTH
 from koord_manager.domain.node_resources.amounts import node_capacity
 from koord_manager.domain.node_resources.decide import degradation
+from koord_manager.domain.slo_adjust import step
 from koord_manager.domain.slo_adjust.guard import Guarded, NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.signals import node_signals
-from koord_manager.domain.slo_adjust.step import (
-    FULL_WEIGHT,
-    Assessment,
-    HealthState,
-    Level,
-    Offsets,
-    Thresholds,
-    assess,
-    effective_thresholds,
-)
 
 SMALLEST_MOVE: Final = 0.001
 """Smallest change of the abnormality that is recorded."""
@@ -62,7 +53,7 @@ class Seen(NamedTuple):
 
     node: Node
     published: NodePolicyState | None
-    found: Assessment | None
+    found: step.Assessment | None
     signals: dict[str, float]
     stale: bool
 
@@ -157,16 +148,16 @@ def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
             NodeWeight(
                 token,
                 look.found.state.abnormality if look.found else 0.0,
-                look.found.weight if look.found else FULL_WEIGHT,
+                look.found.weight if look.found else step.FULL_WEIGHT,
             )
             for token, look in seen.items()
         ],
     )
 
 
-def offsets_of(health: NodeHealth | None) -> Offsets:
+def offsets_of(health: NodeHealth | None) -> step.Offsets:
     """Return the percent points that health adds to the thresholds of a node, at most 0; zeros if it has no health."""
-    return Offsets(health.offsets.get("cpu", 0), health.offsets.get("memory", 0)) if health else Offsets()
+    return step.Offsets(health.offsets.get("cpu", 0), health.offsets.get("memory", 0)) if health else step.Offsets()
 
 
 def _look(policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, now: datetime) -> Seen:
@@ -199,15 +190,15 @@ def look_at_health(
         return Seen(node, published, None, {}, stale=False)
     signals = node_signals(report, node_capacity(node), published, view.evictions.get(token, ()), now)
     stale = degradation(report, policies.colocation(token, node), now) is not None
-    return Seen(node, published, assess(policy, previous_state(published), signals, stale=stale), signals, stale)
+    return Seen(node, published, step.assess(policy, previous_state(published), signals, stale=stale), signals, stale)
 
 
-def previous_state(published: NodePolicyState | None) -> HealthState | None:
+def previous_state(published: NodePolicyState | None) -> step.HealthState | None:
     """Return the published health of a node as the start of its next assessment, or None if it has none."""
     health = published.health if published else None
     if health is None:
         return None
-    return HealthState(health.abnormality, Level(health.level), offsets_of(health), health.healthy_rounds)
+    return step.HealthState(health.abnormality, step.Level(health.level), offsets_of(health), health.healthy_rounds)
 
 
 def health_draft(
@@ -230,7 +221,7 @@ def health_draft(
     cause = _cause(before, look.found, reported)
     if cause is None:
         return None
-    effective = effective_thresholds(policy, state.offsets, base_thresholds(policies, token, look.node))
+    effective = step.effective_thresholds(policy, state.offsets, base_thresholds(policies, token, look.node))
     reasons = [*(("stale",) if look.stale else ()), *look.found.severities]
     offsets = {"cpu": state.offsets.cpu, "memory": state.offsets.memory}
     event = NodeHealthAssessed(
@@ -261,7 +252,7 @@ def health_draft(
     return _draft(view, token, event)
 
 
-def base_thresholds(policies: NodePolicies, token: str, node: Node) -> Thresholds:
+def base_thresholds(policies: NodePolicies, token: str, node: Node) -> step.Thresholds:
     """Return the four thresholds of a node as configured, before health lowers them.
 
     Args:
@@ -274,7 +265,7 @@ def base_thresholds(policies: NodePolicies, token: str, node: Node) -> Threshold
     """
     colocation = policies.configured(token, node)
     threshold = policies.config.sections[SectionName.RESOURCE_THRESHOLD].strategy_for(node.metadata.labels)
-    return Thresholds(
+    return step.Thresholds(
         colocation.cpu_reclaim_threshold_percent,
         colocation.memory_reclaim_threshold_percent,
         _percent(threshold, "cpuSuppressThresholdPercent"),
@@ -287,14 +278,14 @@ def _percent(strategy: Mapping[str, object], field: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str | None:
+def _cause(before: NodeHealth | None, found: step.Assessment, reported: int) -> str | None:
     """Return the cause to record the health of a node again, such as a changed level; None if the record stays.
 
     A node that was always healthy is not recorded.
     """
     state = found.state
     if before is None:
-        if state.level is not Level.HEALTHY:
+        if state.level is not step.Level.HEALTHY:
             return "level"
         return "smoothing" if state.abnormality >= SMALLEST_MOVE else None
     if str(state.level) != before.level:
@@ -305,7 +296,7 @@ def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str |
         return "weight"
     if (reported == found.weight) != (before.reported_weight == before.weight):
         return "guard"
-    counts_rounds = state.offsets != Offsets() and state.healthy_rounds != before.healthy_rounds
+    counts_rounds = state.offsets != step.Offsets() and state.healthy_rounds != before.healthy_rounds
     if counts_rounds or abs(state.abnormality - before.abnormality) >= SMALLEST_MOVE:
         return "smoothing"
     return None
@@ -314,7 +305,7 @@ def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str |
 def _is_worth_a_write(before: NodeHealth | None, level: str, weight: int, offsets: dict[str, int]) -> bool:
     """Return whether the annotation has to change: level or offsets differ, or the weight by at least 5."""
     if before is None or not before.annotation:
-        return level != Level.HEALTHY or weight != FULL_WEIGHT or any(offsets.values())
+        return level != step.Level.HEALTHY or weight != step.FULL_WEIGHT or any(offsets.values())
     shown = codec.decode(before.annotation, dict[str, object])
     shown_weight = shown.get("weight")
     return (
@@ -350,7 +341,9 @@ def health_text(level: str, weight: int, abnormality: float, reasons: list[str],
 
 def is_adjusted(health: NodeHealth) -> bool:
     """Return whether the health of a node has an effect: a level other than Healthy, a lower weight or threshold."""
-    return health.level != Level.HEALTHY or health.reported_weight != FULL_WEIGHT or any(health.offsets.values())
+    return (
+        health.level != step.Level.HEALTHY or health.reported_weight != step.FULL_WEIGHT or any(health.offsets.values())
+    )
 
 
 def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
@@ -360,13 +353,13 @@ def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
     """
     offsets = {"cpu": 0, "memory": 0}
     return NodeHealthAssessed(
-        level=str(Level.HEALTHY),
+        level=str(step.Level.HEALTHY),
         previous_level=before.level if before else "",
         abnormality=0.0,
-        weight=FULL_WEIGHT,
-        reported_weight=FULL_WEIGHT,
+        weight=step.FULL_WEIGHT,
+        reported_weight=step.FULL_WEIGHT,
         offsets=offsets,
-        annotation=health_text(str(Level.HEALTHY), FULL_WEIGHT, 0.0, [], offsets),
+        annotation=health_text(str(step.Level.HEALTHY), step.FULL_WEIGHT, 0.0, [], offsets),
         cause="off",
     )
 

@@ -17,14 +17,7 @@ from typing import Any, Final
 from koordcore.events.envelope import Draft, namespaced_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.storage.objects import (
-    BIND_COMPLETED,
-    STORAGE,
-    PersistentVolumeClaim,
-    StorageClass,
-    is_fully_bound,
-    storage_class_of,
-)
+from koordcore.protocol.storage import objects as storage
 from koordcore.state.aggregates import PodState
 from koordcore.values.allocation import ClaimBinding
 
@@ -70,12 +63,12 @@ def _bound(view: ManagerView, wanted: ClaimBinding, node: str, now: str) -> list
     found = _object(view, CLAIMS, wanted.namespace, wanted.claim)
     if found is None:
         return []
-    claim = object_from_json(found, PersistentVolumeClaim)
+    claim = object_from_json(found, storage.PersistentVolumeClaim)
     name = wanted.volume or f"pvc-{claim.metadata.uid}"
     volume = _object(view, VOLUMES, "", name)
     if volume is None and not wanted.volume:
         volume = _made(view, claim, name, node, now)
-    if is_fully_bound(claim) or volume is None:
+    if storage.is_fully_bound(claim) or volume is None:
         return []
     reference: Json = volume["spec"].get("claimRef") or {}
     own = {"namespace": wanted.namespace, "name": wanted.claim, "uid": claim.metadata.uid}
@@ -83,17 +76,17 @@ def _bound(view: ManagerView, wanted: ClaimBinding, node: str, now: str) -> list
         return []
     volume = {**volume, "spec": {**volume["spec"], "claimRef": own}, "status": {"phase": "Bound"}}
     bound = copy.deepcopy(found)
-    bound["metadata"].setdefault("annotations", {})[BIND_COMPLETED] = "yes"
+    bound["metadata"].setdefault("annotations", {})[storage.BIND_COMPLETED] = "yes"
     bound["spec"]["volumeName"] = name
     bound["status"] = {"phase": "Bound"}
     return [_draft(view, VOLUMES, "", name, volume), _draft(view, CLAIMS, wanted.namespace, wanted.claim, bound)]
 
 
-def _made(view: ManagerView, claim: PersistentVolumeClaim, name: str, node: str, now: str) -> Json:
+def _made(view: ManagerView, claim: storage.PersistentVolumeClaim, name: str, node: str, now: str) -> Json:
     """Return a volume for a claim that only one node can use."""
-    class_name = storage_class_of(claim)
+    class_name = storage.storage_class_of(claim)
     found = _object(view, "storageclasses", "", class_name)
-    provisioner = object_from_json(found, StorageClass).provisioner if found is not None else ""
+    provisioner = object_from_json(found, storage.StorageClass).provisioner if found is not None else ""
     of_node = {"key": "metadata.name", "operator": "In", "values": [node]}
     return {
         "apiVersion": "v1",
@@ -105,7 +98,7 @@ def _made(view: ManagerView, claim: PersistentVolumeClaim, name: str, node: str,
             "annotations": {PROVISIONED_BY: provisioner},
         },
         "spec": {
-            "capacity": {STORAGE: claim.spec.resources.requests.get(STORAGE, "0")},
+            "capacity": {storage.STORAGE: claim.spec.resources.requests.get(storage.STORAGE, "0")},
             "accessModes": claim.spec.access_modes,
             "storageClassName": class_name,
             "csi": {"driver": provisioner},

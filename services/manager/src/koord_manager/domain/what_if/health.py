@@ -18,15 +18,7 @@ from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
-from koord_manager.domain.slo_adjust.controller import (
-    Seen,
-    guard,
-    health_draft,
-    healthy_again,
-    is_adjusted,
-    look_at_health,
-    previous_state,
-)
+from koord_manager.domain.slo_adjust import controller
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.step import FULL_WEIGHT, assess
 
@@ -65,14 +57,14 @@ def step_again(
     """
     if recorded.cause == OFF:
         before = published.health if published else None
-        return healthy_again(before) if before is not None and is_adjusted(before) else None
+        return controller.healthy_again(before) if before is not None and controller.is_adjusted(before) else None
     node, policy = view.node(token), policies.slo_adjust
     if node is None or not policy.enable:
         return None
-    found = assess(policy, previous_state(published), recorded.signals, stale=recorded.stale)
+    found = assess(policy, controller.previous_state(published), recorded.signals, stale=recorded.stale)
     reported = recorded.reported_weight if found.weight == recorded.weight else found.weight
-    seen = Seen(node, published, found, recorded.signals, recorded.stale)
-    draft = health_draft(policies, policy, view, token, seen, reported)
+    seen = controller.Seen(node, published, found, recorded.signals, recorded.stale)
+    draft = controller.health_draft(policies, policy, view, token, seen, reported)
     return cast("NodeHealthAssessed", draft.event) if draft is not None else None
 
 
@@ -159,18 +151,20 @@ class TriedHealth:
             self.mass_abnormal = False
             for token in view.nodes():
                 health = published.health if (published := in_force.get(token)) is not None else None
-                if health is not None and is_adjusted(health):
-                    yield HealthStep(token, healthy_again(health))
+                if health is not None and controller.is_adjusted(health):
+                    yield HealthStep(token, controller.healthy_again(health))
             return
         seen = {
-            token: look_at_health(policies, policy, view, token, in_force.get(token), newest[token], self._last)
+            token: controller.look_at_health(
+                policies, policy, view, token, in_force.get(token), newest[token], self._last
+            )
             for token in view.nodes()
             if token in newest
         }
-        guarded = guard(policy, seen)
+        guarded = controller.guard(policy, seen)
         self.mass_abnormal = guarded.is_mass_abnormal
         for token, look in seen.items():
-            draft = health_draft(policies, policy, view, token, look, guarded.weights[token])
+            draft = controller.health_draft(policies, policy, view, token, look, guarded.weights[token])
             if draft is not None:
                 yield HealthStep(token, cast("NodeHealthAssessed", draft.event))
 

@@ -33,14 +33,7 @@ from koord_manager.domain.config_checks.cautions import config_warnings
 from koord_manager.domain.configuration.node_policies import NodePolicies, slo_config_state
 from koord_manager.domain.enabled import NODE_RESOURCE, QUOTA_PROFILE
 from koord_manager.domain.node_resources.decide import decide_overcommit
-from koord_manager.domain.nodes.policy_drafts import (
-    device_event,
-    look_at,
-    measuring_event,
-    normalization_in_force,
-    ratio_event,
-    slo_event,
-)
+from koord_manager.domain.nodes import policy_drafts
 from koord_manager.domain.quota_profiles.controller import PROFILES, render
 from koord_manager.domain.what_if.fates import (
     CONTROLLER_OF,
@@ -194,7 +187,7 @@ class NodeDecisions:
             policies = self._policies_of(recorded.config_version)
             found = step_again(policies, self.view, token, self.rerun.get(token), recorded)
         elif isinstance(recorded, NodeDevicesComputed):
-            found = device_event(self._chosen or self._in_force, self.view, token, self.rerun.get(token))
+            found = policy_drafts.device_event(self._chosen or self._in_force, self.view, token, self.rerun.get(token))
         else:
             policies = self._policies_of(recorded.config_version)
             found = self._rendered(type(recorded), policies, token, self.rerun.get(token))
@@ -304,10 +297,10 @@ class NodeDecisions:
         node = self.view.node(token)
         assert node is not None
         if kind is NodeSloRendered:
-            return slo_event(policies, node, published)
+            return policy_drafts.slo_event(policies, node, published)
         if kind is NodeMetricPolicyRendered:
-            return measuring_event(policies, node, published)
-        return ratio_event(policies, self.view, token, published)
+            return policy_drafts.measuring_event(policies, node, published)
+        return policy_drafts.ratio_event(policies, self.view, token, published)
 
     def _decide_changed_node(self, token: str, now: str) -> None:
         """Decide a node on which the tried configuration has another effect than the recorded one."""
@@ -324,7 +317,9 @@ class NodeDecisions:
             return False
         rerun, recorded = self.rerun.get(token), self.view.policy(token)
         annotations = node.metadata.annotations
-        if normalization_in_force(rerun, annotations) != normalization_in_force(recorded, annotations):
+        if policy_drafts.normalization_in_force(rerun, annotations) != policy_drafts.normalization_in_force(
+            recorded, annotations
+        ):
             return True
         chosen = self._chosen.colocation(token, node, rerun.health if rerun else None)
         return chosen != self._in_force.colocation(token, node, recorded.health if recorded else None)
@@ -332,7 +327,7 @@ class NodeDecisions:
     def _overcommit(
         self, policies: NodePolicies, token: str, report: NodeUsageReported | None, now: str
     ) -> NodeOvercommitComputed | None:
-        look = look_at(policies, self.view, token, self.rerun.get(token), report)
+        look = policy_drafts.look_at(policies, self.view, token, self.rerun.get(token), report)
         based_on = BasedOn(ev=self.view.state.position)
         return decide_overcommit(
             look, datetime.fromisoformat(now), config_version=policies.version, based_on=based_on

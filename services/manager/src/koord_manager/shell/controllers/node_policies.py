@@ -7,17 +7,9 @@ from typing import Final
 from koordcore.events.envelope import Draft
 from koordcore.values.timestamps import rfc3339
 
+from koord_manager.domain import controller_names
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies, report_expiry
-from koord_manager.domain.controller_names import (
-    DEVICES,
-    NODE_METRIC,
-    NODE_OBJECTS,
-    NODE_RESOURCE,
-    NODE_SLO,
-    OVERCOMMIT,
-    RATIOS,
-)
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.nodes.policy_drafts import (
     device_drafts,
@@ -32,10 +24,10 @@ from koord_manager.shell.reconcile import reconcile
 
 Drafts = Callable[[NodePolicies, ManagerView, Iterable[str]], list[Draft]]
 POLICIES: Final[tuple[tuple[str, str, Drafts], ...]] = (
-    (NODE_SLO, NODE_SLO, slo_drafts),
-    (NODE_METRIC, NODE_METRIC, measuring_drafts),
-    (NODE_RESOURCE, RATIOS, ratio_drafts),
-    (NODE_RESOURCE, DEVICES, device_drafts),
+    (controller_names.NODE_SLO, controller_names.NODE_SLO, slo_drafts),
+    (controller_names.NODE_METRIC, controller_names.NODE_METRIC, measuring_drafts),
+    (controller_names.NODE_RESOURCE, controller_names.RATIOS, ratio_drafts),
+    (controller_names.NODE_RESOURCE, controller_names.DEVICES, device_drafts),
 )
 """The controller as the flags name it, its queue, and what it decides for a node; in this order."""
 
@@ -60,8 +52,8 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
     Return the number of appended facts.
     """
     view, policies, metrics = context.view, controllers.policies, context.metrics
-    tokens = view.queue.take(OVERCOMMIT)
-    if NODE_RESOURCE not in controllers.enabled:
+    tokens = view.queue.take(controller_names.OVERCOMMIT)
+    if controller_names.NODE_RESOURCE not in controllers.enabled:
         return 0
 
     def decide(token: str) -> list[list[Draft]]:
@@ -74,13 +66,13 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
         if report is not None:
             expires = report_expiry(report, policies.colocation(token, node))
             if expires >= now.timestamp():  # after that the report is not used any more
-                view.queue.add_after(OVERCOMMIT, token, expires)
+                view.queue.add_after(controller_names.OVERCOMMIT, token, expires)
         found, draft = overcommit_of(policies, view, token, now)
         if metrics is not None:
             metrics.lent(node.metadata.name, found, now.timestamp())
         return [[draft]] if draft is not None else []
 
-    stored = await reconcile(context, OVERCOMMIT, tokens, decide, now)
+    stored = await reconcile(context, controller_names.OVERCOMMIT, tokens, decide, now)
     if tokens and metrics is not None:
         metrics.forget_before(now.timestamp())
     return len(stored)
@@ -91,11 +83,11 @@ async def reconcile_node_objects(context: ManagerContext, _: Controllers, now: d
 
     No-op with an API server, to which the gateway writes them.
     """
-    tokens = context.view.queue.take(NODE_OBJECTS)
+    tokens = context.view.queue.take(controller_names.NODE_OBJECTS)
     if not context.standalone:
         return 0
 
     def decide(token: str) -> list[list[Draft]]:
         return [[draft] for draft in node_object_drafts(context.view, token, rfc3339(now))]
 
-    return len(await reconcile(context, NODE_OBJECTS, tokens, decide, now))
+    return len(await reconcile(context, controller_names.NODE_OBJECTS, tokens, decide, now))

@@ -19,15 +19,8 @@ from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway import pod_status_writes
 from koord_manager.domain.gateway.pending_writes import PendingWrites
-from koord_manager.domain.gateway.pod_status_writes import (
-    KubernetesEvent,
-    event_creation,
-    event_repetition,
-    failed_scheduling,
-    nominated_node,
-    unschedulable_condition,
-)
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.failures import ErrorBoundary
@@ -97,16 +90,16 @@ class EventRecorder:
                 if self.is_idle:
                     await self._news.wait()
 
-    def _next_events(self) -> list[KubernetesEvent]:
+    def _next_events(self) -> list[pod_status_writes.KubernetesEvent]:
         """Take the next events from the queue; no two of them have the same object to write."""
         events = self._pending_writes.events
-        taken: dict[str, KubernetesEvent] = {}
+        taken: dict[str, pod_status_writes.KubernetesEvent] = {}
         while events and len(taken) < CONCURRENT and events[0].name not in taken:
             taken[events[0].name] = events[0]
             events.popleft()
         return list(taken.values())
 
-    async def _record_one(self, word: KubernetesEvent) -> None:
+    async def _record_one(self, word: pod_status_writes.KubernetesEvent) -> None:
         with self._errors(word.name):
             await self._record(word)
 
@@ -150,31 +143,33 @@ class EventRecorder:
         if isinstance(explanation, PodGated) and spec.object.spec.scheduling_gates:
             return  # the API server has set the condition SchedulingGated
         message = explanation.message[:1024]
-        self._pending_writes.events.append(failed_scheduling(uid, explanation.namespace, explanation.name, message))
+        self._pending_writes.events.append(
+            pod_status_writes.failed_scheduling(uid, explanation.namespace, explanation.name, message)
+        )
         if self._conditions.get(uid) == message:
             return
         nominated = self._view.state.of_kind(PodState).get(uid)
         node = nominated.nominated if nominated is not None else ""
-        request = unschedulable_condition(uid, spec.object, message, self._now(), node)
+        request = pod_status_writes.unschedulable_condition(uid, spec.object, message, self._now(), node)
         if meaning_of((await self._send(request)).status) is Meaning.DONE:
             self._remember(self._conditions, uid, message)
 
     async def _nominate(self, uid: str, node: str) -> None:
         spec = self._view.state.of_kind(PodSpecState).get(uid)
         if spec is not None and not spec.object.spec.node_name and spec.object.status.nominated_node_name != node:
-            await self._send(nominated_node(uid, spec.object, node))
+            await self._send(pod_status_writes.nominated_node(uid, spec.object, node))
 
-    async def _record(self, word: KubernetesEvent) -> None:
+    async def _record(self, word: pod_status_writes.KubernetesEvent) -> None:
         count = self._counts.get(word.name, 0) + 1
-        creation = event_creation(word, self._now(), self._instance)
-        repetition = event_repetition(word, self._now(), count)
+        creation = pod_status_writes.event_creation(word, self._now(), self._instance)
+        repetition = pod_status_writes.event_repetition(word, self._now(), count)
         answer = await self._send(creation if count == 1 else repetition)
         match meaning_of(answer.status):
             case Meaning.CONFLICT if word.recalled:
                 pass  # said by the leader before us, about the same binding
             case Meaning.CONFLICT if count == 1:  # said by the leader before us
                 count += 1
-                await self._send(event_repetition(word, self._now(), count))
+                await self._send(pod_status_writes.event_repetition(word, self._now(), count))
             case Meaning.GONE if count > 1:  # events live for an hour
                 count = 1
                 await self._send(creation)

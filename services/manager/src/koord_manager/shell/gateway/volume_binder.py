@@ -9,19 +9,7 @@ from koordcore.values.allocation import ClaimBinding
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.binding import Binding, Later, Settled
 from koord_manager.domain.gateway.requests import Request
-from koord_manager.domain.gateway.volumes.claim_steps import (
-    LookAtVolume,
-    Progress,
-    Step,
-    claim_request,
-    failed,
-    is_overdue,
-    known_bound,
-    step_after_write,
-    step_of_claim,
-    step_of_volume,
-    volume_request,
-)
+from koord_manager.domain.gateway.volumes import claim_steps
 from koord_manager.shell.gateway.api import ApiResponse
 
 Send = Callable[[Request], Awaitable[ApiResponse]]
@@ -52,31 +40,31 @@ class VolumeBinder:
         """
         is_waiting = False
         for wanted in binding.claims:
-            step = known_bound(view, binding, wanted) or await self._next_step(view, binding, wanted)
+            step = claim_steps.known_bound(view, binding, wanted) or await self._next_step(view, binding, wanted)
             if isinstance(step, Settled):
                 return step
-            is_waiting = is_waiting or step is not Progress.BOUND
-        if is_waiting and is_overdue(binding, now):
-            return failed("context deadline exceeded")
+            is_waiting = is_waiting or step is not claim_steps.Progress.BOUND
+        if is_waiting and claim_steps.is_overdue(binding, now):
+            return claim_steps.failed("context deadline exceeded")
         return Later() if is_waiting else None
 
     def forget(self, uid: str) -> None:
         """Forget what was written for a pod, because its binding has an outcome or is not pending any more."""
         self._written.pop(uid, None)
 
-    async def _next_step(self, view: ManagerView, binding: Binding, wanted: ClaimBinding) -> Step:
+    async def _next_step(self, view: ManagerView, binding: Binding, wanted: ClaimBinding) -> claim_steps.Step:
         """Read the claim and the chosen volume, and write the choice if it is missing."""
         is_written = wanted.claim in self._written_for(binding)
-        found = await self._send(claim_request(wanted))
-        step = step_of_claim(view, binding, wanted, found.status, found.body, is_written=is_written)
-        if isinstance(step, LookAtVolume):
-            volume = await self._send(volume_request(wanted))
-            step = step_of_volume(wanted, step.claim, volume.status, volume.body, is_written=is_written)
+        found = await self._send(claim_steps.claim_request(wanted))
+        step = claim_steps.step_of_claim(view, binding, wanted, found.status, found.body, is_written=is_written)
+        if isinstance(step, claim_steps.LookAtVolume):
+            volume = await self._send(claim_steps.volume_request(wanted))
+            step = claim_steps.step_of_volume(wanted, step.claim, volume.status, volume.body, is_written=is_written)
         if not isinstance(step, Request):
             return step
         failpoint("claim_decided_before_request")
         answer = await self._send(step)
-        after = step_after_write(answer.status, answer.message())
+        after = claim_steps.step_after_write(answer.status, answer.message())
         if answer.ok:
             self._written_for(binding).add(wanted.claim)
         return after

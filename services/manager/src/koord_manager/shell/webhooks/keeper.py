@@ -29,15 +29,7 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.request import JsonObject
 from koord_manager.domain.admission.webhooks import reconciled
 from koord_manager.shell.gateway.api import ApiResponse, Unreachable
-from koord_manager.shell.webhooks.certificates import (
-    CA_KEY,
-    KEY,
-    TLS_KEY,
-    Bundle,
-    make_bundle,
-    read_bundle,
-    why_invalid,
-)
+from koord_manager.shell.webhooks import certificates
 from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.object_watch import WatchingApi, watch_object
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
@@ -48,7 +40,7 @@ LEAST_PAUSE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 2.0
 START_SECONDS: Final = 20.0
 CONFLICTS: Final = 5
-_SECRET_FILES: Final = frozenset((CA_KEY, KEY, TLS_KEY))
+_SECRET_FILES: Final = frozenset((certificates.CA_KEY, certificates.KEY, certificates.TLS_KEY))
 _CURRENT: Final = "current"
 
 
@@ -78,7 +70,7 @@ class Keeper:
         api: KeptApi | None,
         *,
         now: Callable[[], datetime],
-        renewed: Callable[[Bundle], None],
+        renewed: Callable[[certificates.Bundle], None],
         logger: Logger,
     ) -> None:
         self._environment = environment
@@ -87,7 +79,7 @@ class Keeper:
         self._now = now
         self._renewed = renewed
         self._logger = logger
-        self.bundle: Bundle | None = None
+        self.bundle: certificates.Bundle | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -165,23 +157,23 @@ class Keeper:
                     f"{collection}/{name}", lambda present: reconciled(present, self._options, address, ca)
                 )
 
-    async def _valid_bundle(self) -> Bundle:
+    async def _valid_bundle(self) -> certificates.Bundle:
         if self._environment.writer == "secret" and self._api is not None:
             return await self._bundle_of_secret(self._api)
         files = await asyncio.to_thread(read_files, self._environment.directory)
-        found = read_bundle(files)
-        return await self._valid(found) or cast("Bundle", found)
+        found = certificates.read_bundle(files)
+        return await self._valid(found) or cast("certificates.Bundle", found)
 
-    async def _valid(self, found: Bundle | None) -> Bundle | None:
+    async def _valid(self, found: certificates.Bundle | None) -> certificates.Bundle | None:
         """Return a new bundle if the present one is not valid, or None if it is."""
         now = self._now()
-        reason = why_invalid(found, self._environment.dns_name, now)
+        reason = certificates.why_invalid(found, self._environment.dns_name, now)
         if reason is None:
             return None
         self._logger.info("webhook_certificate_made", reason=reason, name=self._environment.dns_name)
-        return await asyncio.to_thread(make_bundle, self._environment.dns_name, now, found)
+        return await asyncio.to_thread(certificates.make_bundle, self._environment.dns_name, now, found)
 
-    async def _bundle_of_secret(self, api: ObjectsApi) -> Bundle:
+    async def _bundle_of_secret(self, api: ObjectsApi) -> certificates.Bundle:
         namespace, name = self._environment.namespace, self._environment.secret
         every = f"/api/v1/namespaces/{namespace}/secrets"
         for _ in range(CONFLICTS):
@@ -189,7 +181,7 @@ class Keeper:
             if answer.status not in (200, 404):
                 raise NotKept(f"secret {namespace}/{name}: {answer.status} {answer.message()}")
             present = _decoded(answer) if answer.status == 200 else None
-            found = read_bundle(_secret_files(present)) if present else None
+            found = certificates.read_bundle(_secret_files(present)) if present else None
             fresh = await self._valid(found)
             if fresh is None and found is not None:
                 return found
@@ -269,7 +261,7 @@ def read_files(directory: Path) -> dict[str, bytes]:
         return {}
 
 
-def write_files(directory: Path, bundle: Bundle) -> None:
+def write_files(directory: Path, bundle: certificates.Bundle) -> None:
     """Write the bundle to a new folder, then replace the link, so that readers see either all old or all new files.
 
     Raises:

@@ -8,16 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from koordcore.events.envelope import (
-    HEADER_ACTOR,
-    HEADER_CAUSATION,
-    HEADER_CORRELATION,
-    HEADER_ID,
-    HEADER_OCCURRED_AT,
-    HEADER_TRACEPARENT,
-    HEADER_TYPE,
-    StoredEvent,
-)
+from koordcore.events import envelope
 from koordcore.stories.modifications import Modification
 
 from koord_projector.domain.lives import EndedLife, Version, span_of
@@ -99,23 +90,23 @@ def column_of(value: str | int | bool | None) -> str:
     return str(value) if -INT_MAX <= value <= INT_MAX else str(clamp(value))
 
 
-def event_line(event: StoredEvent) -> bytes:
+def event_line(event: envelope.StoredEvent) -> bytes:
     """Return the COPY line of a row of the table `events`."""
     header = event.headers.get
     texts = (
         event.ref.kind,
         event.ref.id,
-        header(HEADER_TYPE, ""),
+        header(envelope.HEADER_TYPE, ""),
         str(min(event.schema, SCHEMA_MAX)),
-        header(HEADER_OCCURRED_AT, ""),
+        header(envelope.HEADER_OCCURRED_AT, ""),
         str(event.stored_at_ns),
-        header(HEADER_ID, ""),
-        header(HEADER_CAUSATION, ""),
-        header(HEADER_CORRELATION, ""),
-        header(HEADER_ACTOR, ""),
+        header(envelope.HEADER_ID, ""),
+        header(envelope.HEADER_CAUSATION, ""),
+        header(envelope.HEADER_CORRELATION, ""),
+        header(envelope.HEADER_ACTOR, ""),
         str(event.epoch),
         str(clamp(event.based_on)),
-        header(HEADER_TRACEPARENT, ""),
+        header(envelope.HEADER_TRACEPARENT, ""),
     )
     line = "\t".join(texts)
     if line.count("\t") != len(texts) - 1 or _SPECIAL(line):

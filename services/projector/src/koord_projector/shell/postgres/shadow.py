@@ -16,25 +16,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
 from koord_projector.domain.projection import Changes
-from koord_projector.shell.postgres.copytext import (
-    AGGREGATE_COLUMNS,
-    EVENT_COLUMNS,
-    LIFE_COLUMNS,
-    MODIFICATION_COLUMNS,
-    NODE_COLUMNS,
-    POD_COLUMNS,
-    SERIES_COLUMNS,
-    VERSION_COLUMNS,
-    aggregate_line,
-    copy_statement,
-    event_line,
-    life_line,
-    modification_lines,
-    node_line,
-    pod_line,
-    series_line,
-    version_line,
-)
+from koord_projector.shell.postgres import copytext
 from koord_projector.shell.postgres.partitions import PARTITIONS, Partitions
 from koord_projector.shell.postgres.tables import FOLDED
 from koord_projector.shell.postgres.writer import FACTS, set_position, take_position
@@ -126,15 +108,19 @@ class Shadow:
         async with self._connection.cursor() as cursor:
             if changes.events:
                 await self._partitions.ensure(cursor, changes.events[0].seq, changes.events[-1].seq)
-            await _copy(cursor, "events", EVENT_COLUMNS, map(event_line, changes.events))
-            await _copy(cursor, "aggregate_lives", LIFE_COLUMNS, map(life_line, changes.lives))
-            await _copy(cursor, "aggregate_versions", VERSION_COLUMNS, map(version_line, changes.versions))
-            lines = modification_lines(changes.modifications)
-            await _copy(cursor, "modifications", MODIFICATION_COLUMNS, lines)
-            await _copy(cursor, "aggregates", AGGREGATE_COLUMNS, map(aggregate_line, changes.new_aggregates))
-            await _copy(cursor, "pods", POD_COLUMNS, map(pod_line, changes.pods))
-            await _copy(cursor, "node_versions", NODE_COLUMNS, map(node_line, changes.nodes))
-            await _copy(cursor, "cluster_series", SERIES_COLUMNS, map(series_line, changes.series))
+            await _copy(cursor, "events", copytext.EVENT_COLUMNS, map(copytext.event_line, changes.events))
+            await _copy(cursor, "aggregate_lives", copytext.LIFE_COLUMNS, map(copytext.life_line, changes.lives))
+            await _copy(
+                cursor, "aggregate_versions", copytext.VERSION_COLUMNS, map(copytext.version_line, changes.versions)
+            )
+            lines = copytext.modification_lines(changes.modifications)
+            await _copy(cursor, "modifications", copytext.MODIFICATION_COLUMNS, lines)
+            await _copy(
+                cursor, "aggregates", copytext.AGGREGATE_COLUMNS, map(copytext.aggregate_line, changes.new_aggregates)
+            )
+            await _copy(cursor, "pods", copytext.POD_COLUMNS, map(copytext.pod_line, changes.pods))
+            await _copy(cursor, "node_versions", copytext.NODE_COLUMNS, map(copytext.node_line, changes.nodes))
+            await _copy(cursor, "cluster_series", copytext.SERIES_COLUMNS, map(copytext.series_line, changes.series))
         self._node_tokens.update(change.token for change in changes.nodes)
 
     async def exchange(self, after: int, position: int, event_id: str) -> None:
@@ -182,7 +168,7 @@ async def _copy(cursor: AsyncCursor[TupleRow], table: str, columns: tuple[str, .
     data = b"".join(lines)
     if not data:
         return
-    async with cursor.copy(copy_statement(f"{SCHEMA}.{table}", columns).encode()) as copy:
+    async with cursor.copy(copytext.copy_statement(f"{SCHEMA}.{table}", columns).encode()) as copy:
         await copy.write(data)
     await asyncio.sleep(0)
 

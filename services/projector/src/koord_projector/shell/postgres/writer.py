@@ -24,28 +24,7 @@ from psycopg.rows import TupleRow
 from koord_projector.domain.archive import best_effort_usage
 from koord_projector.domain.explanations import ExplanationRow
 from koord_projector.domain.projection import Changes
-from koord_projector.shell.postgres.copytext import (
-    AGGREGATE_COLUMNS,
-    EVENT_COLUMNS,
-    LIFE_COLUMNS,
-    MODIFICATION_COLUMNS,
-    NODE_COLUMNS,
-    POD_COLUMNS,
-    SERIES_COLUMNS,
-    VERSION_COLUMNS,
-    aggregate_line,
-    copy_statement,
-    escape,
-    event_line,
-    life_line,
-    line_of,
-    modification_lines,
-    node_line,
-    pod_line,
-    quoted,
-    series_line,
-    version_line,
-)
+from koord_projector.shell.postgres import copytext
 from koord_projector.shell.postgres.partitions import Partitions
 from koord_projector.shell.postgres.tables import FOLDED
 
@@ -56,13 +35,13 @@ PROJECTION_VERSION: Final = 5
 """Increment it if the same events give other rows. The projector then rebuilds the tables."""
 
 _POD_KEYS: Final = ("uid", "from_seq")
-_COPY_EVENTS: Final = copy_statement("events", EVENT_COLUMNS)
-_COPY_AGGREGATES: Final = copy_statement("aggregates", AGGREGATE_COLUMNS)
-_COPY_LIVES: Final = copy_statement("aggregate_lives", LIFE_COLUMNS)
-_COPY_VERSIONS: Final = copy_statement("aggregate_versions", VERSION_COLUMNS)
-_COPY_MODIFICATIONS: Final = copy_statement("modifications", MODIFICATION_COLUMNS)
-_COPY_PODS: Final = copy_statement("pods", POD_COLUMNS)
-_COPY_NODES: Final = copy_statement("node_versions", NODE_COLUMNS)
+_COPY_EVENTS: Final = copytext.copy_statement("events", copytext.EVENT_COLUMNS)
+_COPY_AGGREGATES: Final = copytext.copy_statement("aggregates", copytext.AGGREGATE_COLUMNS)
+_COPY_LIVES: Final = copytext.copy_statement("aggregate_lives", copytext.LIFE_COLUMNS)
+_COPY_VERSIONS: Final = copytext.copy_statement("aggregate_versions", copytext.VERSION_COLUMNS)
+_COPY_MODIFICATIONS: Final = copytext.copy_statement("modifications", copytext.MODIFICATION_COLUMNS)
+_COPY_PODS: Final = copytext.copy_statement("pods", copytext.POD_COLUMNS)
+_COPY_NODES: Final = copytext.copy_statement("node_versions", copytext.NODE_COLUMNS)
 _STAGES: Final = (
     "CREATE TEMP TABLE stage_aggregates (LIKE aggregates) ON COMMIT DELETE ROWS",
     "CREATE TEMP TABLE stage_pods (LIKE pods) ON COMMIT DELETE ROWS",
@@ -83,7 +62,9 @@ _SESSION: Final = (
 
 
 def _assignments(columns: Sequence[str], keys: Sequence[str], source: str) -> str:
-    return ", ".join(f"{quoted(name)} = {source}.{quoted(name)}" for name in columns if name not in keys)
+    return ", ".join(
+        f"{copytext.quoted(name)} = {source}.{copytext.quoted(name)}" for name in columns if name not in keys
+    )
 
 
 _UPDATE_AGGREGATES: Final = (
@@ -96,12 +77,12 @@ _DELETE_AGGREGATES: Final = (
     " WHERE a.kind = g.kind AND a.id = g.id"
 )
 _UPDATE_PODS: Final = (
-    f"UPDATE pods AS p SET {_assignments(POD_COLUMNS, _POD_KEYS, 's')} FROM stage_pods AS s"  # noqa: S608  constants
+    f"UPDATE pods AS p SET {_assignments(copytext.POD_COLUMNS, _POD_KEYS, 's')} FROM stage_pods AS s"  # noqa: S608  constants
     " WHERE p.uid = s.uid AND p.from_seq = s.from_seq"
 )
 _UPSERT_SERIES: Final = (
     f"INSERT INTO cluster_series SELECT * FROM stage_series ON CONFLICT (second) DO UPDATE"  # noqa: S608  constants
-    f" SET {_assignments(SERIES_COLUMNS, ('second',), 'EXCLUDED')}"
+    f" SET {_assignments(copytext.SERIES_COLUMNS, ('second',), 'EXCLUDED')}"
 )
 _UPSERT_POSITION: Final = (
     "INSERT INTO projection (stream, position, event_id, schema) VALUES (%s, %s, %s, %s) ON CONFLICT (stream)"
@@ -179,35 +160,39 @@ class Writer:
             await take_position(cursor, FACTS, changes.after)
             if changes.events:
                 await self._partitions.ensure(cursor, changes.events[0].seq, changes.events[-1].seq)
-            await _copy(cursor, _COPY_EVENTS, map(event_line, changes.events))
-            await _copy(cursor, _COPY_LIVES, map(life_line, changes.lives))
-            await _copy(cursor, _COPY_VERSIONS, map(version_line, changes.versions))
-            await _copy(cursor, _COPY_MODIFICATIONS, modification_lines(changes.modifications))
-            await _copy(cursor, _COPY_AGGREGATES, map(aggregate_line, changes.new_aggregates))
+            await _copy(cursor, _COPY_EVENTS, map(copytext.event_line, changes.events))
+            await _copy(cursor, _COPY_LIVES, map(copytext.life_line, changes.lives))
+            await _copy(cursor, _COPY_VERSIONS, map(copytext.version_line, changes.versions))
+            await _copy(cursor, _COPY_MODIFICATIONS, copytext.modification_lines(changes.modifications))
+            await _copy(cursor, _COPY_AGGREGATES, map(copytext.aggregate_line, changes.new_aggregates))
             if changes.changed_aggregates:
                 await _copy(
                     cursor,
-                    copy_statement("stage_aggregates", AGGREGATE_COLUMNS),
-                    map(aggregate_line, changes.changed_aggregates),
+                    copytext.copy_statement("stage_aggregates", copytext.AGGREGATE_COLUMNS),
+                    map(copytext.aggregate_line, changes.changed_aggregates),
                 )
                 await cursor.execute(_UPDATE_AGGREGATES)
             if changes.gone_aggregates:
                 kinds = [ref.kind for ref in changes.gone_aggregates]
                 ids = [ref.id for ref in changes.gone_aggregates]
                 await cursor.execute(_DELETE_AGGREGATES, (kinds, ids))
-            await _copy(cursor, _COPY_PODS, [pod_line(pod) for pod in changes.pods if not pod.stored])
-            stored = [pod_line(pod) for pod in changes.pods if pod.stored]
+            await _copy(cursor, _COPY_PODS, [copytext.pod_line(pod) for pod in changes.pods if not pod.stored])
+            stored = [copytext.pod_line(pod) for pod in changes.pods if pod.stored]
             if stored:
-                await _copy(cursor, copy_statement("stage_pods", POD_COLUMNS), stored)
+                await _copy(cursor, copytext.copy_statement("stage_pods", copytext.POD_COLUMNS), stored)
                 await cursor.execute(_UPDATE_PODS.encode())
             if changes.nodes:
-                await _copy(cursor, _COPY_NODES, map(node_line, changes.nodes))
+                await _copy(cursor, _COPY_NODES, map(copytext.node_line, changes.nodes))
                 tokens = list(dict.fromkeys(change.token for change in changes.nodes))
                 await cursor.execute(
                     "INSERT INTO node_names SELECT * FROM unnest(%s::text[]) ON CONFLICT DO NOTHING", (tokens,)
                 )
             if changes.series:
-                await _copy(cursor, copy_statement("stage_series", SERIES_COLUMNS), map(series_line, changes.series))
+                await _copy(
+                    cursor,
+                    copytext.copy_statement("stage_series", copytext.SERIES_COLUMNS),
+                    map(copytext.series_line, changes.series),
+                )
                 await cursor.execute(_UPSERT_SERIES.encode())
             await set_position(cursor, FACTS, changes.position, changes.event_id)
             failpoint("rows_written_before_commit")
@@ -249,7 +234,7 @@ class Writer:
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await take_position(cursor, OBSERVATIONS, after)
             lines = [_observation_line(*report) for report in reports]
-            await _copy(cursor, copy_statement("stage_observations", _OBSERVATION_COLUMNS), lines)
+            await _copy(cursor, copytext.copy_statement("stage_observations", _OBSERVATION_COLUMNS), lines)
             await cursor.execute("INSERT INTO observations SELECT * FROM stage_observations ON CONFLICT DO NOTHING")
             await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
@@ -270,7 +255,7 @@ class Writer:
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await take_position(cursor, EXPLANATIONS, after)
             lines = [
-                line_of(
+                copytext.line_of(
                     (
                         row.uid,
                         row.occurred_at,
@@ -286,7 +271,7 @@ class Writer:
                 )
                 for row in rows
             ]
-            await _copy(cursor, copy_statement("stage_explanations", _EXPLANATION_COLUMNS), lines)
+            await _copy(cursor, copytext.copy_statement("stage_explanations", _EXPLANATION_COLUMNS), lines)
             await cursor.execute("INSERT INTO explanations SELECT * FROM stage_explanations ON CONFLICT DO NOTHING")
             await cursor.execute(_UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
 
@@ -337,7 +322,7 @@ async def take_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) 
 
 async def set_position(cursor: AsyncCursor[TupleRow], stream: str, position: int, event_id: str) -> None:
     """Write the position of a folded stream, with the id of its last fact and the version of the projection."""
-    await cursor.execute(_UPSERT_POSITION, (stream, position, escape(event_id), projection_schema()))
+    await cursor.execute(_UPSERT_POSITION, (stream, position, copytext.escape(event_id), projection_schema()))
 
 
 async def _copy(cursor: AsyncCursor[TupleRow], statement: str, lines: Iterable[bytes]) -> None:
@@ -351,7 +336,7 @@ async def _copy(cursor: AsyncCursor[TupleRow], statement: str, lines: Iterable[b
 
 def _observation_line(stored: StoredEvent, report: NodeUsageReported, reported_at: str) -> bytes:
     best_effort = best_effort_usage(report)
-    return line_of(
+    return copytext.line_of(
         (
             stored.ref.id,
             reported_at,

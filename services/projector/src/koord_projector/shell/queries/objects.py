@@ -9,18 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from koordcore.events import CATALOGUE
-from koordcore.events.envelope import (
-    HEADER_ACTOR,
-    HEADER_CAUSATION,
-    HEADER_CORRELATION,
-    HEADER_ID,
-    HEADER_OCCURRED_AT,
-    HEADER_SCHEMA,
-    HEADER_TYPE,
-    AggregateRef,
-    StoredEvent,
-)
+from koordcore.events import CATALOGUE, envelope
 from koordcore.requests.catalogue import StateHash
 from koordcore.state.base import AggregateState
 from koordcore.state.cluster import combine_digests, decode_state, evolve
@@ -152,7 +141,7 @@ async def _states_then(
 
 
 async def ids_with_prefix(
-    connection: AsyncConnection, moment: Moment, ref: AggregateRef, *, after: str, limit: int
+    connection: AsyncConnection, moment: Moment, ref: envelope.AggregateRef, *, after: str, limit: int
 ) -> list[str]:
     """Return a page of ids of aggregates that exist at the moment, ascending.
 
@@ -223,15 +212,17 @@ def _evolved(state: AggregateState | None, row: Row[Any]) -> AggregateState | No
     return state if event is None else evolve(state, event, stored)
 
 
-def stored_event(row: Row[Any]) -> StoredEvent:
+def stored_event(row: Row[Any]) -> envelope.StoredEvent:
     """Convert a row of the table `events` to a stored event. Headers that no fold reads are missing."""
     headers = {
-        HEADER_TYPE: row.type,
-        HEADER_SCHEMA: str(row.schema),
-        HEADER_ID: row.event_id,
-        HEADER_OCCURRED_AT: row.occurred_at,
-        HEADER_CAUSATION: row.causation_id,
-        HEADER_CORRELATION: row.correlation_id,
-        HEADER_ACTOR: row.actor,
+        envelope.HEADER_TYPE: row.type,
+        envelope.HEADER_SCHEMA: str(row.schema),
+        envelope.HEADER_ID: row.event_id,
+        envelope.HEADER_OCCURRED_AT: row.occurred_at,
+        envelope.HEADER_CAUSATION: row.causation_id,
+        envelope.HEADER_CORRELATION: row.correlation_id,
+        envelope.HEADER_ACTOR: row.actor,
     }
-    return StoredEvent(row.seq, AggregateRef(row.kind, row.id), headers, row.body.encode(), row.stored_at_ns)
+    return envelope.StoredEvent(
+        row.seq, envelope.AggregateRef(row.kind, row.id), headers, row.body.encode(), row.stored_at_ns
+    )

@@ -2,40 +2,29 @@
 
 from typing import Any
 
-from koordcore.events import CATALOGUE
-from koordcore.events.envelope import (
-    HEADER_ACTOR,
-    HEADER_BASED_ON,
-    HEADER_ID,
-    HEADER_OCCURRED_AT,
-    HEADER_SCHEMA,
-    HEADER_TRACEPARENT,
-    HEADER_TYPE,
-    AggregateRef,
-    StoredEvent,
-)
+from koordcore.events import CATALOGUE, envelope
 from sqlalchemy import Row
 
 
-def stored_fact(row: Row[Any]) -> StoredEvent:
+def stored_fact(row: Row[Any]) -> envelope.StoredEvent:
     """Convert a row of the table `events` to a stored event."""
-    return _stored(row, AggregateRef(row.kind, row.id), row.schema)
+    return _stored(row, envelope.AggregateRef(row.kind, row.id), row.schema)
 
 
-def stored_explanation(row: Row[Any]) -> StoredEvent:
+def stored_explanation(row: Row[Any]) -> envelope.StoredEvent:
     """Convert a row of the table `explanations` to a stored event. It has no schema version."""
     known = CATALOGUE.find(row.type)
-    return _stored(row, AggregateRef("pod", row.uid), known.schema if known is not None else 1)
+    return _stored(row, envelope.AggregateRef("pod", row.uid), known.schema if known is not None else 1)
 
 
-def _stored(row: Row[Any], ref: AggregateRef, schema: int) -> StoredEvent:
+def _stored(row: Row[Any], ref: envelope.AggregateRef, schema: int) -> envelope.StoredEvent:
     headers = {
-        HEADER_ID: row.event_id,
-        HEADER_TYPE: row.type,
-        HEADER_SCHEMA: str(schema),
-        HEADER_ACTOR: row.actor,
-        HEADER_OCCURRED_AT: row.occurred_at,
-        HEADER_BASED_ON: str(row.based_on),
-        HEADER_TRACEPARENT: row.traceparent,
+        envelope.HEADER_ID: row.event_id,
+        envelope.HEADER_TYPE: row.type,
+        envelope.HEADER_SCHEMA: str(schema),
+        envelope.HEADER_ACTOR: row.actor,
+        envelope.HEADER_OCCURRED_AT: row.occurred_at,
+        envelope.HEADER_BASED_ON: str(row.based_on),
+        envelope.HEADER_TRACEPARENT: row.traceparent,
     }
-    return StoredEvent(row.seq, ref, headers, row.body.encode())
+    return envelope.StoredEvent(row.seq, ref, headers, row.body.encode())

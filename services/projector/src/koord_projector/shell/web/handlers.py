@@ -12,14 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.queries.answers import (
-    ClusterAnswer,
-    NodesAnswer,
-    ObjectAnswer,
-    PodAnswer,
-    RebuildAnswer,
-    StatusAnswer,
-)
+from koord_projector.shell.queries import answers
 from koord_projector.shell.queries.audit import AuditFilter, page_modifications
 from koord_projector.shell.queries.cluster import series, sum_nodes
 from koord_projector.shell.queries.colocation import describe_colocation
@@ -121,7 +114,7 @@ class Handlers:
             newest = await resolve(connection, None)
             oldest = (await connection.execute(_OLDEST)).scalar()
         return json_answer(
-            StatusAnswer(
+            answers.StatusAnswer(
                 cluster=self._cluster,
                 position=newest.position,
                 head=max(fold.head, newest.position),
@@ -143,7 +136,7 @@ class Handlers:
             nodes = await list_nodes(connection, moment)
             pods = await pod_counts(connection, moment)
         return json_answer(
-            ClusterAnswer(
+            answers.ClusterAnswer(
                 moment=moment,
                 nodes=len(nodes),
                 nodes_reporting=sum(1 for node in nodes if node.cpu_used is not None),
@@ -167,7 +160,7 @@ class Handlers:
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
-            return json_answer(NodesAnswer(moment=moment, nodes=await list_nodes(connection, moment)))
+            return json_answer(answers.NodesAnswer(moment=moment, nodes=await list_nodes(connection, moment)))
 
     async def node(self, request: Request) -> Response:
         """Answer `GET /api/nodes/{name}` with a `NodeAnswer`; 404 if the node does not exist at the moment."""
@@ -323,7 +316,7 @@ class Handlers:
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
             state = await state_at(connection, moment, kind, id_)
-        return json_answer(ObjectAnswer(moment=moment, kind=kind, id=id_, state=state))
+        return json_answer(answers.ObjectAnswer(moment=moment, kind=kind, id=id_, state=state))
 
     async def hash(self, _request: Request) -> Response:
         """Answer `GET /api/hash` with a `StateHash`: the hash of all aggregates in the tables, and their position."""
@@ -338,7 +331,7 @@ class Handlers:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return refusal(415, "the content type must be application/json")
         self._want_rebuild()
-        return json_answer(RebuildAnswer(True), 202)
+        return json_answer(answers.RebuildAnswer(True), 202)
 
 
 async def _pod_answer(connection: AsyncConnection, uid: str, at: str) -> Response:
@@ -349,7 +342,7 @@ async def _pod_answer(connection: AsyncConnection, uid: str, at: str) -> Respons
     spec = await state_at(connection, moment, "podspec", uid)
     usage = await pod_usage(connection, moment, pod.node, uid, pod.placed_at) if pod.node else []
     return json_answer(
-        PodAnswer(
+        answers.PodAnswer(
             moment=moment,
             pod=pod,
             object=None if spec is None else spec.get("object"),

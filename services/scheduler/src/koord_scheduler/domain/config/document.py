@@ -7,17 +7,7 @@ Source:
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast
 
-from koordcore.protocol.component_config.wire import (
-    INT32_MAX,
-    Bool,
-    Duration,
-    Int32,
-    Percent,
-    Positive,
-    Text,
-    WireModel,
-    within,
-)
+from koordcore.protocol.component_config import wire
 from koordcore.protocol.manifests.documents import read_documents
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, StrictFloat, StrictInt, ValidationInfo, field_validator
@@ -51,24 +41,24 @@ def _of_version(version: str) -> str:
     return version
 
 
-PluginWeight = Annotated[StrictInt, within(0, INT32_MAX)]
-PluginName = Annotated[Text, AfterValidator(_at_least_one_name)]
+PluginWeight = Annotated[StrictInt, wire.within(0, wire.INT32_MAX)]
+PluginName = Annotated[wire.Text, AfterValidator(_at_least_one_name)]
 
 
-class EnabledPlugin(WireModel):
+class EnabledPlugin(wire.WireModel):
     """A plugin that a profile enables at an extension point. `weight` counts for scores only; 0 stands for 1."""
 
     name: PluginName
     weight: PluginWeight = 0
 
 
-class DisabledPlugin(WireModel):
+class DisabledPlugin(wire.WireModel):
     """A default plugin that a profile disables at an extension point; `*` stands for all default plugins."""
 
     name: PluginName
 
 
-class PluginSet(WireModel):
+class PluginSet(wire.WireModel):
     """The plugins that a profile enables and disables at one extension point, relative to the defaults."""
 
     enabled: tuple[EnabledPlugin, ...] = ()
@@ -85,7 +75,7 @@ class PluginSet(WireModel):
         return enabled
 
 
-class Plugins(WireModel):
+class Plugins(wire.WireModel):
     """The plugins that a profile enables and disables, for each extension point and for all of them (`multi_point`)."""
 
     multi_point: PluginSet = PluginSet()
@@ -108,14 +98,14 @@ class Plugins(WireModel):
         return changes
 
 
-class PluginArguments(WireModel):
+class PluginArguments(wire.WireModel):
     """The name of a plugin and its arguments as the user wrote them, before validation."""
 
     name: PluginName
-    args: Mapping[Text, Any] = {}
+    args: Mapping[wire.Text, Any] = {}
 
 
-class WrittenProfile(WireModel):
+class WrittenProfile(wire.WireModel):
     """A profile as the user wrote it, before defaults are merged.
 
     Attributes:
@@ -123,52 +113,52 @@ class WrittenProfile(WireModel):
         percentage_of_nodes_to_score: 0..100; None stands for the value of the whole document.
     """
 
-    scheduler_name: Text | None = None
-    percentage_of_nodes_to_score: Percent | None = None
+    scheduler_name: wire.Text | None = None
+    percentage_of_nodes_to_score: wire.Percent | None = None
     plugins: Plugins = Plugins()
     plugin_config: tuple[PluginArguments, ...] = ()
 
 
-class LeaderElection(WireModel):
+class LeaderElection(wire.WireModel):
     """Settings of leader election in the document; None for each setting that is not given."""
 
-    leader_elect: Bool | None = None
-    lease_duration: Duration | None = None
-    renew_deadline: Duration | None = None
-    retry_period: Duration | None = None
-    resource_lock: Text | None = None
-    resource_name: Text | None = None
-    resource_namespace: Text | None = None
+    leader_elect: wire.Bool | None = None
+    lease_duration: wire.Duration | None = None
+    renew_deadline: wire.Duration | None = None
+    retry_period: wire.Duration | None = None
+    resource_lock: wire.Text | None = None
+    resource_name: wire.Text | None = None
+    resource_namespace: wire.Text | None = None
 
 
-class ClientConnection(WireModel):
+class ClientConnection(wire.WireModel):
     """Settings of the connection to the API server, which this scheduler accepts without effect."""
 
-    kubeconfig: Text = ""
-    accept_content_types: Text = ""
-    content_type: Text = ""
+    kubeconfig: wire.Text = ""
+    accept_content_types: wire.Text = ""
+    content_type: wire.Text = ""
     qps: StrictFloat | StrictInt = 50
-    burst: Int32 = 100
+    burst: wire.Int32 = 100
 
 
-class WrittenConfiguration(WireModel):
+class WrittenConfiguration(wire.WireModel):
     """A KubeSchedulerConfiguration as the user wrote it, with defaults for its scalar fields only."""
 
-    api_version: Annotated[Text, AfterValidator(_of_version)]
-    kind: Annotated[Text, AfterValidator(_of_kind)]
-    parallelism: Positive = 16
-    percentage_of_nodes_to_score: Percent = 0
-    pod_initial_backoff_seconds: Positive = 1
-    pod_max_backoff_seconds: Positive = 10
+    api_version: Annotated[wire.Text, AfterValidator(_of_version)]
+    kind: Annotated[wire.Text, AfterValidator(_of_kind)]
+    parallelism: wire.Positive = 16
+    percentage_of_nodes_to_score: wire.Percent = 0
+    pod_initial_backoff_seconds: wire.Positive = 1
+    pod_max_backoff_seconds: wire.Positive = 10
     leader_election: LeaderElection = LeaderElection()
     client_connection: ClientConnection = ClientConnection()
-    enable_profiling: Bool = False
-    enable_contention_profiling: Bool = False
-    delay_cache_until_active: Bool = False
-    healthz_bind_address: Text = ""
-    metrics_bind_address: Text = ""
+    enable_profiling: wire.Bool = False
+    enable_contention_profiling: wire.Bool = False
+    delay_cache_until_active: wire.Bool = False
+    healthz_bind_address: wire.Text = ""
+    metrics_bind_address: wire.Text = ""
     profiles: tuple[WrittenProfile, ...] = ()
-    extenders: tuple[Mapping[Text, Any], ...] = ()
+    extenders: tuple[Mapping[wire.Text, Any], ...] = ()
 
     @field_validator("pod_max_backoff_seconds", mode="after")
     @classmethod

@@ -5,14 +5,7 @@ For other classes, the filter passes every node and the score is 0.
 
 from typing import NamedTuple, cast
 
-from koord_scheduler.domain.framework.extension_points import (
-    CROSS_NODE_FILTER,
-    CROSS_NODE_SCORE,
-    FILTER,
-    ROW_FILTER,
-    ROW_SCORE,
-    SCORE,
-)
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.node_points import (
     FilterPlugin,
     Reads,
@@ -54,7 +47,7 @@ class Asked:
 
     def __init__(self, profile: Profile, concerned: int) -> None:
         plugins = profile.concerning(concerned)
-        ids = {id(plugin) for plugin in (*plugins.at(FILTER), *plugins.at(SCORE))}
+        ids = {id(plugin) for plugin in (*plugins.at(points.FILTER), *plugins.at(points.SCORE))}
         self.filters = [(place, each) for place, each in enumerate(profile.filters) if id(each) in ids]
         self.scores = {place: each for place, (each, _) in enumerate(profile.scores) if id(each) in ids}
         self.by_reads: dict[Reads, tuple[list[tuple[int, FilterPlugin]], list[tuple[int, ScorePlugin]]]] = {
@@ -75,8 +68,8 @@ class Asked:
         ]
         needs_arrays = self.other_filters or len(row_scores) < len(load_scores)
         self.rows = None if needs_arrays else RowPlugins(row_filters, row_scores)
-        versions = {id(plugin): plugin.version for plugin in plugins.at(CROSS_NODE_FILTER)}
-        versions |= {id(plugin): plugin.version for plugin in plugins.at(CROSS_NODE_SCORE)}
+        versions = {id(plugin): plugin.version for plugin in plugins.at(points.CROSS_NODE_FILTER)}
+        versions |= {id(plugin): plugin.version for plugin in plugins.at(points.CROSS_NODE_SCORE)}
         self.versions = list(versions.values())
 
 
@@ -100,9 +93,9 @@ class AskedPlugins:
 
 def row_filter_of(plugin: Plugin) -> RowFilterPlugin | None:
     """Return the plugin if it is a filter that can evaluate one node without arrays, otherwise None."""
-    return cast("RowFilterPlugin", plugin) if declares(plugin, ROW_FILTER) else None
+    return cast("RowFilterPlugin", plugin) if declares(plugin, points.ROW_FILTER) else None
 
 
 def row_score_of(plugin: Plugin) -> RowScorePlugin | None:
     """Return the plugin if it is a score that can evaluate one node without arrays, otherwise None."""
-    return cast("RowScorePlugin", plugin) if declares(plugin, ROW_SCORE) else None
+    return cast("RowScorePlugin", plugin) if declares(plugin, points.ROW_SCORE) else None

@@ -6,19 +6,8 @@ from typing import Any, TypeVar
 
 from koordcore.values import codec
 
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.extension_points import (
-    AFTER_PRE_FILTER,
-    BEFORE_FILTER,
-    BEFORE_PRE_FILTER,
-    BEFORE_SCORE,
-    CROSS_NODE_FILTER,
-    CROSS_NODE_SCORE,
-    EXTENSION_POINTS,
-    FILTER,
-    FIND_ONE_NODE,
-    SCORE,
-)
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
 from koord_scheduler.domain.framework.plugin import Plugin
 
@@ -41,10 +30,16 @@ class PluginLists:
 
     def __init__(self, lists: Mapping[ExtensionPoint[Any], Iterable[Plugin]]) -> None:
         self._lists: dict[ExtensionPoint[Any], tuple[Any, ...]] = {
-            point: tuple(lists.get(point, ()))[: 1 if point.is_single else None] for point in EXTENSION_POINTS
+            point: tuple(lists.get(point, ()))[: 1 if point.is_single else None] for point in points.EXTENSION_POINTS
         }
-        self.sees_otherwise = bool(self._lists[BEFORE_PRE_FILTER] or self._lists[BEFORE_FILTER])
-        changing = (BEFORE_PRE_FILTER, AFTER_PRE_FILTER, FIND_ONE_NODE, BEFORE_FILTER, BEFORE_SCORE)
+        self.sees_otherwise = bool(self._lists[points.BEFORE_PRE_FILTER] or self._lists[points.BEFORE_FILTER])
+        changing = (
+            points.BEFORE_PRE_FILTER,
+            points.AFTER_PRE_FILTER,
+            points.FIND_ONE_NODE,
+            points.BEFORE_FILTER,
+            points.BEFORE_SCORE,
+        )
         self.is_plain = not any(self._lists[point] for point in changing)
 
     def at(self, point: ExtensionPoint[P]) -> tuple[P, ...]:
@@ -104,11 +99,11 @@ class Profile:
         percentage_of_nodes_to_score: int = 0,
     ) -> None:
         self.plugins = plugins
-        self.filters: tuple[FilterPlugin, ...] = plugins.at(FILTER)
+        self.filters: tuple[FilterPlugin, ...] = plugins.at(points.FILTER)
         self.scores: tuple[tuple[ScorePlugin, int], ...] = tuple(
-            (plugin, weights[plugin.name]) for plugin in plugins.at(SCORE)
+            (plugin, weights[plugin.name]) for plugin in plugins.at(points.SCORE)
         )
-        self.cross_node_scores = tuple((plugin, weights[plugin.name]) for plugin in plugins.at(CROSS_NODE_SCORE))
+        self.cross_node_scores = tuple((plugin, weights[plugin.name]) for plugin in plugins.at(points.CROSS_NODE_SCORE))
         weighted = {plugin.name: weight for plugin, weight in (*self.scores, *self.cross_node_scores)}
         self.outranking = frozenset(name for name, weight in weighted.items() if 2 * weight > sum(weighted.values()))
         self.settings = settings
@@ -136,7 +131,7 @@ class Profile:
             random_relaxation: Whether random relaxation is on, which changes decisions.
         """
         description: dict[str, object] = {
-            "filters": [plugin.name for plugin in (*self.filters, *self.plugins.at(CROSS_NODE_FILTER))],
+            "filters": [plugin.name for plugin in (*self.filters, *self.plugins.at(points.CROSS_NODE_FILTER))],
             "scores": [[plugin.name, weight] for plugin, weight in (*self.scores, *self.cross_node_scores)],
             "settings": self.settings,
         }

@@ -16,15 +16,8 @@ from koord_scheduler.domain.config.effective import EffectiveConfiguration, Effe
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.extension_points import (
-    CONCERNS,
-    EXTENSION_POINTS,
-    FILTER,
-    TOPOLOGY_HINTS,
-    TOPOLOGY_MANAGER,
-    TRANSFORM_POD,
-)
 from koord_scheduler.domain.framework.node_points import ConcernedPlugin, FilterPlugin, Reads
 from koord_scheduler.domain.framework.plugin import Plugin, checked, declares
 from koord_scheduler.domain.framework.plugin_faults import package_of
@@ -82,8 +75,8 @@ def frameworks_of(
     made = [_Made(cluster, profile, makers) for profile in configuration.profiles]
     profiles = [_profile(each) for each in made]
     cluster.pod_classes.transformers = {
-        **dict.fromkeys(aliases, profiles[0].plugins.at(TRANSFORM_POD)),
-        **{profile.scheduler_name: profile.plugins.at(TRANSFORM_POD) for profile in profiles},
+        **dict.fromkeys(aliases, profiles[0].plugins.at(points.TRANSFORM_POD)),
+        **{profile.scheduler_name: profile.plugins.at(points.TRANSFORM_POD) for profile in profiles},
     }
     packages: dict[str, list[str]] = {}
     for each in made:
@@ -97,16 +90,18 @@ def frameworks_of(
 
 def _profile(made: _Made) -> Profile:
     profile, known = made.profile, made.cluster.pod_classes.concerned
-    lists = {point: made.at(point) for point in EXTENSION_POINTS}
-    for manager in lists[TOPOLOGY_MANAGER]:
-        cast("TopologyManagerPlugin", manager).use_hints_of(cast("list[TopologyHintsPlugin]", lists[TOPOLOGY_HINTS]))
+    lists = {point: made.at(point) for point in points.EXTENSION_POINTS}
+    for manager in lists[points.TOPOLOGY_MANAGER]:
+        cast("TopologyManagerPlugin", manager).use_hints_of(
+            cast("list[TopologyHintsPlugin]", lists[points.TOPOLOGY_HINTS])
+        )
     # Answers of filters that read the shape of nodes only outlive every placement: they go first.
-    lists[FILTER].sort(key=lambda plugin: cast("FilterPlugin", plugin).reads is not Reads.SHAPE)
+    lists[points.FILTER].sort(key=lambda plugin: cast("FilterPlugin", plugin).reads is not Reads.SHAPE)
     return Profile(
         PluginLists(lists),
         profile.weights,
         settings=profile.as_json(),
-        concerned=[(plugin, 1 << known.index(cast("ConcernedPlugin", plugin))) for plugin in lists[CONCERNS]],
+        concerned=[(plugin, 1 << known.index(cast("ConcernedPlugin", plugin))) for plugin in lists[points.CONCERNS]],
         scheduler_name=profile.scheduler_name,
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
     )

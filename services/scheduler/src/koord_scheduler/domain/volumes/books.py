@@ -11,37 +11,19 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.storage import objects as storage
 from koordcore.protocol.storage.claims import has_claims
-from koordcore.protocol.storage.objects import (
-    CsiDriver,
-    CsiNode,
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
 from koordcore.values.allocation import ClaimBinding
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.pods.claims import Claims, claims_of_pod
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.volumes import objects
 from koord_scheduler.domain.volumes.attached import AttachedVolumes
 from koord_scheduler.domain.volumes.attachments import Attachments
 from koord_scheduler.domain.volumes.helped import HelpedStorage
 from koord_scheduler.domain.volumes.matching import Matching
-from koord_scheduler.domain.volumes.objects import (
-    Capacity,
-    Claim,
-    ClaimKey,
-    Volume,
-    Wants,
-    capacity_from,
-    claim_from,
-    class_from,
-    volume_from,
-)
 from koord_scheduler.domain.volumes.waiting import PodsThatWait
 
 _Taker: TypeAlias = tuple[str, int]
@@ -69,14 +51,16 @@ class ClaimsByNeed:
         free: Unbound claims for which the scheduler chooses.
     """
 
-    bound: list[Claim] = field(default_factory=list[Claim])
-    immediate: list[Claim] = field(default_factory=list[Claim])
-    reserved: list[tuple[Claim, Volume]] = field(default_factory=list[tuple[Claim, Volume]])
-    selected: list[tuple[Claim, str]] = field(default_factory=list[tuple[Claim, str]])
-    free: list[Claim] = field(default_factory=list[Claim])
+    bound: list[objects.Claim] = field(default_factory=list[objects.Claim])
+    immediate: list[objects.Claim] = field(default_factory=list[objects.Claim])
+    reserved: list[tuple[objects.Claim, objects.Volume]] = field(
+        default_factory=list[tuple[objects.Claim, objects.Volume]]
+    )
+    selected: list[tuple[objects.Claim, str]] = field(default_factory=list[tuple[objects.Claim, str]])
+    free: list[objects.Claim] = field(default_factory=list[objects.Claim])
 
     @property
-    def wants(self) -> Wants:
+    def wants(self) -> objects.Wants:
         """What the free claims want."""
         return tuple(claim.wanted for claim in self.free)
 
@@ -101,24 +85,24 @@ class VolumeBooks:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self.changes = 0
-        self.claims: dict[ClaimKey, Claim] = {}
-        self.volumes: dict[str, Volume] = {}
-        self.users: dict[ClaimKey, dict[int, int]] = {}
+        self.claims: dict[objects.ClaimKey, objects.Claim] = {}
+        self.volumes: dict[str, objects.Volume] = {}
+        self.users: dict[objects.ClaimKey, dict[int, int]] = {}
         self.matching = Matching(nodes)
         self.attached = AttachedVolumes(nodes)
         self.attachments = Attachments(nodes, self.volumes, self.users)
         self.helped = HelpedStorage()
-        self._reserved: dict[ClaimKey, dict[str, None]] = {}
-        self._taken: dict[ClaimKey, dict[_Taker, Taken]] = {}
+        self._reserved: dict[objects.ClaimKey, dict[str, None]] = {}
+        self._taken: dict[objects.ClaimKey, dict[_Taker, Taken]] = {}
         self._takers: dict[str, set[_Taker]] = {}
-        self._capacities: dict[str, Capacity] = {}
+        self._capacities: dict[str, objects.Capacity] = {}
         self.waiting = PodsThatWait()
 
     # --- objects of the API ------------------------------------------------------------------------------------------
 
-    def put_claim(self, found: PersistentVolumeClaim) -> None:
+    def put_claim(self, found: storage.PersistentVolumeClaim) -> None:
         """Add or change a PersistentVolumeClaim, and wake the pods that wait for it."""
-        claim = claim_from(found)
+        claim = objects.claim_from(found)
         self.claims[claim.key] = claim
         self._claim_changed(claim.key)
 
@@ -127,15 +111,15 @@ class VolumeBooks:
         self.claims.pop((namespace, name), None)
         self._claim_changed((namespace, name))
 
-    def _claim_changed(self, key: ClaimKey) -> None:
+    def _claim_changed(self, key: objects.ClaimKey) -> None:
         self._count_driver(key)
         self.waiting.claim_changed(key)
         self.helped.claims.add(key)
         self.changes += 1
 
-    def put_volume(self, found: PersistentVolume) -> None:
+    def put_volume(self, found: storage.PersistentVolume) -> None:
         """Add or change a PersistentVolume."""
-        volume = volume_from(found)
+        volume = objects.volume_from(found)
         self.drop_volume(volume.name)
         self.volumes[volume.name] = volume
         self.attachments.volume_changed(volume.name)
@@ -163,13 +147,13 @@ class VolumeBooks:
         elif self._is_open(volume):
             self.matching.remove_volume(volume)
 
-    def _is_open(self, volume: Volume) -> bool:
+    def _is_open(self, volume: objects.Volume) -> bool:
         """Return whether a volume without a claim can be given to any."""
         return volume.is_available and volume.name not in self._takers
 
-    def put_class(self, found: StorageClass) -> None:
+    def put_class(self, found: storage.StorageClass) -> None:
         """Add or change a StorageClass."""
-        self.matching.put_class(class_from(found))
+        self.matching.put_class(objects.class_from(found))
         self._class_changed(found.metadata.name)
 
     def drop_class(self, name: str) -> None:
@@ -186,13 +170,13 @@ class VolumeBooks:
             if self._class_of(key) == name:
                 self._count_driver(key)
 
-    def _class_of(self, key: ClaimKey) -> str | None:
+    def _class_of(self, key: objects.ClaimKey) -> str | None:
         claim = self.claims.get(key)
         return claim.wanted.storage_class if claim is not None else None
 
-    def put_capacity(self, found: CsiStorageCapacity) -> None:
+    def put_capacity(self, found: storage.CsiStorageCapacity) -> None:
         """Add or change a CSIStorageCapacity."""
-        capacity = capacity_from(found)
+        capacity = objects.capacity_from(found)
         self.drop_capacity(found.metadata.namespace, found.metadata.name)
         self._capacities[capacity.id] = capacity
         self.matching.add_capacity(capacity)
@@ -205,7 +189,7 @@ class VolumeBooks:
         if capacity is not None:
             self.matching.remove_capacity(capacity)
 
-    def put_limits(self, found: CsiNode) -> None:
+    def put_limits(self, found: storage.CsiNode) -> None:
         """Add or change a CSINode."""
         self.helped.drivers.update(self.attached.put_node(found))
         self.changes += 1
@@ -215,7 +199,7 @@ class VolumeBooks:
         self.helped.drivers.update(self.attached.drop_node(node))
         self.changes += 1
 
-    def put_attachment(self, found: VolumeAttachment) -> None:
+    def put_attachment(self, found: storage.VolumeAttachment) -> None:
         """Add or change a VolumeAttachment."""
         self.drop_attachment(found.metadata.name)
         self.attachments.put(found)
@@ -226,7 +210,7 @@ class VolumeBooks:
         if driver:
             self.helped.drivers.add(driver)
 
-    def put_driver(self, found: CsiDriver) -> None:
+    def put_driver(self, found: storage.CsiDriver) -> None:
         """Add or change a CSIDriver."""
         self.matching.count_driver(found.metadata.name, is_counted=found.spec.storage_capacity)
         self.helped.drivers.add(found.metadata.name)
@@ -334,7 +318,7 @@ class VolumeBooks:
                 self._sort(claim, needs)
         return needs
 
-    def _sort(self, claim: Claim, needs: ClaimsByNeed) -> None:
+    def _sort(self, claim: objects.Claim, needs: ClaimsByNeed) -> None:
         known = self.matching.classes.get(claim.wanted.storage_class)
         if claim.is_bound:
             needs.bound.append(claim)
@@ -347,7 +331,7 @@ class VolumeBooks:
         else:
             needs.free.append(claim)
 
-    def _volume_for(self, claim: Claim) -> Volume | None:
+    def _volume_for(self, claim: objects.Claim) -> objects.Volume | None:
         """Return the volume that a placed pod took for an unbound claim, or that the API reserves for it."""
         for taken in self._taken.get(claim.key, {}).values():
             if taken.volume in self.volumes:
@@ -358,17 +342,17 @@ class VolumeBooks:
                 return volume
         return None
 
-    def _node_for(self, claim: Claim) -> str:
+    def _node_for(self, claim: objects.Claim) -> str:
         taken = (each.node for each in self._taken.get(claim.key, {}).values() if not each.volume)
         return next(taken, claim.selected_node)
 
-    def traits(self, claims: Claims) -> Iterator[tuple[ClaimKey, str, str]]:
+    def traits(self, claims: Claims) -> Iterator[tuple[objects.ClaimKey, str, str]]:
         """Yield key, storage class and CSI driver of each claim of a pod; "" for what is unknown."""
         for name in claims.names:
             key = (claims.namespace, name)
             yield key, self._class_of(key) or "", self.driver_of(key)
 
-    def driver_of(self, key: ClaimKey) -> str:
+    def driver_of(self, key: objects.ClaimKey) -> str:
         """Return the CSI driver of a claim: that of its volume, otherwise the provisioner of its class; "" for none."""
         claim = self.claims.get(key)
         if claim is None:
@@ -379,7 +363,7 @@ class VolumeBooks:
         known = self.matching.classes.get(claim.wanted.storage_class)
         return known.provisioner if known is not None and known.can_provision else ""
 
-    def _count_driver(self, key: ClaimKey) -> None:
+    def _count_driver(self, key: objects.ClaimKey) -> None:
         rows = self.users.get(key)
         if rows:
             self.attached.driver_is(key, list(rows), self.driver_of(key))

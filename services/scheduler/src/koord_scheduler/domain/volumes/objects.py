@@ -9,21 +9,7 @@ from typing import Final, TypeAlias
 
 from koordcore.protocol.objects import NodeSelector
 from koordcore.protocol.selectors import Selector, compile_selector
-from koordcore.protocol.storage.objects import (
-    FILESYSTEM,
-    NO_PROVISIONER,
-    READ_WRITE_ONCE_POD,
-    SELECTED_NODE,
-    STORAGE,
-    WAIT_FOR_FIRST_CONSUMER,
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    TopologySelectorTerm,
-    is_fully_bound,
-    storage_class_of,
-)
+from koordcore.protocol.storage import objects as storage
 from koordcore.values.quantity import parse_value
 
 ClaimKey: TypeAlias = tuple[str, str]
@@ -150,12 +136,12 @@ class Class:
     name: str
     provisioner: str
     waits: bool
-    topologies: tuple[TopologySelectorTerm, ...]
+    topologies: tuple[storage.TopologySelectorTerm, ...]
 
     @property
     def can_provision(self) -> bool:
         """Whether a provisioner makes volumes of the class."""
-        return self.provisioner not in ("", NO_PROVISIONER)
+        return self.provisioner not in ("", storage.NO_PROVISIONER)
 
     def allows(self, labels: Mapping[str, str]) -> bool:
         """Return whether volumes of the class can be made for nodes with these labels."""
@@ -181,7 +167,7 @@ class Capacity:
     most_bytes: int | None
 
 
-def claim_from(found: PersistentVolumeClaim) -> Claim:
+def claim_from(found: storage.PersistentVolumeClaim) -> Claim:
     """Return a claim as a value.
 
     Raises:
@@ -192,24 +178,24 @@ def claim_from(found: PersistentVolumeClaim) -> Claim:
         key=(meta.namespace, meta.name),
         uid=meta.uid,
         wanted=Wanted(
-            storage_class=storage_class_of(found),
-            size_bytes=parse_value(spec.resources.requests.get(STORAGE, 0)),
+            storage_class=storage.storage_class_of(found),
+            size_bytes=parse_value(spec.resources.requests.get(storage.STORAGE, 0)),
             access_modes=frozenset(spec.access_modes),
-            volume_mode=spec.volume_mode or FILESYSTEM,
+            volume_mode=spec.volume_mode or storage.FILESYSTEM,
             attributes_class=spec.volume_attributes_class_name or "",
             selector=None if spec.selector is None else compile_selector(spec.selector),
         ),
         volume=spec.volume_name,
-        is_bound=is_fully_bound(found),
+        is_bound=storage.is_fully_bound(found),
         is_lost=found.status.phase == _LOST,
         is_deleted=meta.deletion_timestamp is not None,
-        is_exclusive=READ_WRITE_ONCE_POD in spec.access_modes,
-        selected_node=meta.annotations.get(SELECTED_NODE, ""),
+        is_exclusive=storage.READ_WRITE_ONCE_POD in spec.access_modes,
+        selected_node=meta.annotations.get(storage.SELECTED_NODE, ""),
         owners=frozenset(owner.uid for owner in meta.owner_references),
     )
 
 
-def volume_from(found: PersistentVolume) -> Volume:
+def volume_from(found: storage.PersistentVolume) -> Volume:
     """Return a volume as a value.
 
     Raises:
@@ -219,10 +205,10 @@ def volume_from(found: PersistentVolume) -> Volume:
     reference = spec.claim_ref
     return Volume(
         name=meta.name,
-        storage_class=storage_class_of(found),
-        capacity_bytes=parse_value(spec.capacity.get(STORAGE, 0)),
+        storage_class=storage.storage_class_of(found),
+        capacity_bytes=parse_value(spec.capacity.get(storage.STORAGE, 0)),
         access_modes=frozenset(spec.access_modes),
-        volume_mode=spec.volume_mode or FILESYSTEM,
+        volume_mode=spec.volume_mode or storage.FILESYSTEM,
         attributes_class=spec.volume_attributes_class_name or "",
         labels=meta.labels,
         zones={key: meta.labels[key] for key in ZONE_LABELS if key in meta.labels},
@@ -234,17 +220,17 @@ def volume_from(found: PersistentVolume) -> Volume:
     )
 
 
-def class_from(found: StorageClass) -> Class:
+def class_from(found: storage.StorageClass) -> Class:
     """Return a storage class as a value."""
     return Class(
         name=found.metadata.name,
         provisioner=found.provisioner,
-        waits=found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER,
+        waits=found.volume_binding_mode == storage.WAIT_FOR_FIRST_CONSUMER,
         topologies=tuple(found.allowed_topologies),
     )
 
 
-def capacity_from(found: CsiStorageCapacity) -> Capacity:
+def capacity_from(found: storage.CsiStorageCapacity) -> Capacity:
     """Return a storage capacity as a value. The maximum size of a volume takes precedence over the free storage.
 
     Raises:

@@ -11,20 +11,7 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import BLKIO_RECONCILE
-from koord_agent.domain.hooks.blkio import (
-    AUDIT_REASON,
-    LIMIT_FILES,
-    PLUGIN,
-    WEIGHT,
-    Block,
-    DeviceValue,
-    blocks_of,
-    blocks_of_pod,
-    disk_of,
-    halved,
-    io_plan,
-    settings_of,
-)
+from koord_agent.domain.hooks import blkio
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.qos.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings
@@ -35,7 +22,7 @@ from koord_agent.domain.state.pods import AgentPod
 class BlockIoStrategy:
     """Proposes block-IO limits of best-effort pods on one node. It proposes nothing while the disks are unknown."""
 
-    name = PLUGIN
+    name = blkio.PLUGIN
     needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
@@ -49,10 +36,10 @@ class BlockIoStrategy:
         disks = readings.disks(look.now_ms)
         if disks is None:
             return Proposal()
-        settings = settings_of(policy, "beClass")
-        lines = _lines(readings, disks, be_root, blocks_of(settings), enable=bool(settings.get("enable")))
+        settings = blkio.settings_of(policy, "beClass")
+        lines = _lines(readings, disks, be_root, blkio.blocks_of(settings), enable=bool(settings.get("enable")))
         if state.effects.halve_io_weight:
-            lines = [halved(line) if line.file == WEIGHT else line for line in lines]
+            lines = [blkio.halved(line) if line.file == blkio.WEIGHT else line for line in lines]
         plans = [_plan(look, be_root, line, state.ttl_ms) for line in lines]
         for pod in look.pods:
             if pod.uid not in look.frozen and pod.phase == "Running" and keys.BLKIO_QOS in pod.annotations:
@@ -62,7 +49,7 @@ class BlockIoStrategy:
 
 def _plans_of_pod(look: NodeLook, pod: AgentPod, disks: StorageInfo, state: CycleState) -> Iterable[Plan]:
     try:
-        blocks = blocks_of_pod(pod.annotations)
+        blocks = blkio.blocks_of_pod(pod.annotations)
     except InvalidInput:
         return []
     directory = look.pod_directory(pod)
@@ -71,27 +58,33 @@ def _plans_of_pod(look: NodeLook, pod: AgentPod, disks: StorageInfo, state: Cycl
 
 
 def _lines(
-    readings: Readings, disks: StorageInfo, directory: str, blocks: Sequence[Block], *, enable: bool, uid: str = ""
-) -> list[DeviceValue]:
+    readings: Readings,
+    disks: StorageInfo,
+    directory: str,
+    blocks: Sequence[blkio.Block],
+    *,
+    enable: bool,
+    uid: str = "",
+) -> list[blkio.DeviceValue]:
     current = _current(readings, directory)
-    lines = io_plan(
-        blocks, is_root=False, enable=enable, disk_of=lambda block: disk_of(disks, block, uid), current=current
+    lines = blkio.io_plan(
+        blocks, is_root=False, enable=enable, disk_of=lambda block: blkio.disk_of(disks, block, uid), current=current
     )
     return [line for line in lines or () if line.file in current]
 
 
 def _current(readings: Readings, directory: str) -> dict[str, str]:
-    texts = {name: readings.read(CgroupFile(directory, name)) for name in LIMIT_FILES}
+    texts = {name: readings.read(CgroupFile(directory, name)) for name in blkio.LIMIT_FILES}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _plan(look: NodeLook, directory: str, line: DeviceValue, ttl_ms: int) -> Plan:
+def _plan(look: NodeLook, directory: str, line: blkio.DeviceValue, ttl_ms: int) -> Plan:
     return Plan(
-        plugin=PLUGIN,
+        plugin=blkio.PLUGIN,
         band=Band.ISOLATION,
         file=CgroupFile(directory, line.file, line.device),
         value=line.value,
         created_ms=look.now_ms,
         ttl_ms=ttl_ms,
-        reason=AUDIT_REASON,
+        reason=blkio.AUDIT_REASON,
     )

@@ -12,18 +12,7 @@ from typing import Any, NamedTuple
 from koordcore.protocol.resource_names import CPU
 
 from koord_agent.domain.gate_names import CPU_BURST
-from koord_agent.domain.hooks.cpu_burst import (
-    PLUGIN,
-    BurstPolicy,
-    PoolState,
-    burst_policy,
-    burst_value_us,
-    choose_step,
-    is_managed,
-    policy_of_pod,
-    pool_load,
-    step_quota,
-)
+from koord_agent.domain.hooks import cpu_burst
 from koord_agent.domain.hooks.cpu_normalization import normalization_ratio, scaled_quota_us
 from koord_agent.domain.kernel.cgroup_files import QUOTA, milli_to_quota_us
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
@@ -72,38 +61,40 @@ class CpuBurstStrategy:
         scaled: File -> quota or burst buffer that was proposed last.
     """
 
-    name = PLUGIN
+    name = cpu_burst.PLUGIN
     needs = Needs(gates=(CPU_BURST,), section="cpuBurstStrategy")
     draw: Callable[[], float]
     normalizes: bool = False
     scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
     _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
-    _resting: dict[str, BurstPolicy] = field(default_factory=dict[str, BurstPolicy])
+    _resting: dict[str, cpu_burst.BurstPolicy] = field(default_factory=dict[str, cpu_burst.BurstPolicy])
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose burst buffers and CPU quotas for this cycle.
 
         A pod whose quota is unreadable keeps it. See `Strategy.propose`.
         """
-        node_policy, read_quota, ttl_ms = burst_policy(policy), state.readings.quota_us, state.ttl_ms
-        pool: PoolState | None = None
+        node_policy, read_quota, ttl_ms = cpu_burst.burst_policy(policy), state.readings.quota_us, state.ttl_ms
+        pool: cpu_burst.PoolState | None = None
         plans: list[Plan] = []
         seen: set[str] = set()
         for pod in look.pods:
-            if not is_managed(pod) or pod.uid in look.frozen:
+            if not cpu_burst.is_managed(pod) or pod.uid in look.frozen:
                 continue
             seen.add(pod.uid)
-            own = policy_of_pod(pod, policy) if pod.annotations else node_policy
+            own = cpu_burst.policy_of_pod(pod, policy) if pod.annotations else node_policy
             if self._resting.get(pod.uid) == own:
                 continue
             targets = tuple(_targets(look, pod))
-            values = {target.directory: burst_value_us(own, target.limit_milli) for target in targets}
+            values = {target.directory: cpu_burst.burst_value_us(own, target.limit_milli) for target in targets}
             of_pod = look.pod_directory(pod)
             values[of_pod] = sum(values.values())
             plans.extend(_plan(look, directory, BURST, value, ttl_ms) for directory, value in values.items())
             if own.bursts_by_quota and pool is None:
                 pool = _pool(look, node_policy)
-            changed, complete = self._quotas(look, of_pod, targets, own, pool or PoolState.UNKNOWN, read_quota)
+            changed, complete = self._quotas(
+                look, of_pod, targets, own, pool or cpu_burst.PoolState.UNKNOWN, read_quota
+            )
             plans.extend(_plan(look, directory, QUOTA, value, ttl_ms) for directory, value in changed.items())
             if complete and not changed and not own.bursts_by_quota:
                 # everything is at rest: nothing to do until the policy or the pod changes
@@ -117,8 +108,8 @@ class CpuBurstStrategy:
         look: NodeLook,
         of_pod: str,
         targets: tuple[_Target, ...],
-        policy: BurstPolicy,
-        pool: PoolState,
+        policy: cpu_burst.BurstPolicy,
+        pool: cpu_burst.PoolState,
         read_quota: Callable[[str], int | None],
     ) -> tuple[dict[str, int], bool]:
         """Return the new quotas by directory, and whether every quota could be read."""
@@ -136,10 +127,10 @@ class CpuBurstStrategy:
             if quota is None:
                 complete = False
                 continue
-            step = choose_step(
+            step = cpu_burst.choose_step(
                 policy, target.throttled, limiter_allows=self._allows(target, policy, look.now_ms), pool=pool
             )
-            change = step_quota(
+            change = cpu_burst.step_quota(
                 policy,
                 step,
                 limit_milli=target.limit_milli,
@@ -155,7 +146,7 @@ class CpuBurstStrategy:
             changed[of_pod] = max(changed[of_pod], _least_us(targets, ratio))
         return changed, complete
 
-    def _allows(self, target: _Target, policy: BurstPolicy, now_ms: int) -> bool:
+    def _allows(self, target: _Target, policy: cpu_burst.BurstPolicy, now_ms: int) -> bool:
         """Return whether the container's limiter allows a burst (agent spec, 13.4)."""
         period, percent = policy.cfs_quota_burst_period_seconds, policy.cfs_quota_burst_percent
         if not policy.bursts_by_quota or period < 0:
@@ -224,7 +215,7 @@ def _least_us(targets: Iterable[_Target], ratio: float) -> int:
     )
 
 
-def _pool(look: NodeLook, policy: BurstPolicy) -> PoolState:
+def _pool(look: NodeLook, policy: cpu_burst.BurstPolicy) -> cpu_burst.PoolState:
     window_ms = min(WINDOW_INTERVALS * look.metrics.interval_ms, LONGEST_WINDOW_MS)
     window_ms = max(window_ms, 2 * look.metrics.interval_ms)
     used = {
@@ -232,7 +223,7 @@ def _pool(look: NodeLook, policy: BurstPolicy) -> PoolState:
         for pod in look.pods
         if (cores := look.metrics.average(Kind.POD_CPU, window_ms, pod.uid)) is not None
     }
-    return pool_load(
+    return cpu_burst.pool_load(
         node_cpus=len(look.topology) or None,
         node_cpu_used_cores=look.metrics.average(Kind.NODE_CPU, window_ms),
         pods=look.pods,
@@ -243,7 +234,7 @@ def _pool(look: NodeLook, policy: BurstPolicy) -> PoolState:
 
 def _plan(look: NodeLook, directory: str, resource: str, value: int, ttl_ms: int) -> Plan:
     return Plan(
-        plugin=PLUGIN,
+        plugin=cpu_burst.PLUGIN,
         band=Band.TUNING,
         file=CgroupFile(directory, resource),
         value=str(value),

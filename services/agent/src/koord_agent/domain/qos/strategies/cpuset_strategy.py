@@ -14,14 +14,7 @@ from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import CPUSET_ALLOCATOR
-from koord_agent.domain.hooks.cpuset import (
-    CpusetRule,
-    application_cpuset,
-    container_cpuset,
-    cpuset_rule_of,
-    owned_quota_us,
-    status_of_pod,
-)
+from koord_agent.domain.hooks import cpuset
 from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
@@ -54,7 +47,7 @@ class CpusetStrategy:
     be_by_manager: bool = False
     _pods: tuple[AgentPod, ...] = ()
     _pools: CpuPools | None = None
-    _rule: CpusetRule | None = None
+    _rule: cpuset.CpusetRule | None = None
     _problems: tuple[str, ...] = ()
     _at_ms: int | None = None
 
@@ -73,7 +66,7 @@ class CpusetStrategy:
         self._pods, self._pools, self._at_ms = look.pods, look.pools, look.now_ms
         problems: list[str] = []
         try:
-            self._rule = cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static)
+            self._rule = cpuset.cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static)
         except InvalidInput as error:
             problems.append(f"node: its system CPUs stay as they were: {error}")
         plans = [
@@ -99,13 +92,15 @@ class CpusetStrategy:
             if pod.uid in look.frozen:
                 continue
             try:
-                status = status_of_pod(pod)
+                status = cpuset.status_of_pod(pod)
             except InvalidInput as error:
                 problems.append(f"pod {pod.namespace}/{pod.name}: its CPU list is not applied: {error}")
                 continue
-            cpus = container_cpuset(self._rule, pod.qos_label, pod.kube_qos, status, be_by_manager=self.be_by_manager)
+            cpus = cpuset.container_cpuset(
+                self._rule, pod.qos_label, pod.kube_qos, status, be_by_manager=self.be_by_manager
+            )
             loses_quota = pod.qos_label in _WITHOUT_QUOTA
-            quota = owned_quota_us(status, unsets=self.unsets_quota) if loses_quota else None
+            quota = cpuset.owned_quota_us(status, unsets=self.unsets_quota) if loses_quota else None
             if not cpus and quota is None:
                 continue  # an empty list is not written (runtime spec, 2.4)
             of_pod, of_containers = look.pod_directory(pod), tuple(_containers(look, pod))
@@ -119,7 +114,7 @@ class CpusetStrategy:
     def _of_applications(self, look: NodeLook, problems: list[str]) -> Iterator[_Value]:
         for application in look.host_applications:
             try:
-                cpus = application_cpuset(self._rule, application.qos)
+                cpus = cpuset.application_cpuset(self._rule, application.qos)
                 directory = look.layout.host_application_directory(application)
             except InvalidInput as error:
                 problems.append(f"host application {application.name}: its CPU list is not applied: {error}")

@@ -16,15 +16,7 @@ from pydantic import StrictInt
 from koord_descheduler.domain.arguments.common import Namespaces, upstream_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
-from koord_descheduler.domain.plugins.upstream.utilization import (
-    Drain,
-    NodeUsage,
-    Percentages,
-    check_evictable,
-    check_percentages,
-    is_within,
-    usages,
-)
+from koord_descheduler.domain.plugins.upstream import utilization
 from koord_descheduler.domain.view.pods import PodView
 
 NAME: Final = "HighNodeUtilization"
@@ -40,7 +32,7 @@ class HighNodeUtilizationArgs(WireModel):
         eviction_modes: With OnlyThresholdingResources, only pods that request a thresholded resource are evicted.
     """
 
-    thresholds: Percentages = {}
+    thresholds: utilization.Percentages = {}
     number_of_nodes: StrictInt = 0
     evictable_namespaces: Namespaces | None = None
     eviction_modes: tuple[Text, ...] = ()
@@ -48,8 +40,8 @@ class HighNodeUtilizationArgs(WireModel):
 
 def check(args: HighNodeUtilizationArgs) -> Iterator[InvalidInput]:
     """Yield every invalid value of the arguments."""
-    yield from check_evictable(args.evictable_namespaces, "evictableNamespaces")
-    yield from check_percentages(args.thresholds, "thresholds")
+    yield from utilization.check_evictable(args.evictable_namespaces, "evictableNamespaces")
+    yield from utilization.check_percentages(args.thresholds, "thresholds")
     if args.number_of_nodes < 0:
         yield InvalidInput("at least 0", args.number_of_nodes, "numberOfNodes")
     for index, mode in enumerate(args.eviction_modes):
@@ -68,17 +60,17 @@ class HighNodeUtilization:
     def balance(self, run: PluginRun) -> None:
         """Evict pods of underutilized nodes, the least used one first, while the other nodes have room."""
         args = self._args
-        found = usages(run.nodes, run.cluster, args.thresholds)
-        low: list[NodeUsage] = []
-        targets: list[NodeUsage] = []
+        found = utilization.usages(run.nodes, run.cluster, args.thresholds)
+        low: list[utilization.NodeUsage] = []
+        targets: list[utilization.NodeUsage] = []
         for each in found:
-            if is_within(each, args.thresholds):
+            if utilization.is_within(each, args.thresholds):
                 low.append(each)
             elif not each.node.is_unschedulable:
                 targets.append(each)
         if not low or len(low) <= args.number_of_nodes or len(low) == len(found) or not targets:
             return
-        drain = Drain(
+        drain = utilization.Drain(
             run=run,
             available={name: sum(each.base(name) - each.used[name] for each in targets) for name in low[0].used},
             target_taints=[each.node.taints for each in targets],
@@ -87,7 +79,7 @@ class HighNodeUtilization:
             most_per_node=None,
             reason="node is underutilized by requests",
         )
-        for source in sorted(low, key=NodeUsage.total):
+        for source in sorted(low, key=utilization.NodeUsage.total):
             drain.from_node(source, lambda _: True)
 
     def _admits(self, pod: PodView) -> bool:

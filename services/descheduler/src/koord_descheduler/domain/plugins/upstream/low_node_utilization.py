@@ -15,16 +15,7 @@ from pydantic import StrictBool, StrictInt
 from koord_descheduler.domain.arguments.common import Namespaces, upstream_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
-from koord_descheduler.domain.plugins.upstream.utilization import (
-    Drain,
-    MetricsUtilization,
-    NodeUsage,
-    Percentages,
-    check_evictable,
-    check_percentages,
-    is_within,
-    usages,
-)
+from koord_descheduler.domain.plugins.upstream import utilization
 
 NAME: Final = "LowNodeUtilization"
 
@@ -46,19 +37,19 @@ class LowNodeUtilizationArgs(WireModel):
     """
 
     use_deviation_thresholds: StrictBool = False
-    thresholds: Percentages = {}
-    target_thresholds: Percentages = {}
+    thresholds: utilization.Percentages = {}
+    target_thresholds: utilization.Percentages = {}
     number_of_nodes: StrictInt = 0
     evictable_namespaces: Namespaces | None = None
     eviction_limits: EvictionLimits | None = None
-    metrics_utilization: MetricsUtilization | None = None
+    metrics_utilization: utilization.MetricsUtilization | None = None
 
 
 def check(args: LowNodeUtilizationArgs) -> Iterator[InvalidInput]:
     """Yield every invalid value of the arguments."""
-    yield from check_evictable(args.evictable_namespaces, "evictableNamespaces")
-    yield from check_percentages(args.thresholds, "thresholds")
-    yield from check_percentages(args.target_thresholds, "targetThresholds")
+    yield from utilization.check_evictable(args.evictable_namespaces, "evictableNamespaces")
+    yield from utilization.check_percentages(args.thresholds, "thresholds")
+    yield from utilization.check_percentages(args.target_thresholds, "targetThresholds")
     if args.thresholds.keys() != args.target_thresholds.keys():
         yield InvalidInput(
             f"the resources of thresholds: {', '.join(sorted(args.thresholds))}",
@@ -88,11 +79,11 @@ class LowNodeUtilization:
     def balance(self, run: PluginRun) -> None:
         """Evict pods of overutilized nodes, the most used one first, while underutilized nodes have room."""
         args = self._args
-        found = usages(run.nodes, run.cluster, args.thresholds)
+        found = utilization.usages(run.nodes, run.cluster, args.thresholds)
         thresholds, targets = self._bounds(found)
-        low = [each for each in found if not each.node.is_unschedulable and is_within(each, thresholds)]
+        low = [each for each in found if not each.node.is_unschedulable and utilization.is_within(each, thresholds)]
         names = {each.node.name for each in low}
-        high = [each for each in found if each.node.name not in names and not is_within(each, targets)]
+        high = [each for each in found if each.node.name not in names and not utilization.is_within(each, targets)]
         run.classified.append(
             ClassifiedNodes(
                 plugin=NAME,
@@ -108,7 +99,7 @@ class LowNodeUtilization:
         if not low or len(low) <= args.number_of_nodes or len(low) == len(found) or not high:
             return
         room = {name: sum(_limit(each, name, targets) - each.used[name] for each in low) for name in low[0].used}
-        drain = Drain(
+        drain = utilization.Drain(
             run=run,
             available=room,
             target_taints=[each.node.taints for each in low],
@@ -117,11 +108,11 @@ class LowNodeUtilization:
             most_per_node=None if args.eviction_limits is None else args.eviction_limits.node,
             reason="node is overutilized by requests",
         )
-        for source in sorted(high, key=NodeUsage.total, reverse=True):
+        for source in sorted(high, key=utilization.NodeUsage.total, reverse=True):
             limits = {name: _limit(source, name, targets) for name in source.used}
             drain.from_node(source, lambda now, limits=limits: any(now.used[name] > limits[name] for name in limits))
 
-    def _bounds(self, found: Sequence[NodeUsage]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    def _bounds(self, found: Sequence[utilization.NodeUsage]) -> tuple[Mapping[str, float], Mapping[str, float]]:
         args = self._args
         if not args.use_deviation_thresholds or not found:
             return args.thresholds, args.target_thresholds
@@ -136,7 +127,7 @@ def _clamped(percent: float) -> float:
     return min(max(percent, 0.0), 100.0)
 
 
-def _limit(usage: NodeUsage, name: str, targets: Mapping[str, float]) -> int:
+def _limit(usage: utilization.NodeUsage, name: str, targets: Mapping[str, float]) -> int:
     """Return the amount up to which a node may be used: the target percentage, or everything without a target."""
     return int(targets[name] * 0.01 * usage.base(name)) if name in targets else usage.base(name)
 

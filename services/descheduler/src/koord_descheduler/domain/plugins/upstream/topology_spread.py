@@ -24,14 +24,7 @@ from koord_descheduler.domain.arguments.common import (
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
-from koord_descheduler.domain.plugins.upstream.topology_domains import (
-    AcceptedNodes,
-    Constraint,
-    Domain,
-    PodsByLabel,
-    distinct_constraints,
-    domains_of,
-)
+from koord_descheduler.domain.plugins.upstream import topology_domains
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.fit import fits_upstream
 from koord_descheduler.domain.view.nodes import NodeView
@@ -86,13 +79,13 @@ class RemovePodsViolatingTopologySpreadConstraint:
             for pod in run.cluster.unfinished_on(node.name):
                 by_namespace.setdefault(pod.namespace, []).append(pod)
         chosen: dict[str, PodView] = {}
-        accepted = AcceptedNodes(run.nodes)
+        accepted = topology_domains.AcceptedNodes(run.nodes)
         for pods in by_namespace.values():
             if run.is_exhausted or not any(pod.object.spec.topology_spread_constraints for pod in pods):
                 continue
             visible = [pod for pod in pods if self._scope.admits(pod) and run.filter(pod)]
-            by_label = PodsByLabel(visible)
-            for constraint in distinct_constraints(visible, self._kinds):
+            by_label = topology_domains.PodsByLabel(visible)
+            for constraint in topology_domains.distinct_constraints(visible, self._kinds):
                 for pod in self._leaving(constraint, by_label, nodes, accepted.by_value(constraint), run.cluster):
                     chosen.setdefault(pod.uid, pod)
         for pod in chosen.values():
@@ -101,14 +94,14 @@ class RemovePodsViolatingTopologySpreadConstraint:
 
     def _leaving(
         self,
-        constraint: Constraint,
-        pods: PodsByLabel,
+        constraint: topology_domains.Constraint,
+        pods: topology_domains.PodsByLabel,
         nodes: dict[str, NodeView],
         accepted: Mapping[str, Sequence[NodeView]],
         cluster: ClusterView,
     ) -> Iterator[PodView]:
         """Yield the pods that leave so that one constraint is met."""
-        domains = domains_of(constraint, pods, nodes, accepted)
+        domains = topology_domains.domains_of(constraint, pods, nodes, accepted)
         if not domains or len(domains[-1].pods) - len(domains[0].pods) <= constraint.max_skew:
             return
         average = sum(len(domain.pods) for domain in domains) / len(domains)
@@ -136,7 +129,9 @@ class _Landing:
         return known
 
 
-def _moved(domains: Sequence[Domain], max_skew: int, average: float, fits: _Landing) -> Iterator[PodView]:
+def _moved(
+    domains: Sequence[topology_domains.Domain], max_skew: int, average: float, fits: _Landing
+) -> Iterator[PodView]:
     """Yield the pods that move from large to small domains, and count them there.
 
     Args:

@@ -5,30 +5,9 @@ Source:
 """
 
 from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects import mirror
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.objects.mirror import (
-    ConfigAccepted,
-    ConfigDeleted,
-    NamespaceDeleted,
-    NamespaceObserved,
-    NodeSpecAdded,
-    NodeSpecChanged,
-    NodeSpecDeleted,
-    PodSpecAdded,
-    PodSpecChanged,
-    PodSpecDeleted,
-    PriorityClassDeleted,
-    PriorityClassObserved,
-)
-from koordcore.state import ClusterState
-from koordcore.state.aggregates import (
-    ConfigState,
-    CustomObjectState,
-    NamespaceState,
-    NodeSpecState,
-    PodSpecState,
-    PriorityClassState,
-)
+from koordcore.state import ClusterState, aggregates
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.context.facts import ConfigNames, Facts
@@ -39,23 +18,23 @@ from koord_manager.domain.admission.request import JsonObject
 def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
     """Build the cluster state of admission from a folded state of the log, for example from a snapshot."""
     facts = Facts(names)
-    for namespace in state.of_kind(NamespaceState).values():
+    for namespace in state.of_kind(aggregates.NamespaceState).values():
         if namespace.object is not None:
             facts.namespace_observed(namespace.object.metadata.name, namespace.object.metadata.labels)
-    for priority_class in state.of_kind(PriorityClassState).values():
+    for priority_class in state.of_kind(aggregates.PriorityClassState).values():
         if priority_class.object is not None:
             facts.priority_class_observed(priority_class.object.metadata.name, priority_class.object)
-    for node in state.of_kind(NodeSpecState).values():
+    for node in state.of_kind(aggregates.NodeSpecState).values():
         if node.object is not None:
             facts.node_observed(node.object.metadata.name, node.object.metadata.labels)
-    for config in state.of_kind(ConfigState).values():
+    for config in state.of_kind(aggregates.ConfigState).values():
         if config.object is not None:
             meta = config.object.metadata
             facts.config_observed(meta.namespace, meta.name, config.object.data)
-    for id_, custom in state.of_kind(CustomObjectState).items():
+    for id_, custom in state.of_kind(aggregates.CustomObjectState).items():
         if custom.object is not None:
             _observe(facts, id_, custom.object)
-    for uid, pod in state.of_kind(PodSpecState).items():
+    for uid, pod in state.of_kind(aggregates.PodSpecState).items():
         facts.pod_observed(uid, pod.object)
     return facts
 
@@ -69,29 +48,29 @@ def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
         event: The event.
     """
     match event:
-        case PodSpecAdded() | PodSpecChanged():
+        case mirror.PodSpecAdded() | mirror.PodSpecChanged():
             facts.pod_observed(ref.id, event.object)
-        case PodSpecDeleted():
+        case mirror.PodSpecDeleted():
             facts.pod_gone(ref.id)
         case CustomObjectObserved():
             _observe(facts, ref.id, event.object)
         case CustomObjectDeleted():
             facts.forget(plural_of(ref.id), event.namespace, event.name)
-        case NamespaceObserved():
+        case mirror.NamespaceObserved():
             facts.namespace_observed(event.object.metadata.name, event.object.metadata.labels)
-        case NamespaceDeleted():
+        case mirror.NamespaceDeleted():
             facts.namespace_observed(event.name, None)
-        case PriorityClassObserved():
+        case mirror.PriorityClassObserved():
             facts.priority_class_observed(event.object.metadata.name, event.object)
-        case PriorityClassDeleted():
+        case mirror.PriorityClassDeleted():
             facts.priority_class_observed(event.name, None)
-        case NodeSpecAdded() | NodeSpecChanged():
+        case mirror.NodeSpecAdded() | mirror.NodeSpecChanged():
             facts.node_observed(event.object.metadata.name, event.object.metadata.labels)
-        case NodeSpecDeleted():
+        case mirror.NodeSpecDeleted():
             facts.node_observed(event.name, None)
-        case ConfigAccepted():
+        case mirror.ConfigAccepted():
             facts.config_observed(event.object.metadata.namespace, event.object.metadata.name, event.object.data)
-        case ConfigDeleted():
+        case mirror.ConfigDeleted():
             facts.config_observed(event.namespace, event.name, None)
         case _:
             pass

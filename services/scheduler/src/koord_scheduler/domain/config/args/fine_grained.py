@@ -7,16 +7,7 @@ Source:
 import re
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.component_config.wire import (
-    Bool,
-    Duration,
-    NotNegative,
-    Percent,
-    Positive,
-    Text,
-    WireModel,
-    within,
-)
+from koordcore.protocol.component_config import wire
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.protocol.resource_names import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, HUAWEI_NPU_CORE, RDMA
 from koordcore.values.invalid import InvalidInput
@@ -27,14 +18,14 @@ from koord_scheduler.domain.config.args.kubernetes import CPU_AND_MEMORY, Scored
 Allocation = Literal["LeastAllocated", "MostAllocated"]
 
 
-class NumaScoringStrategy(WireModel):
+class NumaScoringStrategy(wire.WireModel):
     """How NodeNUMAResource scores nodes or NUMA zones: least or most allocated first, by weighted resources."""
 
     type: Allocation = "LeastAllocated"
     resources: ScoredResources = CPU_AND_MEMORY
 
 
-class NodeNUMAResourceArgs(WireModel):
+class NodeNUMAResourceArgs(wire.WireModel):
     """Arguments of NodeNUMAResource.
 
     Attributes:
@@ -56,7 +47,7 @@ def _or_devices(resources: tuple[WeightedResource, ...]) -> tuple[WeightedResour
     return resources or _DEVICES
 
 
-class DeviceScoringStrategy(WireModel):
+class DeviceScoringStrategy(wire.WireModel):
     """How DeviceShare scores nodes and devices: least or most allocated first, by weighted resources."""
 
     type: Allocation = "LeastAllocated"
@@ -69,19 +60,19 @@ def _positive(value: float) -> float:
     return value
 
 
-class GpuTemplates(WireModel):
+class GpuTemplates(wire.WireModel):
     """Which ConfigMap contains the templates of shared GPU resources, and for which resources templates are used."""
 
-    config_map_namespace: Text = GPU_TEMPLATES[0]
-    config_map_name: Text = GPU_TEMPLATES[1]
-    matched_resources: tuple[Text, ...] = (HUAWEI_NPU_CORE,)
+    config_map_namespace: wire.Text = GPU_TEMPLATES[0]
+    config_map_name: wire.Text = GPU_TEMPLATES[1]
+    matched_resources: tuple[wire.Text, ...] = (HUAWEI_NPU_CORE,)
 
 
-class DeviceModel(WireModel):
+class DeviceModel(wire.WireModel):
     """The vendor and the model of a device, as its labels name them."""
 
-    vendor: Text
-    model: Text
+    vendor: wire.Text
+    model: wire.Text
 
 
 def _at_least_a_second(seconds: float) -> float:
@@ -90,7 +81,7 @@ def _at_least_a_second(seconds: float) -> float:
     return seconds
 
 
-class TypicalGpuPod(WireModel):
+class TypicalGpuPod(wire.WireModel):
     """One entry of a workload description: requests that many pods have in common, and how frequent such pods are.
 
     Attributes:
@@ -101,14 +92,14 @@ class TypicalGpuPod(WireModel):
         frequency: Fraction of all pods, above 0 and at most 1.
     """
 
-    milli_cpu: NotNegative
-    gpu_milli: Annotated[int, within(0, 1000)] = 0
-    num_gpu: NotNegative = 0
-    gpu_models: Text = ""
+    milli_cpu: wire.NotNegative
+    gpu_milli: Annotated[int, wire.within(0, 1000)] = 0
+    num_gpu: wire.NotNegative = 0
+    gpu_models: wire.Text = ""
     frequency: Annotated[float, AfterValidator(_positive)]
 
 
-class TypicalPodLearning(WireModel):
+class TypicalPodLearning(wire.WireModel):
     """How the scheduler learns the typical pods of GPU fragmentation from the pods of the cluster.
 
     Attributes:
@@ -118,12 +109,12 @@ class TypicalPodLearning(WireModel):
         refresh_interval: Least number of seconds between two results.
     """
 
-    window: Duration = 86_400.0
-    popularity_threshold_percent: Annotated[int, within(1, 100)] = 95
-    refresh_interval: Annotated[Duration, AfterValidator(_at_least_a_second)] = 600.0
+    window: wire.Duration = 86_400.0
+    popularity_threshold_percent: Annotated[int, wire.within(1, 100)] = 95
+    refresh_interval: Annotated[wire.Duration, AfterValidator(_at_least_a_second)] = 600.0
 
 
-class GpuFragmentation(WireModel):
+class GpuFragmentation(wire.WireModel):
     """How DeviceShare scores nodes by GPU fragmentation, which Koordinator does not do. Off by default.
 
     Attributes:
@@ -133,14 +124,14 @@ class GpuFragmentation(WireModel):
         learning: How it is learned.
     """
 
-    enabled: Bool = False
+    enabled: wire.Bool = False
     policy: Literal["FGD", "ExpectedFilling"] = "FGD"
-    weight: Positive = 1
+    weight: wire.Positive = 1
     typical_pods: tuple[TypicalGpuPod, ...] = ()
     learning: TypicalPodLearning = TypicalPodLearning()
 
 
-class DeviceShareArgs(WireModel):
+class DeviceShareArgs(wire.WireModel):
     """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator.
 
     Attributes:
@@ -149,30 +140,30 @@ class DeviceShareArgs(WireModel):
             no effect.
     """
 
-    allocator: Text = ""
+    allocator: wire.Text = ""
     scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()
-    disable_device_numa_topology_alignment: Bool = False
+    disable_device_numa_topology_alignment: wire.Bool = False
     gpu_shared_resource_templates_config: GpuTemplates = GpuTemplates()
     gpu_share_unsupported_models: tuple[DeviceModel, ...] = ()
     gpu_fragmentation: GpuFragmentation = GpuFragmentation()
-    enable_pcie_level_exclusive: Bool = False
+    enable_pcie_level_exclusive: wire.Bool = False
 
 
-class PreAllocationConfig(WireModel):
+class PreAllocationConfig(wire.WireModel):
     """Settings of reservations that take over the resources of pods which are still running."""
 
-    enable_cluster_mode: Bool = False
-    cluster_label_key: Text = "pod.koordinator.sh/is-pre-allocatable"
-    cluster_priority_annotation_key: Text = "pod.koordinator.sh/pre-allocatable-priority"
-    prefer_no_pre_allocated_pods: Bool = False
+    enable_cluster_mode: wire.Bool = False
+    cluster_label_key: wire.Text = "pod.koordinator.sh/is-pre-allocatable"
+    cluster_priority_annotation_key: wire.Text = "pod.koordinator.sh/pre-allocatable-priority"
+    prefer_no_pre_allocated_pods: wire.Bool = False
 
 
-class ReservationSelectorIndex(WireModel):
+class ReservationSelectorIndex(wire.WireModel):
     """Label keys by which an index finds reservations that match a pod. The index never changes an outcome."""
 
-    enabled: Bool = False
-    key_prefixes: tuple[Text, ...] = ()
-    keys: tuple[Text, ...] = ()
+    enabled: wire.Bool = False
+    key_prefixes: tuple[wire.Text, ...] = ()
+    keys: tuple[wire.Text, ...] = ()
 
     def has(self, key: str) -> bool:
         """Return whether Reservations are indexed by the label with this key."""
@@ -200,20 +191,20 @@ def _extended_group(group: str) -> str:
     return group
 
 
-class ReservationArgs(WireModel):
+class ReservationArgs(wire.WireModel):
     """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default."""
 
-    enable_preemption: Bool = False
-    min_candidate_nodes_percentage: Percent = 10
-    min_candidate_nodes_absolute: NotNegative = 100
-    controller_workers: Positive = 1
-    gc_duration_seconds: NotNegative = 86_400
-    gc_interval_seconds: NotNegative = 60
-    resync_interval_seconds: NotNegative = 60
-    disable_garbage_collection: Bool = False
+    enable_preemption: wire.Bool = False
+    min_candidate_nodes_percentage: wire.Percent = 10
+    min_candidate_nodes_absolute: wire.NotNegative = 100
+    controller_workers: wire.Positive = 1
+    gc_duration_seconds: wire.NotNegative = 86_400
+    gc_interval_seconds: wire.NotNegative = 60
+    resync_interval_seconds: wire.NotNegative = 60
+    disable_garbage_collection: wire.Bool = False
     pre_allocation_config: PreAllocationConfig = PreAllocationConfig()
-    ignored_resources: tuple[Annotated[Text, AfterValidator(_extended)], ...] = ()
-    ignored_resource_groups: tuple[Annotated[Text, AfterValidator(_extended_group)], ...] = ()
+    ignored_resources: tuple[Annotated[wire.Text, AfterValidator(_extended)], ...] = ()
+    ignored_resource_groups: tuple[Annotated[wire.Text, AfterValidator(_extended_group)], ...] = ()
     reservation_selector_index: ReservationSelectorIndex = ReservationSelectorIndex()
 
     @field_validator("gc_duration_seconds", mode="after")

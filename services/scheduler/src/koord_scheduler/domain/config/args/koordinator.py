@@ -7,21 +7,12 @@ Source:
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from koordcore.protocol.component_config.wire import (
-    INT64_MAX,
-    Bool,
-    Duration,
-    Positive,
-    Resources,
-    Text,
-    Weight,
-    WireModel,
-)
+from koordcore.protocol.component_config import wire
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.quantity import Quantity, of_value
 
 
-class CoschedulingArgs(WireModel):
+class CoschedulingArgs(wire.WireModel):
     """Arguments of Coscheduling. `skip_check_schedule_cycle` is accepted without effect, as in Koordinator since v1.5.
 
     Attributes:
@@ -31,27 +22,27 @@ class CoschedulingArgs(WireModel):
         aware_network_topology: Whether gangs with a topology spec are placed by the network topology.
     """
 
-    default_timeout: Duration = 600.0
-    controller_workers: Positive = 1
-    skip_check_schedule_cycle: Bool = False
-    enable_preemption: Bool = False
-    aware_network_topology: Bool = False
+    default_timeout: wire.Duration = 600.0
+    controller_workers: wire.Positive = 1
+    skip_check_schedule_cycle: wire.Bool = False
+    enable_preemption: wire.Bool = False
+    aware_network_topology: wire.Bool = False
     default_match_policy: Literal["once-satisfied", "only-waiting", "waiting-and-running"] = "once-satisfied"
 
 
-class HookPlugin(WireModel):
+class HookPlugin(wire.WireModel):
     """The name and arguments of a hook of the quota manager."""
 
-    key: Text
-    factory_key: Text
-    factory_args: Text = ""
+    key: wire.Text
+    factory_key: wire.Text
+    factory_args: wire.Text = ""
 
 
-UNLIMITED: Final = of_value(INT64_MAX // 5)
+UNLIMITED: Final = of_value(wire.INT64_MAX // 5)
 _UNLIMITED_GROUP: Final[Mapping[str, Quantity]] = {CPU: UNLIMITED, MEMORY: UNLIMITED}
 
 
-class ElasticQuotaArgs(WireModel):
+class ElasticQuotaArgs(wire.WireModel):
     """Arguments of ElasticQuota. Times are in seconds.
 
     Attributes:
@@ -71,45 +62,45 @@ class ElasticQuotaArgs(WireModel):
         hook_plugins: Hooks of the quota manager.
     """
 
-    delay_evict_time: Duration = 120.0
-    revoke_pod_interval: Duration = 1.0
-    default_quota_group_max: Resources = _UNLIMITED_GROUP
-    system_quota_group_max: Resources = _UNLIMITED_GROUP
-    quota_group_namespace: Text = "koordinator-system"
-    monitor_all_quotas: Bool = False
-    enable_check_parent_quota: Bool = False
-    enable_runtime_quota: Bool = True
-    enable_min_quota_scale: Bool = True
-    disable_default_quota_preemption: Bool = True
-    enable_queue_hint: Bool = False
-    quota_snapshot_update_interval: Duration = 120.0
+    delay_evict_time: wire.Duration = 120.0
+    revoke_pod_interval: wire.Duration = 1.0
+    default_quota_group_max: wire.Resources = _UNLIMITED_GROUP
+    system_quota_group_max: wire.Resources = _UNLIMITED_GROUP
+    quota_group_namespace: wire.Text = "koordinator-system"
+    monitor_all_quotas: wire.Bool = False
+    enable_check_parent_quota: wire.Bool = False
+    enable_runtime_quota: wire.Bool = True
+    enable_min_quota_scale: wire.Bool = True
+    disable_default_quota_preemption: wire.Bool = True
+    enable_queue_hint: wire.Bool = False
+    quota_snapshot_update_interval: wire.Duration = 120.0
     hook_plugins: tuple[HookPlugin, ...] = ()
 
 
-class SchedulingHintArgs(WireModel):
+class SchedulingHintArgs(wire.WireModel):
     """Arguments of SchedulingHint.
 
     Attributes:
         max_hint_nodes: Maximum number of a pod's preferred nodes (in its hint annotation) that are tried.
     """
 
-    max_hint_nodes: Positive = 100
+    max_hint_nodes: wire.Positive = 100
 
 
-class ResourceStrategy(WireModel):
+class ResourceStrategy(wire.WireModel):
     """Which nodes NodeResourcesFitPlus prefers by one resource (`type`), and how much this counts (`weight`)."""
 
     type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
-    weight: Weight = 1
+    weight: wire.Weight = 1
 
 
-class NodeResourcesFitPlusArgs(WireModel):
+class NodeResourcesFitPlusArgs(wire.WireModel):
     """Arguments of NodeResourcesFitPlus: resource -> strategy."""
 
-    resources: Mapping[Text, ResourceStrategy] = {}
+    resources: Mapping[wire.Text, ResourceStrategy] = {}
 
 
-class ScarceResourceAvoidanceArgs(WireModel):
+class ScarceResourceAvoidanceArgs(wire.WireModel):
     """Arguments of ScarceResourceAvoidance: resources that pods should leave to the pods that request them."""
 
-    resources: tuple[Text, ...] = ()
+    resources: tuple[wire.Text, ...] = ()

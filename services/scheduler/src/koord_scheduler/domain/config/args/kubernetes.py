@@ -8,27 +8,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.component_config.wire import (
-    AddedNodeAffinity,
-    Bool,
-    DefaultConstraint,
-    NotNegative,
-    Percent,
-    TenthScore,
-    Text,
-    Weight,
-    WireModel,
-)
+from koordcore.protocol.component_config import wire
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
 
-class WeightedResource(WireModel):
+class WeightedResource(wire.WireModel):
     """The name of a resource, and its weight in a score over several resources."""
 
-    name: Text
-    weight: Weight = 1
+    name: wire.Text
+    weight: wire.Weight = 1
 
 
 CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMORY))
@@ -42,7 +32,7 @@ ScoredResources = Annotated[tuple[WeightedResource, ...], AfterValidator(_or_cpu
 """Resources of a score. An empty list stands for cpu and memory with weight 1 each."""
 
 
-class UtilizationPoint(WireModel):
+class UtilizationPoint(wire.WireModel):
     """One point of the score function of RequestedToCapacityRatio.
 
     Attributes:
@@ -50,8 +40,8 @@ class UtilizationPoint(WireModel):
         score: Score at this utilization, 0..10.
     """
 
-    utilization: Percent
-    score: TenthScore
+    utilization: wire.Percent
+    score: wire.TenthScore
 
 
 def _rising(shape: Sequence[UtilizationPoint]) -> Sequence[UtilizationPoint]:
@@ -64,13 +54,13 @@ def _rising(shape: Sequence[UtilizationPoint]) -> Sequence[UtilizationPoint]:
 Shape = Annotated[tuple[UtilizationPoint, ...], AfterValidator(_rising)]
 
 
-class RequestedToCapacityRatio(WireModel):
+class RequestedToCapacityRatio(wire.WireModel):
     """The score as a function of utilization, for the scoring strategy RequestedToCapacityRatio."""
 
     shape: Shape
 
 
-class FitScoringStrategy(WireModel):
+class FitScoringStrategy(wire.WireModel):
     """How NodeResourcesFit scores nodes, by which resources and weights.
 
     Only the type RequestedToCapacityRatio reads `requested_to_capacity_ratio`, and then it is required.
@@ -96,7 +86,7 @@ def _is_domain(group: str) -> str:
     return group
 
 
-class NodeResourcesFitArgs(WireModel):
+class NodeResourcesFitArgs(wire.WireModel):
     """Arguments of NodeResourcesFit.
 
     Attributes:
@@ -106,17 +96,17 @@ class NodeResourcesFitArgs(WireModel):
     """
 
     scoring_strategy: FitScoringStrategy = FitScoringStrategy()
-    ignored_resources: tuple[Text, ...] = ()
-    ignored_resource_groups: tuple[Annotated[Text, AfterValidator(_is_domain)], ...] = ()
+    ignored_resources: tuple[wire.Text, ...] = ()
+    ignored_resource_groups: tuple[Annotated[wire.Text, AfterValidator(_is_domain)], ...] = ()
 
 
-class NodeResourcesBalancedAllocationArgs(WireModel):
+class NodeResourcesBalancedAllocationArgs(wire.WireModel):
     """Arguments of NodeResourcesBalancedAllocation: the resources that should be used evenly."""
 
     resources: ScoredResources = CPU_AND_MEMORY
 
 
-class InterPodAffinityArgs(WireModel):
+class InterPodAffinityArgs(wire.WireModel):
     """Arguments of InterPodAffinity.
 
     Attributes:
@@ -124,11 +114,11 @@ class InterPodAffinityArgs(WireModel):
         ignore_preferred_terms_of_existing_pods: Whether only the new pod's preferred terms count.
     """
 
-    hard_pod_affinity_weight: Percent = 1
-    ignore_preferred_terms_of_existing_pods: Bool = False
+    hard_pod_affinity_weight: wire.Percent = 1
+    ignore_preferred_terms_of_existing_pods: wire.Bool = False
 
 
-class PodTopologySpreadArgs(WireModel):
+class PodTopologySpreadArgs(wire.WireModel):
     """Arguments of PodTopologySpread.
 
     Attributes:
@@ -137,13 +127,13 @@ class PodTopologySpreadArgs(WireModel):
     """
 
     defaulting_type: Literal["System", "List"] = "System"
-    default_constraints: tuple[DefaultConstraint, ...] = ()
+    default_constraints: tuple[wire.DefaultConstraint, ...] = ()
 
     @field_validator("default_constraints", mode="after")
     @classmethod
     def _are_usable(
-        cls, constraints: tuple[DefaultConstraint, ...], info: ValidationInfo
-    ) -> tuple[DefaultConstraint, ...]:
+        cls, constraints: tuple[wire.DefaultConstraint, ...], info: ValidationInfo
+    ) -> tuple[wire.DefaultConstraint, ...]:
         if constraints and info.data.get("defaulting_type") == "System":
             raise InvalidInput("empty unless defaultingType is List", f"{len(constraints)} constraints")
         seen: set[tuple[str, str]] = set()
@@ -165,24 +155,24 @@ class PodTopologySpreadArgs(WireModel):
         return constraints
 
 
-class NodeAffinityArgs(WireModel):
+class NodeAffinityArgs(wire.WireModel):
     """Arguments of NodeAffinity.
 
     Attributes:
         added_affinity: Affinity that applies to every pod besides its own; None for none.
     """
 
-    added_affinity: AddedNodeAffinity | None = None
+    added_affinity: wire.AddedNodeAffinity | None = None
 
 
-class DefaultPreemptionArgs(WireModel):
+class DefaultPreemptionArgs(wire.WireModel):
     """Arguments of DefaultPreemption: how many candidate nodes a preemption examines.
 
     The number is the larger one of the percentage of all nodes and the absolute value.
     """
 
-    min_candidate_nodes_percentage: Percent = 10
-    min_candidate_nodes_absolute: NotNegative = 100
+    min_candidate_nodes_percentage: wire.Percent = 10
+    min_candidate_nodes_absolute: wire.NotNegative = 100
 
     @field_validator("min_candidate_nodes_absolute", mode="after")
     @classmethod
@@ -192,7 +182,7 @@ class DefaultPreemptionArgs(WireModel):
         return absolute
 
 
-class VolumeBindingArgs(WireModel):
+class VolumeBindingArgs(wire.WireModel):
     """Arguments of VolumeBinding.
 
     Attributes:
@@ -200,5 +190,5 @@ class VolumeBindingArgs(WireModel):
         shape: Score as a function of capacity; None for no score.
     """
 
-    bind_timeout_seconds: NotNegative = 600
+    bind_timeout_seconds: wire.NotNegative = 600
     shape: Shape | None = None

@@ -3,17 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.component_config.wire import (
-    Bool,
-    Duration,
-    NotNegative,
-    Percent,
-    Percents,
-    Positive,
-    Text,
-    Weights,
-    WireModel,
-)
+from koordcore.protocol.component_config import wire
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, ValidationInfo, field_validator
@@ -35,7 +25,7 @@ def _known_estimator(name: str) -> str:
     return name
 
 
-class AggregatedArgs(WireModel):
+class AggregatedArgs(wire.WireModel):
     """Percentiles of usage that LoadAwareScheduling uses instead of averages. An empty type: it uses the average.
 
     Attributes:
@@ -46,14 +36,14 @@ class AggregatedArgs(WireModel):
         score_aggregated_duration: Its period in seconds; 0 for the longest recorded one.
     """
 
-    usage_thresholds: Percents = {}
+    usage_thresholds: wire.Percents = {}
     usage_aggregation_type: AggregationType = ""
-    usage_aggregated_duration: Duration = 0.0
+    usage_aggregated_duration: wire.Duration = 0.0
     score_aggregation_type: AggregationType = ""
-    score_aggregated_duration: Duration = 0.0
+    score_aggregated_duration: wire.Duration = 0.0
 
 
-class LoadAwareSchedulingArgs(WireModel):
+class LoadAwareSchedulingArgs(wire.WireModel):
     """Arguments of LoadAwareScheduling. Thresholds and factors are percentages by resource.
 
     Attributes:
@@ -68,21 +58,21 @@ class LoadAwareSchedulingArgs(WireModel):
         scheduler-core spec, 4.1
     """
 
-    filter_expired_node_metrics: Bool = True
-    node_metric_expiration_seconds: Positive = 180
-    enable_schedule_when_node_metrics_expired: Bool = False
-    dominant_resource_weight: Percent = 0
-    resource_weights: Weights = {}
-    usage_thresholds: Percents = {}
-    prod_usage_thresholds: Percents = {}
-    prod_usage_include_sys: Bool = False
-    score_according_prod_usage: Bool = False
-    estimator: Annotated[Text, AfterValidator(_known_estimator)] = ""
-    estimated_scaling_factors: Weights = {}
-    estimated_seconds_after_pod_scheduled: NotNegative | None = None
-    estimated_seconds_after_initialized: NotNegative | None = None
-    allow_customize_estimation: Bool = False
-    supported_resources: tuple[Text, ...] = ()
+    filter_expired_node_metrics: wire.Bool = True
+    node_metric_expiration_seconds: wire.Positive = 180
+    enable_schedule_when_node_metrics_expired: wire.Bool = False
+    dominant_resource_weight: wire.Percent = 0
+    resource_weights: wire.Weights = {}
+    usage_thresholds: wire.Percents = {}
+    prod_usage_thresholds: wire.Percents = {}
+    prod_usage_include_sys: wire.Bool = False
+    score_according_prod_usage: wire.Bool = False
+    estimator: Annotated[wire.Text, AfterValidator(_known_estimator)] = ""
+    estimated_scaling_factors: wire.Weights = {}
+    estimated_seconds_after_pod_scheduled: wire.NotNegative | None = None
+    estimated_seconds_after_initialized: wire.NotNegative | None = None
+    allow_customize_estimation: wire.Bool = False
+    supported_resources: tuple[wire.Text, ...] = ()
     aggregated: AggregatedArgs | None = None
 
     @field_validator("resource_weights", mode="after")

@@ -11,21 +11,8 @@ from typing import Any, Final
 from koordcore.protocol.objects import Pod
 from koordcore.values.allocation import NOTHING, Allocation
 
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.extension_points import (
-    AFTER_POST_FILTER,
-    CONCERNS,
-    CONTROLLER,
-    NEXT_POD,
-    PAGES,
-    PERMIT,
-    POST_BIND,
-    POST_FILTER,
-    PRE_ENQUEUE,
-    PRE_FILTER,
-    QUEUEING_HINTS,
-    RESERVE,
-)
 from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.outcomes import Allow, Failure, Next, Rejection, Wait
@@ -48,23 +35,23 @@ class Coscheduling(WakesItself):
 
     name = "Coscheduling"
     extension_points: tuple[ExtensionPoint[Any], ...] = (
-        CONCERNS,
-        PRE_ENQUEUE,
-        NEXT_POD,
-        PRE_FILTER,
-        AFTER_POST_FILTER,
-        RESERVE,
-        PERMIT,
-        POST_BIND,
-        QUEUEING_HINTS,
-        CONTROLLER,
-        PAGES,
+        points.CONCERNS,
+        points.PRE_ENQUEUE,
+        points.NEXT_POD,
+        points.PRE_FILTER,
+        points.AFTER_POST_FILTER,
+        points.RESERVE,
+        points.PERMIT,
+        points.POST_BIND,
+        points.QUEUEING_HINTS,
+        points.CONTROLLER,
+        points.PAGES,
     )
 
     def __init__(self, gangs: GangCache, *, preempts: bool = False) -> None:
         self.gangs = gangs
         if preempts:
-            self.extension_points = (*self.extension_points, POST_FILTER)
+            self.extension_points = (*self.extension_points, points.POST_FILTER)
 
     def concerns(self, pod: Pod) -> bool:
         """Return whether the pod belongs to a gang."""

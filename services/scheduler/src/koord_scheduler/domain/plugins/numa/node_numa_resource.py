@@ -22,19 +22,8 @@ from koordcore.values.allocation import NOTHING, Allocation, ZoneAmounts
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import NodeNUMAResourceArgs, NumaScoringStrategy
 from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
-from koord_scheduler.domain.framework.extension_points import (
-    CONCERNS,
-    FILTER,
-    PAGES,
-    PRE_FILTER,
-    READ_POD,
-    RESERVE,
-    ROW_FILTER,
-    ROW_SCORE,
-    SCORE,
-    TOPOLOGY_MANAGER,
-)
 from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Rejection
@@ -68,16 +57,16 @@ class NodeNUMAResource:
 
     name = PLUGIN
     extension_points = (
-        CONCERNS,
-        READ_POD,
-        PRE_FILTER,
-        FILTER,
-        ROW_FILTER,
-        SCORE,
-        ROW_SCORE,
-        RESERVE,
-        TOPOLOGY_MANAGER,
-        PAGES,
+        points.CONCERNS,
+        points.READ_POD,
+        points.PRE_FILTER,
+        points.FILTER,
+        points.ROW_FILTER,
+        points.SCORE,
+        points.ROW_SCORE,
+        points.RESERVE,
+        points.TOPOLOGY_MANAGER,
+        points.PAGES,
     )
     reads = Reads.LOAD
     normalizes = False

@@ -21,21 +21,7 @@ from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import ReservationArgs
 from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.framework.extension_points import (
-    AFTER_FAILURE,
-    CONCERNS,
-    CONTROLLER,
-    FILTER,
-    PAGES,
-    POST_FILTER,
-    PRE_FILTER,
-    QUEUEING_HINTS,
-    READ_POD,
-    RESERVE,
-    ROW_FILTER,
-    ROW_SCORE,
-    SCORE,
-)
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.lifecycle_hooks import ControllerDecision, PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
@@ -46,17 +32,10 @@ from koord_scheduler.domain.plugins.reservation.pages import reservation_pages
 from koord_scheduler.domain.plugins.reservation.scores import normalized, raw_score, score_of_selection
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.reservation import pre_allocation
 from koord_scheduler.domain.reservation.counts import match_counts
 from koord_scheduler.domain.reservation.fit import Held, refusals
 from koord_scheduler.domain.reservation.lending import refused_by
-from koord_scheduler.domain.reservation.pre_allocation import (
-    NO_CLUSTER_MODE,
-    NO_POD,
-    NOT_ENOUGH,
-    UNSUPPORTED,
-    SelectedAmounts,
-    Selection,
-)
 from koord_scheduler.domain.reservation.usable import Usable, among
 from koord_scheduler.domain.reservation.wishes import ASPECT, PodWish, pod_wish, pre_allocating
 
@@ -76,19 +55,19 @@ class Reservation:
 
     name = ASPECT
     extension_points = (
-        CONCERNS,
-        READ_POD,
-        PRE_FILTER,
-        FILTER,
-        ROW_FILTER,
-        SCORE,
-        ROW_SCORE,
-        RESERVE,
-        POST_FILTER,
-        AFTER_FAILURE,
-        QUEUEING_HINTS,
-        CONTROLLER,
-        PAGES,
+        points.CONCERNS,
+        points.READ_POD,
+        points.PRE_FILTER,
+        points.FILTER,
+        points.ROW_FILTER,
+        points.SCORE,
+        points.ROW_SCORE,
+        points.RESERVE,
+        points.POST_FILTER,
+        points.AFTER_FAILURE,
+        points.QUEUEING_HINTS,
+        points.CONTROLLER,
+        points.PAGES,
     )
     reads = Reads.LOAD
     normalizes = True
@@ -106,7 +85,7 @@ class Reservation:
             frees_owners=cluster.gates.clean_expired_reservation_allocated,
         )
         self._books.pre_allocations.config = args.pre_allocation_config
-        never = (NO_MATCH, OTHER_NODE, POLICY_CONFLICT, UNSUPPORTED, NO_POD)
+        never = (NO_MATCH, OTHER_NODE, POLICY_CONFLICT, pre_allocation.UNSUPPORTED, pre_allocation.NO_POD)
         self._codes: dict[tuple[str, ...], int] = {(): 0, **{(reason,): code for code, reason in enumerate(never, 1)}}
         self._reasons: list[tuple[str, ...]] = list(self._codes)
 
@@ -151,7 +130,7 @@ class Reservation:
     def _problem_of(self, pod: PodClass) -> str:
         pre = cast("PodWish", pod.aspects[self.name]).pre
         is_off = pre is not None and pre.in_cluster_mode and not self._args.pre_allocation_config.enable_cluster_mode
-        return NO_CLUSTER_MODE if is_off else ""
+        return pre_allocation.NO_CLUSTER_MODE if is_off else ""
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Refuse nodes whose Reservations for the pod have too little room. With an affinity, refuse all other nodes.
@@ -230,8 +209,8 @@ class Reservation:
         if wish.pre is None:
             return 0
         if not wish.pre.is_restricted:
-            return self._codes[UNSUPPORTED,]
-        return self._codes[NO_POD,] if wish.pre.is_required else 0
+            return self._codes[pre_allocation.UNSUPPORTED,]
+        return self._codes[pre_allocation.NO_POD,] if wish.pre.is_required else 0
 
     def _code_of_reserve_pod(self, wish: PodWish, pod: PodClass, row: int) -> int:
         if wish.node and self._nodes.names[row] != wish.node:
@@ -242,12 +221,12 @@ class Reservation:
 
     def _code_of_selection(self, wish: PodWish, pod: PodClass, row: int) -> int:
         selected = self._books.pre_allocations.selected(pod)
-        chosen = selected.selection(row) if selected is not None and row in selected else Selection()
+        chosen = selected.selection(row) if selected is not None and row in selected else pre_allocation.Selection()
         if chosen.pods:
             with self._books.pre_allocations.lent(pod, row) as lenders:
                 return self._code_for(refused_by(lenders, pod, row))
         if chosen.has_candidates and wish.pre is not None and wish.pre.is_required:
-            return self._code_for((NOT_ENOUGH,))
+            return self._code_for((pre_allocation.NOT_ENOUGH,))
         return self._code_without_pods(wish)
 
     def _code_for(self, reasons: tuple[str, ...]) -> int:
@@ -288,7 +267,7 @@ class Reservation:
             return None
         return lambda row: raw_score(usable, row) if row in usable.by_row else 0
 
-    def _selected_many(self, pod: PodClass) -> SelectedAmounts | None:
+    def _selected_many(self, pod: PodClass) -> pre_allocation.SelectedAmounts | None:
         pre = cast("PodWish", pod.aspects[self.name]).pre
         return self._books.pre_allocations.selected(pod) if pre is not None and pre.takes_many else None
 

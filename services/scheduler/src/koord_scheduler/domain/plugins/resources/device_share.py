@@ -40,25 +40,9 @@ from koord_scheduler.domain.device.scores import MAX_SCORE
 from koord_scheduler.domain.device.shared_states import shared_states
 from koord_scheduler.domain.device.templates import NO_TEMPLATE, GpuTemplates
 from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.extension_points import (
-    CONCERNS,
-    CONTROLLER,
-    FILTER,
-    FOLD,
-    FOLLOW_NODES,
-    PAGES,
-    PRE_BIND,
-    PRE_FILTER,
-    READ_POD,
-    RESERVE,
-    ROW_FILTER,
-    ROW_SCORE,
-    ROW_STATES,
-    SCORE,
-    TOPOLOGY_HINTS,
-)
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.framework.outcomes import Rejection
@@ -76,21 +60,21 @@ class DeviceShare:
 
     name = PLUGIN
     extension_points: tuple[ExtensionPoint[Any], ...] = (
-        CONCERNS,
-        PRE_FILTER,
-        PRE_BIND,
-        FILTER,
-        ROW_FILTER,
-        SCORE,
-        ROW_SCORE,
-        ROW_STATES,
-        RESERVE,
-        FOLLOW_NODES,
-        READ_POD,
-        TOPOLOGY_HINTS,
-        PAGES,
-        FOLD,
-        CONTROLLER,
+        points.CONCERNS,
+        points.PRE_FILTER,
+        points.PRE_BIND,
+        points.FILTER,
+        points.ROW_FILTER,
+        points.SCORE,
+        points.ROW_SCORE,
+        points.ROW_STATES,
+        points.RESERVE,
+        points.FOLLOW_NODES,
+        points.READ_POD,
+        points.TOPOLOGY_HINTS,
+        points.PAGES,
+        points.FOLD,
+        points.CONTROLLER,
     )
     reads = Reads.LOAD
     normalizes = True
@@ -115,7 +99,7 @@ class DeviceShare:
         self._fragmentation = fragmentation_scores(cluster.nodes, self.states, args.gpu_fragmentation)
         self._learned = learned_from(args.gpu_fragmentation)
         if self._fragmentation is not None:
-            self.extension_points = tuple(each for each in self.extension_points if each is not ROW_SCORE)
+            self.extension_points = tuple(each for each in self.extension_points if each is not points.ROW_SCORE)
 
     # --- what is read of pods ----------------------------------------------------------------------------------------
 

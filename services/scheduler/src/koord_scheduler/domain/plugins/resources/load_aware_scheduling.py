@@ -15,19 +15,7 @@ from koordcore.protocol.pod_status import PodCondition
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.framework.extension_points import (
-    CLOCK,
-    FILTER,
-    FOLLOW_NODES,
-    FOLLOW_PODS,
-    OBSERVE,
-    PAGES,
-    READ_POD,
-    ROW_FILTER,
-    ROW_SCORE,
-    ROW_STATES,
-    SCORE,
-)
+from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
@@ -48,17 +36,17 @@ class LoadAwareScheduling:
 
     name = "LoadAwareScheduling"
     extension_points = (
-        FILTER,
-        ROW_FILTER,
-        SCORE,
-        ROW_SCORE,
-        ROW_STATES,
-        READ_POD,
-        FOLLOW_NODES,
-        FOLLOW_PODS,
-        OBSERVE,
-        CLOCK,
-        PAGES,
+        points.FILTER,
+        points.ROW_FILTER,
+        points.SCORE,
+        points.ROW_SCORE,
+        points.ROW_STATES,
+        points.READ_POD,
+        points.FOLLOW_NODES,
+        points.FOLLOW_PODS,
+        points.OBSERVE,
+        points.CLOCK,
+        points.PAGES,
     )
     reads = Reads.LOAD
     normalizes = False
