@@ -156,6 +156,17 @@ def test_it_proposes_again_when_pods_or_pools_change_and_when_plans_are_old() ->
     assert proposed(strategy, look(SHARED, PINNED, now_ms=2_000 + RENEW_AFTER_MS))["ls", CPUSET] == "2-3,4-7"
 
 
+def test_a_value_whose_file_was_missing_is_proposed_again_in_the_next_cycle() -> None:
+    strategy = CpusetStrategy()
+    plans = {plan.file: plan for plan in strategy.propose(look(SHARED, PINNED), {}, STATE).plans}
+    missing = min(plans, key=lambda file: file.directory)
+    written = {file: file != missing for file in plans}
+    (again,) = strategy.propose(look(SHARED, PINNED, now_ms=1_000), {}, replace(STATE, written=written)).plans
+    assert again == replace(plans[missing], created_ms=1_000)
+    in_place = replace(STATE, written={missing: True})
+    assert list(strategy.propose(look(SHARED, PINNED, now_ms=2_000), {}, in_place).plans) == []
+
+
 def test_malformed_annotations_keep_the_last_rule_and_leave_the_pod_alone() -> None:
     strategy = CpusetStrategy()
     assert proposed(strategy, look(SHARED))

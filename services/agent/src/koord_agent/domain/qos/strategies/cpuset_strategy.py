@@ -1,12 +1,13 @@
 """CPU lists as a strategy: owned CPUs, shared pools, and no quota for pods that own CPUs.
 
-It proposes its plans when pods or pools changed, and renews them every 10 s. The values are computed by
-`domain.hooks.cpuset`. A pod whose containers are unknown (no kubelet) counts as its own only container. Source: runtime
-spec, 2.6 (container cpuset.cpus, pod cpu.cfs_quota_us), 3.3.
+It proposes its plans when pods or pools changed, and renews them every 10 s. A value that is not in place, because its
+file is missing, is proposed again in the next cycle. The values are computed by `domain.hooks.cpuset`. A pod whose
+containers are unknown (no kubelet) counts as its own only container. Source: runtime spec, 2.6 (container cpuset.cpus,
+pod cpu.cfs_quota_us), 3.3.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from koordcore.protocol.qos import QosClass
@@ -48,13 +49,15 @@ class CpusetStrategy:
     _pods: tuple[AgentPod, ...] = ()
     _pools: CpuPools | None = None
     _rule: cpuset.CpusetRule | None = None
+    _plans: tuple[Plan, ...] = ()
     _problems: tuple[str, ...] = ()
     _at_ms: int | None = None
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose CPU lists and unlimited quotas for this cycle.
 
-        Propose nothing while nothing changed and the last plans are fresh. See `Strategy.propose`.
+        While nothing changed and the last plans are fresh, propose only those that are not in place. See
+        `Strategy.propose`.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
@@ -62,14 +65,16 @@ class CpusetStrategy:
         is_fresh = self._at_ms is not None and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
         # CPU suppression restores the lists of best-effort pods in each cycle, so their own lists are proposed as often
         if not self.be_by_manager and same_pods and is_fresh and self._pools == look.pools:
-            return Proposal(problems=self._problems)
+            # one of the plans may be of a pod that is frozen since then
+            late = () if look.frozen else (plan for plan in self._plans if not state.written.get(plan.file, True))
+            return Proposal([replace(plan, created_ms=look.now_ms) for plan in late], problems=self._problems)
         self._pods, self._pools, self._at_ms = look.pods, look.pools, look.now_ms
         problems: list[str] = []
         try:
             self._rule = cpuset.cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static)
         except InvalidInput as error:
             problems.append(f"node: its system CPUs stay as they were: {error}")
-        plans = [
+        self._plans = tuple(
             Plan(
                 plugin=PLUGIN,
                 band=Band.ISOLATION,
@@ -83,9 +88,9 @@ class CpusetStrategy:
                 *self._of_pods(look, state.readings, problems),
                 *self._of_applications(look, problems),
             )
-        ]
+        )
         self._problems = tuple(problems)
-        return Proposal(plans, problems=self._problems)
+        return Proposal(self._plans, problems=self._problems)
 
     def _of_pods(self, look: NodeLook, readings: Readings, problems: list[str]) -> Iterator[_Value]:
         for pod in look.pods:
