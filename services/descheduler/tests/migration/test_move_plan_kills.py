@@ -2,19 +2,19 @@
 
 import pytest
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded
+from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from koordcore.state.repacks import DONE, ROLLED_BACK
 from support.descheduler.jobs import leave
 from support.descheduler.kill import Kill
-from support.descheduler.plans import PODS, configuration_of_plans, world_with_plan
+from support.descheduler.plans import MEMBER, PODS, configuration_of_plans, world_with_plan
 from support.descheduler.world import World
 from support.until import until
 
 TEXT = configuration_of_plans()
-EFFECTS_OF_DONE, FEWEST_OF_DONE = 10, 8
+EFFECTS_OF_DONE, FEWEST_OF_DONE = 11, 9
 """Effects until a plan is done. Steps that happen to fall into one look are one effect, so there may be fewer."""
 EFFECTS_OF_ROLL_BACK, FEWEST_OF_ROLL_BACK = 5, 3
 
@@ -32,9 +32,10 @@ class Around:
         self._unplaced = unplaced
         self._placed: set[str] = set()
         self._left: set[str] = set()
+        self._is_bound = False
 
     async def act(self) -> None:
-        """Place Reservations, and let pods leave whose eviction was requested."""
+        """Place Reservations, let pods leave whose eviction was requested, and bind the gang after all moves."""
         reservations = sorted(self._world.objects("Reservation"))
         for name in reservations[: 1 if self._unplaced else None]:
             if name not in self._placed:
@@ -45,6 +46,10 @@ class Around:
                 self._left.add(request.name)
                 await leave(self._world, request.name)
                 await self._world.owner(f"uid-j-{request.name}", f"{request.name}-new", "a")
+        have_moved = any(isinstance(each, RepackMoved) for each in await self._world.facts("repack"))
+        if have_moved and not self._is_bound:
+            self._is_bound = True
+            await self._world.pod(MEMBER.name, "b")
 
 
 async def ended(world: World) -> list[RepackEnded]:

@@ -1,13 +1,14 @@
 """Plans in the service and step by step: all their pods move, or none."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_descheduler.domain.migration.job import Condition, MigrationJob, Phase, PodRef
-from koord_descheduler.domain.migration.plan_steps import next_step, reservations_of
+from koord_descheduler.domain.migration.plan_steps import HELD_SECONDS, next_step, reservations_of
 from koord_descheduler.domain.migration.state_machine import created, evicted, look
 from koord_descheduler.domain.migration.world import (
     CreateReservation,
@@ -18,11 +19,12 @@ from koord_descheduler.domain.migration.world import (
 )
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
 from koordcore.events.descheduling.migration import MigratedPod
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMove, RepackPlanned
+from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMove, RepackMoved, RepackPlanned
 from koordcore.protocol import keys
 from koordcore.state.repacks import DONE, ROLLED_BACK, RepackState
+from koordcore.values.timestamps import rfc3339, unix_seconds
 from support.descheduler.jobs import leave
-from support.descheduler.plans import PLAN, PODS, configuration_of_plans, world_with_plan
+from support.descheduler.plans import MEMBER, PLAN, PODS, configuration_of_plans, world_with_plan
 from support.descheduler.world import World
 from support.until import until
 
@@ -69,10 +71,17 @@ async def test_no_pod_leaves_before_all_places_are_reserved_and_then_all_leave(w
         await leave(world, pod)
         await world.owner(reservation, f"{pod}-new", "a")
 
-    async def is_ended() -> bool:
-        return bool(await ended(world))
+    async def have_moved() -> bool:
+        return any(isinstance(each, RepackMoved) for each in await world.facts("repack"))
 
     async with world.service(TEXT):
+        await until(have_moved)
+        assert await ended(world) == [], "the GPUs are held while the gang waits"
+        await world.pod(MEMBER.name, "b")
+
+        async def is_ended() -> bool:
+            return bool(await ended(world))
+
         await until(is_ended)
     assert [each.result for each in await ended(world)] == [DONE]
 
@@ -179,7 +188,14 @@ class Story:
             case RepackCommitted():
                 assert set(event.reservations) == {"j0", "j1", "j2"}
                 self.state = msgspec.structs.replace(self.state, committed_at="2026-01-01T00:00:01Z")
+            case RepackMoved():
+                assert self.is_waiting
+                assert all(job.phase is Phase.SUCCEEDED for job in self.jobs.values())
+                self.state = msgspec.structs.replace(
+                    self.state, moved_at=rfc3339(datetime.fromtimestamp(self.now, UTC))
+                )
             case RepackEnded():
+                assert not self.state.moved_at or not self.is_waiting or self.has_held_long(), "the gang has its time"
                 if event.result == ROLLED_BACK:
                     assert not self.evicted
                     for name in reservations_of(self.state, self.jobs):
@@ -189,6 +205,9 @@ class Story:
                 )
             case _:
                 pass
+
+    def has_held_long(self) -> bool:
+        return self.now - unix_seconds(self.state.moved_at) >= HELD_SECONDS
 
     def look_at_job(self, name: str) -> None:
         looked = look(self.jobs[name], self, JobPolicy(), self.now)
@@ -230,6 +249,8 @@ def test_in_any_order_of_events_no_pod_leaves_alone_and_every_plan_ends(happenin
         story.look_at_plan()
         for name in story.jobs:
             story.look_at_job(name)
+    story.look_at_plan()
+    story.now += HELD_SECONDS  # for a gang that waits after all moves
     story.look_at_plan()
     assert story.state.ended_at
     assert len(set(story.evicted)) == len(story.evicted)

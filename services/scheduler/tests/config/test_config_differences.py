@@ -22,8 +22,8 @@ def test_a_configuration_does_not_differ_from_itself() -> None:
 
 def test_plugins_that_a_file_does_not_name_are_told_as_off() -> None:
     told = list(differences(SHIPPED, configured("profiles: [{schedulerName: koord-scheduler}]")))
-    off = "LoadAwareScheduling, NodeNUMAResource, DeviceShare, Reservation, Coscheduling, ElasticQuota, SchedulingHint"
-    assert told[0] == f"off: {off}"
+    koordinator = "LoadAwareScheduling, NodeNUMAResource, DeviceShare, Reservation, Coscheduling, ElasticQuota"
+    assert told[0] == f"off: {koordinator}, SchedulingHint, GpuRepackHold"
     assert not any("without effect" in each for each in told)
 
 

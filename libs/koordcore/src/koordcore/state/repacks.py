@@ -20,6 +20,7 @@ class RepackState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
         plan: The plan.
         planned_at: When it was made.
         committed_at: When the Reservations of all its moves were available.
+        moved_at: When all its pods had moved, if the gang still waited then.
         ended_at: When it ended.
         result: `DONE`, `ROLLED_BACK` or `INCOMPLETE`; "" while it has not ended.
         reason: Why it ended so, as a sentence.
@@ -28,11 +29,12 @@ class RepackState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
     plan: RepackPlanned
     planned_at: str
     committed_at: str = ""
+    moved_at: str = ""
     ended_at: str = ""
     result: str = ""
     reason: str = ""
 
     @property
     def phase(self) -> str:
-        """Return one word for people: the result, or whether it waits for Reservations or moves its pods."""
-        return self.result or ("moving" if self.committed_at else "reserving")
+        """Return one word for people: the result, or whether it waits for Reservations, its pods or the gang."""
+        return self.result or ("holding" if self.moved_at else "moving" if self.committed_at else "reserving")

@@ -18,7 +18,7 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
     MigrationProgress,
 )
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackPlanned
+from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
 from koordcore.state import ClusterState
@@ -125,6 +125,8 @@ def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
             yield "plan", f"{event.reason}; room on {', '.join(event.nodes)}; moves {moves}"
         case RepackCommitted():
             yield "plan-committed", f"the Reservations of all {len(event.reservations)} moves are available"
+        case RepackMoved():
+            yield "plan-moved", "all pods have moved; the GPUs are held for the gang"
         case RepackEnded():
             yield f"plan-{event.result.replace('_', '-')}", event.reason
         case PodEvicted():

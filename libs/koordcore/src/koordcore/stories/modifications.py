@@ -34,7 +34,7 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
 )
 from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackPlanned
+from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
@@ -154,6 +154,8 @@ def act_of(event: Event) -> Act | None:
             return Act("plan_moves", "allowed")
         case RepackCommitted():
             return Act("plan_commit", "allowed")
+        case RepackMoved():
+            return Act("plan_hold", "allowed")
         case RepackEnded():
             return Act("plan_end", "done" if event.result == DONE else "failed")
         case DeschedulerConfigured():

@@ -76,6 +76,7 @@ def plan_drafts(attempts: Sequence[Attempt], moves: Iterable[RoundMove]) -> list
                 reason=plan.reason,
                 profile=attempt.profile,
                 plugin=attempt.plugin,
+                priority=min(pod.object.spec.priority or 0 for pod in plan.members),
             ),
             0,
         )

@@ -2,10 +2,11 @@
 
 Writer: the leading descheduler. Aggregate: `repack.<id of the plan>`.
 
-    RepackPlanned ─► RepackCommitted ─► RepackEnded ─► RepackForgotten
-          └───────── rolled back ──────────┘
+    RepackPlanned ─► RepackCommitted ─► RepackMoved ─► RepackEnded ─► RepackForgotten
+          └───────────────── rolled back ─────────────────┘
 
-Each move is a PodMigrationJob. None of them evicts its pod before the Reservations of all of them are available.
+Each move is a PodMigrationJob. None of them evicts its pod before the Reservations of all of them are available. From
+`RepackPlanned` to `RepackEnded`, the scheduler holds the GPUs of the plan's nodes for the gang.
 """
 
 import msgspec
@@ -46,6 +47,7 @@ class RepackPlanned(Event, frozen=True, kw_only=True, omit_defaults=True):
         reason: Why the plan is made, as a sentence.
         profile: Profile of the descheduler's configuration.
         plugin: Plugin that made the plan.
+        priority: Lowest priority of the members. Pods of a higher priority may take the GPUs of `nodes`.
     """
 
     gang: str
@@ -58,6 +60,7 @@ class RepackPlanned(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     profile: str = ""
     plugin: str = ""
+    priority: int = 0
 
 
 @CATALOGUE.register(kind="repack")
@@ -72,8 +75,15 @@ class RepackCommitted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @CATALOGUE.register(kind="repack")
+class RepackMoved(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """All pods of a plan have moved, and its gang still waits for its nodes. The scheduler holds their GPUs for it."""
+
+
+@CATALOGUE.register(kind="repack")
 class RepackEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A plan ended: done, rolled back before any eviction, or incomplete because a move failed after the commit.
+
+    The scheduler holds the GPUs of its nodes no more.
 
     Attributes:
         result: "done", "rolled_back" or "incomplete".

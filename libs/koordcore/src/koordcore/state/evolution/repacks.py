@@ -4,7 +4,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackForgotten, RepackPlanned
+from koordcore.events.descheduling.repack import (
+    RepackCommitted,
+    RepackEnded,
+    RepackForgotten,
+    RepackMoved,
+    RepackPlanned,
+)
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.evolution.evolve import Evolve, dropped
 from koordcore.state.repacks import RepackState
@@ -18,6 +24,10 @@ def _committed(state: RepackState | None, _: RepackCommitted, at: StoredEvent) -
     return None if state is None else replace(state, seq=at.seq, committed_at=at.occurred_at)
 
 
+def _moved(state: RepackState | None, _: RepackMoved, at: StoredEvent) -> RepackState | None:
+    return None if state is None else replace(state, seq=at.seq, moved_at=at.occurred_at)
+
+
 def _ended(state: RepackState | None, event: RepackEnded, at: StoredEvent) -> RepackState | None:
     if state is None:
         return None
@@ -27,6 +37,7 @@ def _ended(state: RepackState | None, event: RepackEnded, at: StoredEvent) -> Re
 OF_REPACKS: Final[dict[type[Event], Evolve]] = {
     RepackPlanned: _planned,
     RepackCommitted: _committed,
+    RepackMoved: _moved,
     RepackEnded: _ended,
     RepackForgotten: dropped,
 }

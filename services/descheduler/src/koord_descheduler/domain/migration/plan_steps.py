@@ -7,7 +7,7 @@ that dies in between leaves either a plan that goes on, or one whose Reservation
 from collections.abc import Mapping
 from typing import Final
 
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded
+from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved
 from koordcore.events.envelope import Event
 from koordcore.state.repacks import DONE, INCOMPLETE, ROLLED_BACK, RepackState
 from koordcore.values.timestamps import unix_seconds
@@ -16,6 +16,8 @@ from koord_descheduler.domain.migration.job import ConditionType, MigrationJob, 
 
 UNSEEN_SECONDS: Final = 60.0
 """Time that the jobs of a plan have to become visible. An API server tells of them later."""
+HELD_SECONDS: Final = 300.0
+"""Time for which the GPUs are held for a gang that still waits after all pods have moved."""
 KEPT_SECONDS: Final = 3600.0
 """Time for which an ended plan is remembered, so that no other plan for the same gang follows at once."""
 
@@ -33,8 +35,10 @@ def next_step(
         now: Unix seconds.
     """
     found = {move.job: jobs.get(move.job) for move in state.plan.moves}
+    if state.moved_at:
+        return _after_moves(state, is_waiting=is_waiting, now=now)
     if state.committed_at:
-        return _ending(found)
+        return _ending(state, found, is_waiting=is_waiting)
     lost = _lost(found, unix_seconds(state.planned_at), now)
     if not lost and not is_waiting:
         lost = f"no pod of {state.plan.gang} waits any more"
@@ -90,8 +94,11 @@ def _lost(found: Mapping[str, MigrationJob | None], planned: float, now: float) 
     return ""
 
 
-def _ending(found: Mapping[str, MigrationJob | None]) -> Event | None:
-    """Return the end of a committed plan; None while a job is in flight. A deleted job counts as failed."""
+def _ending(state: RepackState, found: Mapping[str, MigrationJob | None], *, is_waiting: bool) -> Event | None:
+    """Return the fact that the moves of a committed plan are over; None while a job is in flight.
+
+    A deleted job counts as failed.
+    """
     if any(job is not None and job.is_in_flight for job in found.values()):
         return None
     failed = [
@@ -100,5 +107,15 @@ def _ending(found: Mapping[str, MigrationJob | None]) -> Event | None:
         if job is None or job.phase is not Phase.SUCCEEDED
     ]
     if not failed:
-        return RepackEnded(result=DONE, reason=f"all {len(found)} pods have moved")
+        return RepackMoved() if is_waiting else _after_moves(state, is_waiting=False, now=0.0)
     return RepackEnded(result=INCOMPLETE, reason=f"not moved after the commit: {', '.join(sorted(failed))}")
+
+
+def _after_moves(state: RepackState, *, is_waiting: bool, now: float) -> Event | None:
+    """Return the end of a plan whose pods have moved; None while its gang may still get its nodes."""
+    moved = f"all {len(state.plan.moves)} pods have moved"
+    if not is_waiting:
+        return RepackEnded(result=DONE, reason=f"{moved}, and no pod of {state.plan.gang} waits any more")
+    if now - unix_seconds(state.moved_at) >= HELD_SECONDS:
+        return RepackEnded(result=DONE, reason=f"{moved}, and {state.plan.gang} still waits after {HELD_SECONDS:.0f} s")
+    return None

@@ -142,6 +142,7 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
                 "ElasticQuota", Point.PRE_FILTER, Point.POST_FILTER, Point.RESERVE, args=koordinator.ElasticQuotaArgs
             ),
             _plugin("SchedulingHint", Point.PRE_FILTER, args=koordinator.SchedulingHintArgs),
+            _plugin("GpuRepackHold", Point.PRE_FILTER),
             _plugin(DEFAULT_PRE_BIND, Point.PRE_BIND),
             _plugin("NodeResourcesFitPlus", *_SCORES, args=koordinator.NodeResourcesFitPlusArgs),
             _plugin("ScarceResourceAvoidance", *_SCORES, args=koordinator.ScarceResourceAvoidanceArgs),

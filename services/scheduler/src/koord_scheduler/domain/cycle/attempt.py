@@ -261,20 +261,25 @@ class Attempt:
         rows: Rows | None = None
         preferred: list[str] = [nominated] if nominated else []
         plugins: list[str] = []
+        reasons: list[str] = []
         first: list[str] = []
         for plugin, candidates in found:
             first += candidates.first if plugin in self.framework.profile.outranking else ()
             preferred += candidates.preferred
-            if candidates.names is not None:
-                own = self._rows(candidates.names)
-                rows = own if rows is None else np.intersect1d(rows, own, assume_unique=True)
+            if candidates.names is not None or candidates.without:
+                rows = np.flatnonzero(self._state.nodes.alive) if rows is None else rows
+                if candidates.names is not None:
+                    rows = np.intersect1d(rows, self._rows(candidates.names), assume_unique=True)
+                rows = np.setdiff1d(rows, self._rows(candidates.without), assume_unique=True)
                 plugins.append(plugin)
+                reasons += [f": {candidates.reason}"] if candidates.reason else []
         known = (self._state.nodes.row(name) for name in preferred)
         return Restriction(
             rows=rows,
             preferred=tuple(row for row in known if row is not None),
             first=tuple(row for name in first if (row := self._state.nodes.row(name)) is not None),
             plugin=", ".join(plugins),
+            reason="".join(reasons),
         )
 
     def _rows(self, names: Iterable[str]) -> Rows:

@@ -341,7 +341,7 @@ class Engine:
         sifted = _Sifted(view.feasible_rows())
         if restriction.rows is not None:
             kept = np.intersect1d(sifted.rows, restriction.rows, assume_unique=True)
-            reason = f"node(s) didn't satisfy plugin(s) [{restriction.plugin}]"
+            reason = f"node(s) didn't satisfy plugin(s) [{restriction.plugin}]{restriction.reason}"
             sifted.exclude(restriction.plugin, reason, len(sifted.rows) - len(kept))
             sifted.rows = kept
         for name, rule in cross_node.filters:

@@ -18,6 +18,7 @@ class Restriction:
         barred: Positions of nodes that have no room for the pod beside the pods nominated to them. They are refused.
         first: Positions of nodes that outrank all others. If one is feasible, no others are examined.
         plugin: Names of the plugins that restrict the nodes, for explanations.
+        reason: Why they restrict them, as far as they say so, for explanations.
     """
 
     rows: Rows | None = None
@@ -25,6 +26,7 @@ class Restriction:
     barred: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     plugin: str = ""
+    reason: str = ""
 
     @property
     def looks_everywhere(self) -> bool:

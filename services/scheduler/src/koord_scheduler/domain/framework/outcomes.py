@@ -36,6 +36,8 @@ class Candidates:
 
     Attributes:
         names: Names of the candidate nodes; names of nodes that do not exist are ignored. None: all nodes.
+        without: Names of nodes that are no candidates.
+        reason: Why the other nodes are no candidates, for the user; "" to name only the plugin.
         preferred: Names of nodes in order of preference. The first feasible one is taken without scoring.
         first: Names of nodes that the plugin scores above all others. If one of them is feasible, nodes outside `first`
             are not examined, provided that the plugin's weight exceeds the sum of all other weights.
@@ -44,6 +46,8 @@ class Candidates:
     """
 
     names: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+    reason: str = ""
     preferred: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
     job: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -22,6 +22,7 @@ from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintTolera
 from koord_scheduler.domain.plugins.jobs.coscheduling import Coscheduling
 from koord_scheduler.domain.plugins.jobs.default_preemption import DefaultPreemption
 from koord_scheduler.domain.plugins.jobs.elastic_quota import ElasticQuota
+from koord_scheduler.domain.plugins.jobs.gpu_repack_hold import GpuRepackHold
 from koord_scheduler.domain.plugins.jobs.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
 from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
@@ -124,6 +125,9 @@ MAKERS: Final[Mapping[str, Maker]] = {
     ),
     "SchedulingHint": lambda _, profile: SchedulingHint(
         profile.args_of("SchedulingHint", koordinator.SchedulingHintArgs)
+    ),
+    "GpuRepackHold": lambda cluster, _: cluster.shared(
+        "GpuRepackHold", None, lambda: GpuRepackHold(cluster.nodes, cluster.reservations)
     ),
     "NodeResourcesFitPlus": lambda _, profile: NodeResourcesFitPlus(
         profile.args_of("NodeResourcesFitPlus", koordinator.NodeResourcesFitPlusArgs)

@@ -10,7 +10,7 @@ const ROUNDS = 60;
 const PAGE = 500;
 const RESOURCES = { cpu: "CPU", memory: "Memory" };
 const ENDED = ["Succeeded", "Failed", "Aborted"];
-const PLANS = { reserving: "Reserving places", moving: "Moving", done: "Done", rolled_back: "Rolled back", incomplete: "Incomplete" };
+const PLANS = { reserving: "Reserving places", moving: "Moving", holding: "Holding GPUs for the gang", done: "Done", rolled_back: "Rolled back", incomplete: "Incomplete" };
 const LIMITS = {
   max_migrating_globally: "migrations in the cluster", max_migrating_per_node: "migrations per node",
   max_migrating_per_namespace: "migrations per namespace", max_migrating_per_workload: "migrations per workload",
