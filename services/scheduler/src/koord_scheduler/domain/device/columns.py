@@ -162,6 +162,8 @@ class TypeColumns:
         """
         cards = list(cards)
         self.grow(row + 1, len(cards))
+        if not cards and not self.on_node[row].places:  # most nodes have no device of most types
+            return
         self.left[:, row, :] = ABSENT
         self.memory[row, :] = 0
         self.total[:, row] = 0

@@ -14,6 +14,7 @@ class DeletedPods:
 
     def __init__(self) -> None:
         self.seqs: dict[str, int] = {}
+        self._most = _MOST_KEPT
 
     def seq_of(self, uid: str) -> int:
         """Return the position of the last event of a deleted pod; 0 if the pod is not in the list."""
@@ -26,8 +27,11 @@ class DeletedPods:
     def prune(self, position: int) -> None:
         """Forget pods whose last event the fold has passed, once there are many.
 
+        In a what-if run, the fold never reaches these events. So the list is searched only after it has doubled.
+
         Args:
             position: Position in the log of the last folded event.
         """
-        if len(self.seqs) > _MOST_KEPT:
+        if len(self.seqs) > self._most:
             self.seqs = {uid: seq for uid, seq in self.seqs.items() if seq > position}
+            self._most = max(_MOST_KEPT, 2 * len(self.seqs))

@@ -52,6 +52,7 @@ OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanati
 _NOBODY: Final[Term] = ("", "")
 IDLE_SECONDS: Final = 1.0
 """After this time without an event, a scheduler has decided everything that it could."""
+EVENTS_OF_PROGRESS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class WhatIf:
             events: The events that `window` returned.
             recording: What schedulers did in these events.
             reports: The usage reports of nodes in order, as far as they are retained.
-            progress: Called with each position.
+            progress: Called with the position after every 1,000 events.
 
         Raises:
             UnreadableEvent: This version cannot decode a stored event.
@@ -153,7 +154,7 @@ class WhatIf:
             while one is not None and one.position <= stored.seq:
                 self._again(one)
                 one = next(attempts)
-            if progress is not None:
+            if progress is not None and (stored.seq % EVENTS_OF_PROGRESS == 0 or stored is events[-1]):
                 progress(stored.seq)
         self._known = (_NOBODY, self._seq, self._seq)
         self._settle(self._now)
@@ -349,8 +350,10 @@ class WhatIf:
                     state.assumed.outbox.landed(
                         work.node
                     )  # several at a time: they may have gone together in the recording
-            held = [work for work in self._in_flight if any(map(self._is_awaited, work.items))]
-            landed = [work for work in self._in_flight if work not in held]
+            held: list[NodeWork] = []
+            landed: list[NodeWork] = []
+            for work in self._in_flight:
+                (held if any(map(self._is_awaited, work.items)) else landed).append(work)
             self._in_flight = held
             if not landed:
                 return
