@@ -19,6 +19,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.objects.gateway import PodBindFailed
 from koordcore.events.scheduling.explanations import DecisionAbandoned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
@@ -172,6 +173,27 @@ def test_pods_of_a_node_that_is_gone_are_placed_elsewhere() -> None:
     log.add_node(node("m"))
     scheduler.run(now=20.0)
     assert placements(log) == {"p": "m"}
+
+
+def test_binding_that_fails_again_and_again_is_tried_after_longer_and_longer_back_offs() -> None:
+    log = SmallLog()
+    log.add_node(node("a"))
+    log.add_pod(pod("p", {"cpu": "1"}))
+    scheduler = Scheduler(log)
+    now = 0.0
+    for back_off in (1.0, 2.0, 4.0, 8.0, 10.0):
+        scheduler.run(now)
+        placed = scheduler.state.pods["p"]
+        assert placed.node == "a"
+        log.say("podspec", "p", PodBindFailed(node="a", placement=placed.seq, reason="NodeLocked", message="held"))
+        scheduler.run(now)
+        scheduler.run(now + back_off - 0.1)
+        assert placed.node == ""
+        now += back_off
+    released = [event for event in map(CATALOGUE.read, log.events) if isinstance(event, PodReleased)]
+    assert [event.reason for event in released] == ["bind-failed"] * 5
+    ids = [stored.event_id for stored in log.events if stored.ref.kind == "pod"]
+    assert len(set(ids)) == len(ids) == 10, "the log takes an event id once"
 
 
 def test_deleting_a_pod_makes_room_for_a_waiting_one() -> None:

@@ -234,6 +234,7 @@ def test_failed_binding_gives_the_volume_back_and_the_pod_is_placed_again() -> N
     failed = PodBindFailed(node="a", placement=placement, reason="VolumeBinding", message="binding volumes")
     scheduler.log.say("podspec", "p", failed)
     scheduler.run(now=20.0)
+    scheduler.run(now=21.0)  # after a back-off
     assert scheduler.state.pods["p"].node == "b"
     assert chosen(scheduler) == {"data": "on-b"}
 

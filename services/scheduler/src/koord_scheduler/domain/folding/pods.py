@@ -143,6 +143,8 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
     pod = state.pods.get(stored.ref.id)
     if pod is not None and pod.seq == event.placement:
         pod.bind_failed = pod.seq
+        pod.bind_failures += 1
+        pod.spec_event = stored.event_id  # the cause of the release, which needs an id of its own for each failure
         state.assumed.facts_changed(pod, stored.event_id)
 
 

@@ -52,6 +52,7 @@ class PodRecord:
         work_node: Node of the append in progress about it (phase ASSUMED or RELEASING); "" for none.
         refolds: Number of consecutive appends about it that the log refused.
         bind_failed: Position of the placement that the API server could not carry out; 0 for none.
+        bind_failures: Number of its placements that the API server could not carry out.
         unhealthy: Its devices that are unhealthy by the last event about them.
         known_since: Unix seconds at which the scheduler first saw its object.
         placed_at: Unix seconds of its last placement, assumed or not; 0.0 for none.
@@ -76,6 +77,7 @@ class PodRecord:
     work_node: str = ""
     refolds: int = 0
     bind_failed: int = 0
+    bind_failures: int = 0
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0

@@ -58,6 +58,7 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str = ""
     bound_node: str = ""
     bind_failed: int = 0
+    bind_failures: int = 0
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
