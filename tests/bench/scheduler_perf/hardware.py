@@ -3,15 +3,18 @@
 Nodes have 2 sockets with 2 zones of 26 cores with 2 threads, or 8 GPUs below as many PCIe switches in 2 zones.
 """
 
+import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
 import msgspec
+import yaml
 from bench.scheduler_perf.checks import Check, NotWhatItIsAbout, Run
 from bench.scheduler_perf.cluster import sealed
 from bench.scheduler_perf.objects import node_name
 from bench.scheduler_perf.workloads import BASIC, MakePod, Workload
+from koord_scheduler.configuration import shipped_configuration
 from koordcore.events.envelope import AggregateRef, NewEvent
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Node, Pod
@@ -115,22 +118,15 @@ def _filled(make: Any) -> Sequence[tuple[int, MakePod]]:
     return [(5000, copies(make(cpus))) for cpus in _FILLERS]
 
 
-_BY_FRAGMENTATION: Final = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: koord-scheduler
-  pluginConfig:
-  - name: DeviceShare
-    args:
-      gpuFragmentation:
-        enabled: true
-        policy: FGD
-        typicalPods:
-        - {milliCPU: 1000, gpuMilli: 300, numGPU: 1, frequency: 0.5}
-        - {milliCPU: 4000, gpuMilli: 500, numGPU: 1, frequency: 0.3}
-        - {milliCPU: 8000, gpuMilli: 1000, numGPU: 1, frequency: 0.2}
-"""
+def _by_fragmentation() -> str:
+    """The shipped profile, with scores by FGD."""
+    document = yaml.safe_load(shipped_configuration())
+    typical = [(1000, 300, 0.5), (4000, 500, 0.3), (8000, 1000, 0.2)]
+    pods = [{"milliCPU": cpu, "gpuMilli": milli, "numGPU": 1, "frequency": part} for cpu, milli, part in typical]
+    args = {"gpuFragmentation": {"enabled": True, "policy": "FGD", "typicalPods": pods}}
+    document["profiles"][0]["pluginConfig"].append({"name": "DeviceShare", "args": args})
+    return json.dumps(document)
+
 
 HARDWARE: Sequence[Workload] = (
     Workload(
@@ -186,7 +182,7 @@ FRAGMENTATION: Final = Workload(
     before=devices,
     measured=2000,
     pod=copies(*shares()),
-    configuration=_BY_FRAGMENTATION,
+    configuration=_by_fragmentation(),
 )
 
 BOUND: Final = Workload(

@@ -87,7 +87,9 @@ def frameworks(
 
 @cache
 def _effective(configuration: str) -> EffectiveConfiguration:
-    return effective_configuration(configuration.encode() or shipped_configuration())
+    found = effective_configuration(configuration.encode() or shipped_configuration())
+    assert not found.ignored, f"the test is about settings without effect: {found.ignored}"
+    return found
 
 
 class SmallLog:

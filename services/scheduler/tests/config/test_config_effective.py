@@ -344,16 +344,20 @@ def test_what_changes_nothing_is_named() -> None:
                 "plugins": {
                     "multiPoint": {**disabled("*"), **enabled("PrioritySort", "DefaultBinder", "Coscheduling")}
                 },
-                "pluginConfig": [{"name": "Coscheduling", "args": {"skipCheckScheduleCycle": True}}],
+                "pluginConfig": [
+                    {"name": "Coscheduling", "args": {"skipCheckScheduleCycle": True}},
+                    {"name": "DeviceShare"},
+                ],
             }
         ],
     )
     paths = [ignored.path for ignored in configuration.ignored]
-    assert paths[:5] == [
+    assert paths[:6] == [
         "parallelism",
         "leaderElection",
         "clientConnection",
         "extenders",
+        "profiles[0].pluginConfig[DeviceShare]",
         "profiles[0].pluginConfig[Coscheduling].args.skipCheckScheduleCycle",
     ]
 

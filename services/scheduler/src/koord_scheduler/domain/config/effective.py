@@ -310,6 +310,10 @@ def _ignored(written: WrittenConfiguration, profiles: Sequence[EffectiveProfile]
         if name in given:
             yield Ignored(name, why)
     for index, profile in enumerate(profiles):
+        running = {name for names in profile.points.values() for name in names}
+        for entry in written.profiles[index].plugin_config if written.profiles else ():
+            if entry.name not in running:
+                yield Ignored(f"profiles[{index}].pluginConfig[{entry.name}]", "the profile does not enable the plugin")
         for plugin, args in profile.args.items():
             for field in sorted(args.model_fields_set):
                 why = IDLE_ARGUMENTS.get((plugin, field))
