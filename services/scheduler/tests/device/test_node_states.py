@@ -135,9 +135,12 @@ def test_a_part_of_a_gpu_comes_from_the_card_that_the_exact_procedure_chooses(se
         for row in range(len(world.names)):
             devices = world.states.devices_of(row)
             assert devices is not None
-            found = allocate(devices, asked, Terms(scoring=scoring, is_reserving=True))
-            card = shares.card(asked, devices.inventory, devices.use, row)
-            assert card is None if isinstance(found, Refusal) or part_of_one_gpu(asked) is None else card == found
+            scores = {minor: world.random.choice([-1, 50, 60]) for minor in devices.inventory.by_minor.get("gpu", ())}
+            for given_scores in (scores, {}):
+                terms = Terms(scoring=scoring, card_scores=given_scores, is_reserving=True)
+                found = allocate(devices, asked, terms)
+                card = shares.card(asked, devices.inventory, devices.use, row, given_scores)
+                assert card is None if isinstance(found, Refusal) or part_of_one_gpu(asked) is None else card == found
             if row == number % 4 and not isinstance(found, Refusal):
                 world.place(row, info, found)
                 given += 1

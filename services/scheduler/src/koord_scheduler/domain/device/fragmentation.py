@@ -5,7 +5,7 @@
 Source: gpu-fragmentation spec, 6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from koordcore.fragmentation.nodes import GpuColumns
@@ -17,7 +17,7 @@ from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEM
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import GpuFragmentation
-from koord_scheduler.domain.device.allocator import Terms, allocate
+from koord_scheduler.domain.device.allocator import Terms
 from koord_scheduler.domain.device.columns import NAMES, UNLIMITED
 from koord_scheduler.domain.device.node_scores import device_scores
 from koord_scheduler.domain.device.node_states import NodeStates
@@ -87,16 +87,31 @@ class FragmentationScores:
         if gpu is None or asked is None:
             return node_scores(scoring, view, GpuPod(milli_cpu, 0, 0)) if asked is None else scores
         shares = self._gpu_milli(asked, rows)
+        is_one_share = gpu.is_shared and gpu.count == 1
+        on_cards: IntArray = np.full(view.gpu_milli_left.shape, -1, np.int64)
         for share in np.unique(shares).tolist():
             places = np.flatnonzero(shares == share)
-            pod = GpuPod(milli_cpu, share, gpu.count)
-            scores[places] = node_scores(scoring, view.of_rows(places), pod)
+            part, pod = view.of_rows(places), GpuPod(milli_cpu, share, gpu.count)
+            if is_one_share:
+                on_cards[places] = scoring.share_scores(part, pod)
+            else:
+                scores[places] = node_scores(scoring, part, pod)
+        if is_one_share:
+            best = on_cards.max(axis=1)
+            scores = np.where(best < 0, NO_SCORE, best)
         if gpu.is_shared:
             # Scopes, partitions and hints may choose another card than the one with the best score.
-            for place in row_list(np.flatnonzero(self._states.has_devices[rows])):
+            may_differ = self._states.has_devices[rows]
+            if asked.is_simple and is_one_share:
+                may_differ = may_differ & self._states.has_tree[rows]
+            alike: dict[tuple[int, int], int] = {}
+            for place in row_list(np.flatnonzero(may_differ)):
                 row = int(rows[place])
-                if not asked.is_simple or self._states.has_tree[row] or gpu.count > 1:
-                    scores[place] = self._chosen_score(scoring, milli_cpu, asked, row, int(scores[place]))
+                state = (self._states.state_of(row), int(view.milli_cpu_left[place]))
+                if state not in alike:
+                    cards = self._by_minor(row, on_cards[place].tolist()) if is_one_share else {}
+                    alike[state] = self._chosen_score(scoring, milli_cpu, asked, row, cards, int(scores[place]))
+                scores[place] = alike[state]
         return scores
 
     def card_scores(self, milli_cpu: int, asked: PodDevices, row: int) -> dict[int, int]:
@@ -113,15 +128,25 @@ class FragmentationScores:
         rows = np.array([row], np.intp)
         view = self._view(rows)
         pod = GpuPod(milli_cpu, int(self._gpu_milli(asked, rows)[0]), 1)
-        scores = self._scoring_for(view.models).share_scores(view, pod)[0]
-        return {card.minor: int(scores[place]) for place, card in enumerate(devices.inventory.cards.get(GPU_TYPE, ()))}
+        return self._by_minor(row, self._scoring_for(view.models).share_scores(view, pod)[0].tolist())
 
-    def _chosen_score(self, scoring: GpuScoring, milli_cpu: int, asked: PodDevices, row: int, otherwise: int) -> int:
-        """Return the score of the cards that the allocator would choose on a node."""
-        devices = self._states.devices_of(row)
-        assert devices is not None, f"row {row} has a Device object"
-        cards = self.card_scores(milli_cpu, asked, row)
-        found = allocate(devices, asked, Terms(scoring=self._states.scoring, card_scores=cards))
+    def _by_minor(self, row: int, scores: Sequence[int]) -> dict[int, int]:
+        return {minor: scores[place] for minor, place in self._states.columns[GPU_TYPE].on_node[row].places.items()}
+
+    def _chosen_score(
+        self,
+        scoring: GpuScoring,
+        milli_cpu: int,
+        asked: PodDevices,
+        row: int,
+        cards: Mapping[int, int],
+        otherwise: int,
+    ) -> int:
+        """Return the score of the cards that the allocator would choose on a node; `otherwise` if it refuses.
+
+        `cards` has the score of each card for a share of one GPU.
+        """
+        found = self._states.allocate(asked, row, Terms(scoring=self._states.scoring, card_scores=cards))
         if isinstance(found, Refusal):
             return otherwise
         minors = [each.minor for each in found if each.type == GPU_TYPE]
@@ -130,7 +155,7 @@ class FragmentationScores:
         rows = np.array([row], np.intp)
         view, share = self._view(rows), int(self._gpu_milli(asked, rows)[0])
         lefts = view.gpu_milli_left.copy()
-        places = {card.minor: place for place, card in enumerate(devices.inventory.cards[GPU_TYPE])}
+        places = self._states.columns[GPU_TYPE].on_node[row].places
         lefts[0, [places[minor] for minor in minors]] -= share
         after = GpuColumns(view.milli_cpu_left - milli_cpu, lefts, view.gpu_count, view.model, view.models)
         return int(scoring.scores_of(view, after, share * len(minors))[0])

@@ -361,11 +361,11 @@ class NodeStates:
         not cached if the pod uses a Reservation, or if cards have scores: these depend on the node's CPU as well.
         """
         node = self._devices[row]
+        is_plain = terms.zones is None and terms.reserved is NOT_RESERVED
+        if is_plain and (card := self._shares.card(pod, node.inventory, node.use, row, terms.card_scores)):
+            return card
         if terms.card_scores or terms.reserved is not NOT_RESERVED:
             return allocate(node, pod, terms)
-        card = self._shares.card(pod, node.inventory, node.use, row) if terms.zones is None else None
-        if card is not None:
-            return card
         key = (pod, terms.zones, self.state_of(row), terms.is_reserving)
         found = self._given.get(key)
         if found is None:

@@ -21,6 +21,8 @@ from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.device.usage import DeviceUse
 
 _NOWHERE: Final = -1
+_LOWEST: Final = -2
+"""Lower than any score; -1 is a given score of a card without room for the share."""
 _UNUSED: Final[Mapping[int, object]] = {}
 _MOST_KNOWN: Final = 4096
 
@@ -51,7 +53,7 @@ class Shares:
         self._known: dict[PodDevices, _OneShare | None] = {}
 
     def card(
-        self, pod: PodDevices, inventory: Inventory, use: DeviceUse, row: int
+        self, pod: PodDevices, inventory: Inventory, use: DeviceUse, row: int, scores: Mapping[int, int]
     ) -> tuple[AllocatedDevice, ...] | None:
         """Return the card that `allocate` chooses for a pod that no Reservation or NUMA affinity concerns.
 
@@ -62,6 +64,7 @@ class Shares:
             inventory: The devices of the node.
             use: What pods hold of them, which the columns contain.
             row: Position of the node.
+            scores: Minor number -> score that replaces the score of the strategy.
         """
         if pod not in self._known:
             if len(self._known) >= _MOST_KNOWN:
@@ -69,7 +72,7 @@ class Shares:
             gpu = part_of_one_gpu(pod)
             self._known[pod] = None if gpu is None else _OneShare(self._column, gpu, self._scoring)
         share = self._known[pod]
-        return None if share is None else share.card(inventory, use, row)
+        return None if share is None else share.card(inventory, use, row, scores)
 
 
 class _OneShare:
@@ -93,18 +96,21 @@ class _OneShare:
         self._is_least = scoring.is_least
         self._amounts: dict[int, dict[str, int]] = {}
 
-    def card(self, inventory: Inventory, use: DeviceUse, row: int) -> tuple[AllocatedDevice, ...] | None:
+    def card(
+        self, inventory: Inventory, use: DeviceUse, row: int, scores: Mapping[int, int]
+    ) -> tuple[AllocatedDevice, ...] | None:
         """Return the card that `allocate` chooses, with the pod's part of it; None if `allocate` refuses.
 
         Args:
             inventory: The devices of the node.
             use: What pods hold of them, which the columns contain.
             row: Position of the node.
+            scores: Minor number -> score that replaces the score of the strategy.
         """
         by_minor = inventory.by_minor.get(GPU_TYPE)
         if by_minor is None:
             return None
-        minor = self._minor(inventory, use, self._column.on_node[row], by_minor)
+        minor = self._minor(inventory, use, self._column.on_node[row], by_minor, scores)
         if minor == _NOWHERE:
             return None
         card = by_minor[minor]
@@ -114,7 +120,14 @@ class _OneShare:
             amounts = self._amounts[memory] = dict(request_for(card, self._per_device))
         return (AllocatedDevice(type=GPU_TYPE, minor=minor, id=card.id, amounts=amounts),)
 
-    def _minor(self, inventory: Inventory, use: DeviceUse, on_node: OnNode, by_minor: Mapping[int, Card]) -> int:
+    def _minor(
+        self,
+        inventory: Inventory,
+        use: DeviceUse,
+        on_node: OnNode,
+        by_minor: Mapping[int, Card],
+        scores: Mapping[int, int],
+    ) -> int:
         """Return the minor number of the best card; `_NOWHERE` if none has enough free.
 
         In the topology tree, cards in crowded scopes come first: below a switch with a card in use, in a zone with
@@ -122,9 +135,9 @@ class _OneShare:
         """
         zones = inventory.zones
         if not zones:
-            return self._best(on_node, by_minor, sorted(by_minor))[1]
+            return self._best(on_node, by_minor, sorted(by_minor), scores)[1]
         used: Mapping[int, object] = use.amounts.get(GPU_TYPE, _UNUSED)
-        best, best_score, best_crowd = _NOWHERE, _NOWHERE, _NOWHERE
+        best, best_score, best_crowd = _NOWHERE, _LOWEST, _NOWHERE
         for zone in zones:
             zone_crowd = 1 if used and _any_in(zone.minors, used) else 0
             for switch in zone.switches:
@@ -133,21 +146,25 @@ class _OneShare:
                     crowd = 2
                 if crowd < best_crowd:
                     continue
-                score, minor = self._best(on_node, by_minor, switch.minors)
+                score, minor = self._best(on_node, by_minor, switch.minors, scores)
                 if minor != _NOWHERE and (crowd > best_crowd or score > best_score):
                     best, best_score, best_crowd = minor, score, crowd
         return best
 
-    def _best(self, on_node: OnNode, by_minor: Mapping[int, Card], minors: Sequence[int]) -> tuple[int, int]:
-        """Return (score, minor number) of the best of these cards; `_NOWHERE` for both if none has enough free."""
-        best, best_score = _NOWHERE, _NOWHERE
+    def _best(
+        self, on_node: OnNode, by_minor: Mapping[int, Card], minors: Sequence[int], scores: Mapping[int, int]
+    ) -> tuple[int, int]:
+        """Return (score, minor number) of the best of these cards; the number is `_NOWHERE` if none has enough free."""
+        best, best_score = _NOWHERE, _LOWEST
         for minor in minors:
             left = on_node.left[on_node.places[minor]]
             for index, amount in self._needs:
                 if left[index] < amount:
                     break
             else:
-                score = self._score(by_minor[minor], left)
+                score = scores.get(minor)
+                if score is None:
+                    score = self._score(by_minor[minor], left)
                 if score > best_score:
                     best, best_score = minor, score
         return best_score, best
