@@ -105,7 +105,7 @@ def test_a_refusal_has_numbers() -> None:
     assert isinstance(told, PodUnschedulable)
     assert told.diagnosis is not None
     details = [detail for failure in told.diagnosis.failures for detail in failure.details]
-    assert details == ["a: zone 0 has 3 whole cores, zone 1 has 1 whole core"]
+    assert details == ["a: needs 4 whole cores in one zone: zone 0 has 3, zone 1 has 1"]
 
 
 def test_a_topology_that_comes_late_lets_the_pod_in() -> None:

@@ -57,7 +57,7 @@ def test_a_shortage_of_memory_in_one_zone_is_told_with_numbers() -> None:
     assert told.diagnosis is not None
     failure = told.diagnosis.failures[0]
     assert failure.reason == "needs 20.0Gi memory in one zone"
-    assert failure.details == ["a: zone 0 has 4.0Gi memory, zone 1 has 16.0Gi memory"]
+    assert failure.details == ["a: needs 20.0Gi memory in one zone: zone 0 has 4.0Gi, zone 1 has 16.0Gi"]
 
 
 def test_bound_cpus_weigh_more_on_an_amplified_node() -> None:

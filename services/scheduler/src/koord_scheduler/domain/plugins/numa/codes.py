@@ -118,12 +118,16 @@ def needed_text(resource: str, amount: int, policy: BindPolicy | None, per_core:
     return f"{amount_text(resource, amount)} {resource}"
 
 
+def place_text(kind: int) -> str:
+    """Return where the amounts are needed, for the kinds `ONE_ZONE` and `ALL_ZONES`."""
+    return "in one zone" if kind == Kind.ONE_ZONE else "in its zones together"
+
+
 def _zone_reasons(
     kind: int, per_core: int, bits: int, amounts: Mapping[str, int], policy: BindPolicy | None
 ) -> tuple[str, ...]:
-    place = "one zone" if kind == Kind.ONE_ZONE else "its zones together"
     texts = [needed_text(resource, amount, policy, per_core) for resource, amount in amounts.items()]
     short = [text for index, text in enumerate(texts) if bits >> min(index, MOST_BITS) & 1]
     if short:
-        return tuple(f"needs {text} in {place}" for text in short)
-    return (f"needs {', '.join(texts)} in {place}",)
+        return tuple(f"needs {text} {place_text(kind)}" for text in short)
+    return (f"needs {', '.join(texts)} {place_text(kind)}",)
