@@ -41,7 +41,8 @@ class Run:
         cpu_ms: Process -> its CPU milliseconds for each object, events included.
         events: Events that were written for each object.
         tail_seconds: Time from the last binding to the last event.
-        resident_mib: Process of the side -> its memory at the end.
+        resident_mib: Process -> its memory at the end, that of the API server and of etcd included.
+        own: Processes of the side.
     """
 
     side: str
@@ -50,17 +51,19 @@ class Run:
     events: float
     tail_seconds: float
     resident_mib: Mapping[str, float]
+    own: frozenset[str]
 
     def __str__(self) -> str:
         """Return the figures for the note of a result."""
         spent = ", ".join(f"{name} {ms:.2f}" for name, ms in self.cpu_ms.items())
         after = f"{self.events:.2f} events each, {self.tail_seconds:.1f} s after"
-        return f"{self.per_second:,.0f}/s; CPU ms each: {spent}; {after}"
+        memory = ", ".join(f"{name} {mib:,.0f}" for name, mib in self.resident_mib.items())
+        return f"{self.per_second:,.0f}/s; CPU ms each: {spent}; {after}; MiB: {memory}"
 
     @property
     def own_cpu_ms(self) -> float:
         """CPU milliseconds for each object of the side's own processes."""
-        return sum(ms for name, ms in self.cpu_ms.items() if name in self.resident_mib)
+        return sum(ms for name, ms in self.cpu_ms.items() if name in self.own)
 
 
 async def measure(machine: Machine, side: Side, row: Row, scale: float, name: str) -> Run:
@@ -103,7 +106,8 @@ async def measure(machine: Machine, side: Side, row: Row, scale: float, name: st
         cpu_ms={pid: 1000 * used / count for pid, used in {**spent, HARNESS: harness}.items()},
         events=(await machine.api.count(EVENTS) - events) / count,
         tail_seconds=tail,
-        resident_mib={pid: resident_mib(number) for pid, number in side.pids.items()},
+        resident_mib={pid: resident_mib(number) for pid, number in pids.items()},
+        own=frozenset(side.pids),
     )
 
 
