@@ -77,8 +77,8 @@ async def test_of_two_instances_one_leads_by_the_lease_and_the_other_takes_over(
         await leader.stop()
         await world.place(uid, "node-1")
         await world.until(lambda: world.node_of("a") == "node-1")
-        assert second.term is not None
-        assert second.term.epoch == 2
+        # On a busy machine, it may have lost its first term and won another.
+        await world.until(lambda: second.term is not None and second.term.epoch >= 2)
         for campaign in campaigns:
             campaign.cancel()
         await asyncio.gather(*campaigns, return_exceptions=True)
