@@ -18,6 +18,7 @@ from koordctl.explain.health import (
     key_finding,
     service_finding,
     stream_findings,
+    webhook_finding,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,3 +81,39 @@ def test_parked_work_a_full_disk_and_open_keys_are_named() -> None:
     assert disk_finding("var", GIB).told == "1.0 GiB are free in var"
     assert key_finding([]).verdict is Verdict.OK
     assert key_finding(["b", "a"]).told == "others can read a, b"
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    """Return a NetworkPolicy for all pods of its namespace."""
+    return {"metadata": {"name": "p"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"], **spec}}
+
+
+def ingress(cidr: str, **port: Any) -> dict[str, Any]:
+    """Return a rule that admits the addresses of a block."""
+    return {"from": [{"podSelector": {}}, {"ipBlock": {"cidr": cidr}}], "ports": [port] if port else []}
+
+
+CLOSED = policy()
+OTHERS = {"matchLabels": {"koord-app": "nats"}}
+OURS = {"matchExpressions": [{"key": "koord-app", "operator": "In", "values": ["koord-manager"]}]}
+
+
+@pytest.mark.parametrize(
+    ("policies", "verdict"),
+    [
+        ([CLOSED], Verdict.OK),
+        ([CLOSED, policy(podSelector=OURS, ingress=[ingress("10.0.0.1/32", port="webhook")])], Verdict.OK),
+        ([CLOSED, policy(podSelector=OURS, ingress=[ingress("0.0.0.0/0", port="webhook")])], Verdict.WARNING),
+        ([CLOSED, policy(ingress=[ingress("::/0", port=9000, endPort=9900)])], Verdict.WARNING),
+        ([CLOSED, policy(ingress=[ingress("::/0")])], Verdict.WARNING),
+        ([CLOSED, policy(ingress=[{}])], Verdict.WARNING),
+        ([CLOSED, policy(ingress=[ingress("0.0.0.0/0", port="metrics"), ingress("::/0", port=443)])], Verdict.OK),
+        ([CLOSED, policy(podSelector=OTHERS, ingress=[{}])], Verdict.OK),
+        ([policy(podSelector=OTHERS), policy(policyTypes=["Egress"])], Verdict.WARNING),
+        ([], Verdict.WARNING),
+    ],
+)
+def test_a_webhook_that_any_address_reaches_is_named(policies: list[dict[str, Any]], verdict: Verdict) -> None:
+    found = webhook_finding(policies)
+    assert found.verdict is verdict
+    assert bool(found.remedy) is (verdict is not Verdict.OK)

@@ -7,6 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from koordcore.bus.setup.bootstrap import compare
 from koordcore.bus.setup.streams import StreamSpec
+from koordcore.protocol.objects import LabelSelector
+from koordcore.protocol.selectors import is_matching
+from koordcore.values import codec
 
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
@@ -16,6 +19,10 @@ MOST_LAG_EVENTS: Final = 10_000
 FULL: Final = 0.7
 """Share of its largest size from which a stream needs attention."""
 LEAST_FREE: Final = 5 * GIB
+MANAGER_LABELS: Final = {"koord-app": "koord-manager"}
+WEBHOOK_PORT: Final = 9876
+"""Port of the manager's webhooks, named `webhook` in its pods."""
+_ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
 
 
 class Verdict(StrEnum):
@@ -151,3 +158,43 @@ def key_finding(open_files: Iterable[str]) -> Finding:
     if names:
         return Finding("keys", Verdict.BROKEN, f"others can read {names}", "chmod 600, then koord keys rotate")
     return Finding("keys", Verdict.OK, "only their owner can read them")
+
+
+def webhook_finding(policies: Iterable[Mapping[str, Any]]) -> Finding:
+    """Return the finding about NetworkPolicies: whether only some addresses reach the port of the webhooks.
+
+    Args:
+        policies: NetworkPolicies of the manager's namespace, as JSON.
+    """
+    check, remedy = "webhooks", "name the addresses of the API server: docs/guide/install-on-kubernetes.md"
+    restricting = [policy for policy in policies if _restricts_manager(policy["spec"])]
+    if not restricting:
+        return Finding(check, Verdict.WARNING, "no NetworkPolicy restricts who reaches the manager", remedy)
+    names = [policy["metadata"]["name"] for policy in restricting if any(map(_is_open, _ingress(policy["spec"])))]
+    if names:
+        told = f"any address may reach the port of the webhooks: NetworkPolicy {', '.join(names)}"
+        return Finding(check, Verdict.WARNING, told, remedy)
+    return Finding(check, Verdict.OK, "NetworkPolicies restrict who reaches the port of the webhooks")
+
+
+def _restricts_manager(spec: Mapping[str, Any]) -> bool:
+    selector = codec.convert(spec.get("podSelector") or {}, LabelSelector)
+    return "Ingress" in spec.get("policyTypes", ("Ingress",)) and is_matching(selector, MANAGER_LABELS, missing=True)
+
+
+def _ingress(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the rules about the port of the webhooks. A rule without ports is about all ports."""
+    for rule in spec.get("ingress") or ():
+        ports = rule.get("ports") or ({"port": WEBHOOK_PORT},)
+        if any(_is_of_webhooks(each.get("port", WEBHOOK_PORT), each.get("endPort")) for each in ports):
+            yield rule
+
+
+def _is_of_webhooks(port: int | str, end_port: int | None) -> bool:
+    return port == "webhook" if isinstance(port, str) else port <= WEBHOOK_PORT <= (end_port or port)
+
+
+def _is_open(rule: Mapping[str, Any]) -> bool:
+    """Return whether a rule admits every address: it names one such block, or no peer at all."""
+    peers = rule.get("from") or ()
+    return not peers or any("ipBlock" in peer and peer["ipBlock"]["cidr"] in _ANY_ADDRESS for peer in peers)

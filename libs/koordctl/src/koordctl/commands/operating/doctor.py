@@ -33,6 +33,11 @@ _NO_STREAM: Final = 10059
 def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
     problems: Annotated[bool, typer.Option("--problems", help="Only what is not in order.")] = False,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Kubeconfig of an API server: examine the NetworkPolicies, too.")
+    ] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = "koordinator-system",
 ) -> None:
     """Examine an installation for what is usually wrong: services, log, streams, clocks, disk, keys.
 
@@ -43,8 +48,12 @@ def doctor(
       koord doctor
 
       koord doctor --problems
+
+      koord doctor --kubeconfig ~/.kube/config
     """
     findings = [*_services(), *wait_for(_log()), *_machine()]
+    if kubeconfig is not None:
+        findings.append(wait_for(_webhooks(kubeconfig, context, namespace)))
     shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
     if output is Format.TABLE:
         rows = [(each.verdict.value, each.check, each.told, each.remedy or None) for each in shown]
@@ -117,6 +126,18 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
             here = datetime.fromtimestamp((began + time.time()) / 2, UTC)
             findings.append(health.clock_finding(datetime.fromisoformat(info["ts"]), here))
     return findings
+
+
+async def _webhooks(kubeconfig: Path, context: str, namespace: str) -> health.Finding:
+    from koord_manager.network_policies import Unreachable, network_policies
+
+    try:
+        found = await network_policies(kubeconfig=kubeconfig, context=context, namespace=namespace)
+    except Unreachable as error:
+        return health.Finding(
+            "webhooks", health.Verdict.BROKEN, str(error), "koord doctor --kubeconfig names the API server"
+        )
+    return health.webhook_finding(found)
 
 
 def _machine() -> Iterator[health.Finding]:
