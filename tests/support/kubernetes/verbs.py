@@ -309,6 +309,7 @@ class Verbs:
             return SUCCESS
         bound = copy.deepcopy(pod)
         bound["spec"]["nodeName"] = target["name"]
+        bound["status"].pop("nominatedNodeName", None)
         annotations = {**(found.get("annotations") or {}), **(meta.get("annotations") or {})}
         if annotations:
             bound["metadata"]["annotations"] = annotations

@@ -4,6 +4,7 @@ import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -33,8 +34,9 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.binding import binding_annotations
-from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.objects import Node, ObjectMeta, Pod
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.pod_status import POD_SCHEDULED, PodCondition
 from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.state.reservations import reservation_of_log
@@ -43,6 +45,7 @@ from koordcore.values.allocation import Allocation
 from support.histories import NODES as NODE_NAMES
 from support.histories import Recorder, node, pod
 
+NOW = datetime(2026, 1, 1, 0, 0, 1, 900_000, UTC)
 RESOURCES = {item.plural: item for item in mirrored_resources(slo_config=("a", "b"), take_node_metrics=False)}
 QUOTAS, RESERVATIONS, DEPLOYMENTS = (RESOURCES[name] for name in ("elasticquotas", "reservations", "deployments"))
 
@@ -166,14 +169,76 @@ def test_a_binding_is_owed_until_its_outcome_is_recorded_and_again_for_the_next_
     assert body["metadata"]["uid"] == "uid-1"
     assert body["metadata"]["annotations"] == {"a": "b"}
 
-    draft = outcome_draft(mirror.view, binding, Settled("AssignedElsewhere"))
+    draft = outcome_draft(mirror.view, binding, Settled("AssignedElsewhere"), NOW)
     assert draft is not None
     mirror.log.write(draft.ref.kind, draft.ref.id, draft.event)
     assert pending_binding(mirror.view, "uid-1") is None
-    assert outcome_draft(mirror.view, binding, Settled()) is None
+    assert outcome_draft(mirror.view, binding, Settled(), NOW) is None
     state = mirror.log.state.of_kind(PodSpecState)["uid-1"]
     assert state.binding is not None
     assert state.binding.failure == "AssignedElsewhere"
+
+
+def test_the_fact_of_a_binding_tells_what_the_api_server_has_set() -> None:
+    mirror = placed_pod()
+    labels = {"topology.kubernetes.io/zone": "a", "other": "b"}
+    mirror.log.write(
+        "nodespec", "node-a", NodeSpecAdded(object=Node(metadata=ObjectMeta(name="node-a", labels=labels)))
+    )
+    binding = pending_binding(mirror.view, "uid-1")
+    assert binding is not None
+
+    draft = outcome_draft(mirror.view, binding, Settled(), NOW)
+    assert draft is not None
+    before = mirror.log.state.of_kind(PodSpecState)["uid-1"].object
+    mirror.log.write(draft.ref.kind, draft.ref.id, draft.event)
+
+    found = codec.convert(codec.to_builtins(before), Pod)
+    found.spec.node_name = "node-a"
+    found.metadata.annotations["a"] = "b"
+    found.metadata.labels["topology.kubernetes.io/zone"] = "a"
+    found.status.conditions = [
+        PodCondition(type=POD_SCHEDULED, status="True", last_transition_time="2026-01-01T00:00:01Z")
+    ]
+    assert mirror.see(Seen(PODS, found)) == 0
+    found.status.phase = "Running"
+    assert mirror.see(Seen(PODS, found)) == 1
+
+
+@pytest.mark.parametrize("others", [{}, {"changed": "meanwhile"}])
+def test_a_pod_that_is_observed_before_its_binding_is_answered_is_recorded_as_bound(others: dict[str, str]) -> None:
+    mirror = placed_pod()
+    binding = pending_binding(mirror.view, "uid-1")
+    assert binding is not None
+    before = mirror.log.state.of_kind(PodSpecState)["uid-1"].object
+    found = codec.convert(codec.to_builtins(before), Pod)
+    found.spec.node_name = "node-a"
+    found.metadata.annotations |= {"a": "b", **others}
+    found.status.conditions = [
+        PodCondition(type=POD_SCHEDULED, status="True", last_transition_time="2026-01-01T00:00:01Z")
+    ]
+
+    assert mirror.see(Seen(PODS, found)) == 1
+    after = mirror.log.state.of_kind(PodSpecState)["uid-1"]
+    assert after.object == found
+    is_recorded = pending_binding(mirror.view, "uid-1") is None
+    assert is_recorded == (not others)
+    assert (outcome_draft(mirror.view, binding, Settled(), NOW) is None) == is_recorded
+
+
+def test_the_fact_of_a_binding_that_was_observed_before_changes_no_object() -> None:
+    mirror = placed_pod()
+    binding = pending_binding(mirror.view, "uid-1")
+    assert binding is not None
+    found = mirror.log.state.of_kind(PodSpecState)["uid-1"].object
+    found = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, node_name="node-a"))
+    mirror.see(Seen(PODS, found))
+
+    draft = outcome_draft(mirror.view, binding, Settled(), NOW)
+    assert draft is not None
+    mirror.log.write(draft.ref.kind, draft.ref.id, draft.event)
+
+    assert mirror.log.state.of_kind(PodSpecState)["uid-1"].object == found
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,12 @@
 The descheduler selects pods by the reasons, exit codes and restarts of their containers.
 """
 
+from typing import Final
+
 from koordcore.protocol.kube_struct import KubeStruct
+
+POD_SCHEDULED: Final = "PodScheduled"
+"""Type of the condition that tells whether a pod has a node."""
 
 
 class ContainerStateWaiting(KubeStruct):

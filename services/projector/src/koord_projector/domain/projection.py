@@ -16,13 +16,14 @@ from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.objects.gateway import PodBound
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.hardware.devices import DeviceDetails, read_devices
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordcore.state.aggregates import CustomObjectState, NodeAgentState, NodeLedger
+from koordcore.state.aggregates import CustomObjectState, NodeAgentState, NodeLedger, PodSpecState
 from koordcore.state.base import AggregateState
 from koordcore.state.evolution.registry import EVOLVE
 from koordcore.stories.device_cards import GPU_TYPE, ShareTotals, cards_with_holders, gpu_totals
@@ -291,8 +292,8 @@ class Projection:
         be_pods: int | None = None
         gpus: ShareTotals | None = None
         match event:
-            case PodSpecAdded() | PodSpecChanged():
-                self.pods.submitted(ref.id, event.object, at)
+            case PodSpecAdded() | PodSpecChanged() | PodBound() if isinstance(state, PodSpecState):
+                self.pods.submitted(ref.id, state.object, at)
             case PodPlaced() if not is_reservation(ref.id, event.allocation):
                 running = self._running.get(name_token(event.node), ())
                 self.pods.placed(ref.id, event, at, runs_there=ref.id in running)

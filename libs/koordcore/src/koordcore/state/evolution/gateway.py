@@ -15,6 +15,8 @@ from koordcore.events.objects.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
 )
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_status import POD_SCHEDULED, PodCondition
 from koordcore.state.aggregates import BindingOutcome, DriftState, EvictionState, GenesisState, PodSpecState
 from koordcore.state.evolution.evolve import Evolve, dropped
 
@@ -22,7 +24,38 @@ from koordcore.state.evolution.evolve import Evolve, dropped
 def _pod_bound(state: PodSpecState | None, event: PodBound | PodBindFailed, at: StoredEvent) -> PodSpecState | None:
     failure = event.reason if isinstance(event, PodBindFailed) else ""
     binding = BindingOutcome(placement=event.placement, node=event.node, failure=failure)
-    return msgspec.structs.replace(state, seq=at.seq, binding=binding) if state else None
+    if state is None:
+        return None
+    pod = bound_pod(state.object, event) if isinstance(event, PodBound) else state.object
+    return msgspec.structs.replace(state, seq=at.seq, object=pod, binding=binding)
+
+
+def bound_pod(pod: Pod, event: PodBound) -> Pod:
+    """Return the pod as the API server has it after a binding; unchanged if the event does not tell what was set.
+
+    If the API server has set anything else, the gateway observes another object, and a `PodSpecChanged` follows.
+
+    Source:
+        Kubernetes 1.35, pkg/registry/core/pod/storage (setPodNodeAndMetadata)
+    """
+    if not event.bound_at:
+        return pod
+    replace = msgspec.structs.replace
+    scheduled = PodCondition(type=POD_SCHEDULED, status="True", last_transition_time=event.bound_at)
+    conditions = list(pod.status.conditions)
+    known = [place for place, condition in enumerate(conditions) if condition.type == POD_SCHEDULED]
+    if known:
+        conditions[known[0]] = scheduled
+    else:
+        conditions.append(scheduled)
+    meta = pod.metadata
+    return Pod(
+        metadata=replace(
+            meta, annotations={**meta.annotations, **event.annotations}, labels={**meta.labels, **event.labels}
+        ),
+        spec=replace(pod.spec, node_name=event.node),
+        status=replace(pod.status, conditions=conditions, nominated_node_name=""),
+    )
 
 
 def _eviction_requested(_: EvictionState | None, event: PodEvictionRequested, at: StoredEvent) -> EvictionState:

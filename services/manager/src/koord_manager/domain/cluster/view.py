@@ -18,6 +18,7 @@ from koordcore.events.management.nodepolicy import (
     NodeSloRendered,
 )
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
+from koordcore.events.objects.gateway import PodBound
 from koordcore.events.objects.mirror import (
     NamespaceObserved,
     NodeSpecAdded,
@@ -165,8 +166,8 @@ class ManagerView:
         if event is not None:
             fold_fact(self.admission, ref, event)
         match event:
-            case PodSpecAdded() | PodSpecChanged():
-                for node in self._pods.put(ref.id, event.object):
+            case PodSpecAdded() | PodSpecChanged() | PodBound() if spec := self.state.of_kind(PodSpecState).get(ref.id):
+                for node in self._pods.put(ref.id, spec.object):
                     self._queue_inputs(node)
                 self._queue_node_of(ref.id)
             case PodSpecDeleted():

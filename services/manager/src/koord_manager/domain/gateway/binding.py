@@ -12,19 +12,24 @@ Source:
     event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
 
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.objects.gateway import PodBindFailed, PodBound
 from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.hardware.vendor_devices import POD_LABELS, node_lock_of
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_status import POD_SCHEDULED
 from koordcore.state.aggregates import PodSpecState, PodState
+from koordcore.state.evolution.gateway import bound_pod
 from koordcore.values.allocation import ClaimBinding
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
+
+COPIED_LABELS: Final = frozenset(("topology.kubernetes.io/zone", "topology.kubernetes.io/region"))
+"""Labels of a node that the API server copies to a pod that is bound to it (admission plugin PodTopologyLabels)."""
 
 
 class Binding(NamedTuple):
@@ -183,10 +188,11 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
     return outcome_of_pod(binding, pod) or Later()
 
 
-def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draft | None:
+def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answered_at: datetime) -> Draft | None:
     """Return the fact that records the final outcome of a binding: `PodBound` or `PodBindFailed`.
 
-    Return None if it is recorded already, or if the pod is deleted.
+    Return None if it is recorded already, or if the pod is deleted. If the changed pod was not observed yet, `PodBound`
+    tells what the API server has set. So the observation that follows is no further fact.
     """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
@@ -197,7 +203,41 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draf
             node=binding.node, placement=binding.placement, reason=settled.failure, message=settled.message[:1000]
         )
         return Draft(ref, event, spec.seq)
-    return Draft(ref, PodBound(node=binding.node, placement=binding.placement, observed=settled.observed), spec.seq)
+    if settled.observed or spec.object.spec.node_name:
+        return Draft(ref, PodBound(node=binding.node, placement=binding.placement, observed=settled.observed), spec.seq)
+    return Draft(ref, _bound(view, binding, f"{answered_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"), spec.seq)
+
+
+def observed_binding(view: ManagerView, uid: str, old: Pod, found: Pod) -> PodBound | None:
+    """Return the fact for a pod that was observed before its binding was answered.
+
+    Args:
+        view: The folded cluster.
+        uid: Uid of the pod.
+        old: The pod in the log.
+        found: The pod as the API server has it.
+
+    Returns:
+        None if our pending binding does not explain all that has changed.
+    """
+    binding = pending_binding(view, uid) if found.spec.node_name and not old.spec.node_name else None
+    if binding is None:
+        return None
+    times = (each.last_transition_time for each in found.status.conditions if each.type == POD_SCHEDULED)
+    event = _bound(view, binding, next(times, None) or "")
+    return event if bound_pod(old, event) == found else None
+
+
+def _bound(view: ManagerView, binding: Binding, at: str) -> PodBound:
+    node = view.node(binding.node_token)
+    labels = {key: text for key, text in node.metadata.labels.items() if key in COPIED_LABELS} if node else {}
+    return PodBound(
+        node=binding.node,
+        placement=binding.placement,
+        bound_at=at,
+        annotations=binding.annotations,
+        labels=labels,
+    )
 
 
 def pod_path(namespace: str, name: str) -> str:

@@ -26,6 +26,7 @@ from koord_manager.domain.cluster.mirrored_kinds import (
     objects_of_kind,
 )
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.binding import observed_binding
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.domain.gateway.trimming import trimmed_annotations, trimmed_part
 
@@ -138,7 +139,10 @@ def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
         return None if seen.gone else Draft(ref, _observed(found, is_new=True), last)
     if seen.gone or _is_another(old, found):
         return Draft(ref, _deleted(seen), last)
-    return None if old == found else Draft(ref, _observed(found, is_new=False), last)
+    if old == found:
+        return None
+    bound = observed_binding(view, ref.id, old, found) if isinstance(old, Pod) and isinstance(found, Pod) else None
+    return Draft(ref, bound or _observed(found, is_new=False), last)
 
 
 def _deleted(seen: Seen) -> Event:

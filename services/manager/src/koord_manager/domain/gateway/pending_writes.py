@@ -153,14 +153,12 @@ class PendingWrites:
                 self._add_status(ref)
                 self._note_use(view, event.allocation)
             case PodSpecAdded() | PodSpecChanged():
-                placed = view.state.of_kind(PodState).get(ref.id)
-                if placed is not None:
+                if ref.id in view.state.of_kind(PodState):
                     self.queue.add(BINDING, ref.id)
-                    # A Reservation can take over a pod before its binding was observed.
-                    if placed.allocation.reservation or keys.RESERVATION_ALLOCATED in event.object.metadata.annotations:
-                        self._add_status(AggregateRef("pod", ref.id))
+                    self._note_takeover(view, ref.id)
             case PodBound(node=node):
                 self._by_claim.ended(ref.id)
+                self._note_takeover(view, ref.id)
                 pod = None if event.observed else _pod(view, ref.id)
                 if pod is not None:
                     self.events.append(scheduled(ref.id, pod.metadata.namespace, pod.metadata.name, node))
@@ -241,6 +239,14 @@ class PendingWrites:
         used = allocation.reservation
         if used is not None and used.uid in view.state.of_kind(PodSpecState):
             self._add_status(AggregateRef("pod", used.uid))
+
+    def _note_takeover(self, view: ManagerView, uid: str) -> None:
+        """Add the key of a pod that a Reservation has, because it can take the pod over before the pod is bound."""
+        placed, pod = view.state.of_kind(PodState).get(uid), _pod(view, uid)
+        if placed is None or pod is None:
+            return
+        if placed.allocation.reservation or keys.RESERVATION_ALLOCATED in pod.metadata.annotations:
+            self._add_status(AggregateRef("pod", uid))
 
     def _note_object(self, ref: AggregateRef) -> None:
         plural, names = plural_of(ref.id), ref.id.partition("=")[2]

@@ -285,8 +285,8 @@ class Outbox:
     async def _record_binding(self, uid: str, settled: Settled) -> bool:
         self._volumes.forget(uid)
         view = self._facts.view
-        binding = pending_binding(view, uid)
-        return binding is None or await self._facts.write(lambda: outcome_draft(view, binding, settled))
+        binding, now = pending_binding(view, uid), self._facts.clock.now()
+        return binding is None or await self._facts.write(lambda: outcome_draft(view, binding, settled, now))
 
     async def _evict(self, uid: str) -> bool | float:
         view = self._facts.view

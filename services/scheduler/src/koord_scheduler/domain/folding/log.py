@@ -15,7 +15,7 @@ from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.management.adjustment import NodeHealthAssessed
 from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
-from koordcore.events.objects.gateway import PodBindFailed
+from koordcore.events.objects.gateway import PodBindFailed, PodBound
 from koordcore.events.objects.mirror import (
     NodeSpecAdded,
     NodeSpecChanged,
@@ -131,6 +131,8 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
             operate(state, stored.ref.id, stored.event_id)
         case PodSpecDeleted():
             pods.gone(state, stored)
+        case PodBound() as event:
+            pods.bound(state, stored, event)
         case PodBindFailed() as event:
             pods.bind_failed(state, stored, event)
         case NodeSpecAdded() | NodeSpecChanged() as event:

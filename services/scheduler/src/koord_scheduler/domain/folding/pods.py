@@ -2,10 +2,11 @@
 
 import msgspec
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.gateway import PodBindFailed
+from koordcore.events.objects.gateway import PodBindFailed, PodBound
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.state.evolution.gateway import bound_pod
 from koordcore.values.allocation import NOTHING, ReservationUse
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
@@ -136,6 +137,13 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     state.queue.remove(pod.uid)
     state.assumed.facts_changed(pod, trigger)
     state.hints.wake_activated(trigger)
+
+
+def bound(state: SchedulerState, stored: StoredEvent, event: PodBound) -> None:
+    """Record that the API server bound a pod. No-op if the event does not tell what it has set on the pod."""
+    pod = state.pods.get(stored.ref.id)
+    if event.bound_at and pod is not None and pod.pod is not None:
+        submit(state, pod.uid, stored, bound_pod(pod.pod, event))
 
 
 def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:

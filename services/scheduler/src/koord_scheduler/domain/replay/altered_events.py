@@ -4,6 +4,7 @@ import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.events.objects.custom import CustomObjectObserved, plural_of
+from koordcore.events.objects.gateway import PodBound
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.protocol.reservations.document import PLURAL
 
@@ -28,6 +29,8 @@ def without_node(stored: StoredEvent) -> StoredEvent:
     if isinstance(event, PodSpecAdded | PodSpecChanged) and event.object.spec.node_name:
         spec = msgspec.structs.replace(event.object.spec, node_name="")
         changed = msgspec.structs.replace(event, object=msgspec.structs.replace(event.object, spec=spec))
+    elif isinstance(event, PodBound):
+        changed = msgspec.structs.replace(event, bound_at="")
     elif isinstance(event, CustomObjectObserved) and "status" in event.object:
         document = {key: part for key, part in event.object.items() if key != "status"}
         changed = msgspec.structs.replace(event, object=document)
