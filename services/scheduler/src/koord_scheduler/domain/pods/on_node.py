@@ -58,7 +58,7 @@ def pod_info_with(
         allocation: What it was allocated there.
     """
     assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
-    info = pod.pod_info()
+    info = pod.pod_info(allocation)
     if pod.subject.pod_class.requests != requests:
         info = msgspec.structs.replace(info, demand=demand_of(nodes, requests))
-    return info if allocation is NOTHING else msgspec.structs.replace(info, allocation=allocation)
+    return info

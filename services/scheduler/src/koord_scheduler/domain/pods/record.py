@@ -8,6 +8,7 @@ from typing import Final
 
 from koordcore.events.scheduling.pod import UnhealthyDevice
 from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.pods.equivalence_classes import PodSort, Subject
 from koord_scheduler.domain.pods.info import PodInfo
@@ -87,8 +88,8 @@ class PodRecord:
         """Return the priority of the pod, 0 if its object is unknown."""
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
-    def pod_info(self) -> PodInfo:
-        """Return the pod as it counts on a node with its own requests and no allocation.
+    def pod_info(self, allocation: Allocation = NOTHING) -> PodInfo:
+        """Return the pod as it counts on a node with its own requests and this allocation.
 
         Its class and kind must be known.
         """
@@ -101,6 +102,7 @@ class PodRecord:
             self.pod,
             self.priority,
             self.placed_at or self.known_since,
+            allocation,
         )
 
 

@@ -74,11 +74,11 @@ class Assumptions:
         framework = self._known.frameworks.framework_of(pod)
         allocation = framework.reserve(pod, node)
         if isinstance(allocation, Allocation) and allocation.is_exclusive:
-            info = msgspec.structs.replace(pod.pod_info(), allocation=allocation)
             adopted = self._known.cluster.reservations.pre_allocations.adopted(pod.uid)
             holders = self.ledgers.holders(node)
-            holders.update({each.pod_info.uid: each.as_owner() for each in adopted})
-            broken = "; ".join(each.sentence() for each in objections(holders, pod.uid, info))
+            for each in adopted:
+                holders[each.pod_info.uid] = each.as_owner()
+            broken = "; ".join([each.sentence() for each in objections(holders, pod.uid, pod.pod_info(allocation))])
             broken = broken or self._problem_of(adopted, allocation)
             if broken:
                 lost = tuple(framework.unreserve(pod, node))
