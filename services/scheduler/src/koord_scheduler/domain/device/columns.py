@@ -1,6 +1,7 @@
 """Device columns: what is left of every card of every node, so that all nodes are judged at once.
 
-The arrays repeat what `DeviceUse` holds exactly. They are brought up to date card by card, when a pod comes or leaves.
+The amounts repeat what `DeviceUse` holds exactly. The lists of a node are brought up to date card by card, when a pod
+comes or leaves; the arrays when they are read.
 
 Source: scheduler-fine-grained spec, 2.1, 2.5.
 """
@@ -60,12 +61,12 @@ class OnNode:
 
     __slots__ = ("_most", "_room", "cards", "free", "left", "memory", "places", "total")
 
-    def __init__(self, names: int, cards: Sequence[Card]) -> None:
+    def __init__(self, names: Sequence[str], cards: Sequence[Card]) -> None:
         self.cards = sum(1 for card in cards if card.total)
-        self.left: list[tuple[int, ...]] = [(ABSENT,) * (names + 1)] * len(cards)
+        self.left: list[tuple[int, ...]] = [(ABSENT,) * (len(names) + 1)] * len(cards)
         self.memory: list[int] = [card.total.get(GPU_MEMORY, 0) for card in cards]
-        self.total: list[int] = [0] * names
-        self.free: list[int] = [0] * names
+        self.total: list[int] = [sum([card.total.get(name, 0) for card in cards]) for name in names]
+        self.free: list[int] = [0] * len(names)
         self.places: dict[int, int] = {card.minor: place for place, card in enumerate(cards)}
         self._most: list[int] = []
         self._room: Room | None = None
@@ -80,6 +81,10 @@ class OnNode:
         before = self.left[place]
         self.left[place] = left
         self._room = None
+        free = self.free
+        for index in range(len(free)):
+            if left[index] != before[index]:
+                free[index] += _counted(left[index]) - _counted(before[index])
         most = self._most
         if most:
             for index, amount in enumerate(left):
@@ -117,40 +122,62 @@ class TypeColumns:
     Attributes:
         on_node: The same amounts as lists, for each node position.
         names: Resource names, K of them.
-        left: int64 (K, N, G): free amount of each device; `ABSENT` without a device, `UNLIMITED` if it lacks the
-            resource.
         memory: int64 (N, G): memory of each device in bytes; 0 without one, and for types other than GPU.
         cards: int64 (N,): number of devices with capacity.
         total: int64 (K, N): sum of the capacities.
-        free: int64 (K, N): sum of the free amounts.
     """
 
     def __init__(self, type_: str, capacity: int) -> None:
         self.type = type_
         self.names = NAMES[type_]
-        self.left = np.full((len(self.names), capacity, _FIRST_CARDS), ABSENT, np.int64)
+        self._left = np.full((len(self.names), capacity, _FIRST_CARDS), ABSENT, np.int64)
         self.memory = np.zeros((capacity, _FIRST_CARDS), np.int64)
         self.cards = np.zeros(capacity, np.int64)
         self.total = np.zeros((len(self.names), capacity), np.int64)
-        self.free = np.zeros((len(self.names), capacity), np.int64)
-        self.on_node = [OnNode(len(self.names), ())] * capacity
+        self._free = np.zeros((len(self.names), capacity), np.int64)
+        self.on_node = [OnNode(self.names, ())] * capacity
+        self._stale: set[int] = set()  # positions of nodes that changed since `_left` and `_free` were read
+
+    @property
+    def left(self) -> IntArray:
+        """Return the free amount of each device, int64 (K, N, G).
+
+        `ABSENT` without a device, `UNLIMITED` if the device lacks the resource.
+        """
+        self._freshen()
+        return self._left
+
+    @property
+    def free(self) -> IntArray:
+        """Return the sum of the free amounts of each node, int64 (K, N)."""
+        self._freshen()
+        return self._free
+
+    def _freshen(self) -> None:
+        for row in self._stale:
+            node = self.on_node[row]
+            self._left[:, row, :] = ABSENT
+            if node.left:
+                self._left[:, row, : len(node.left)] = np.array(node.left, np.int64)[:, :-1].T
+            self._free[:, row] = node.free
+        self._stale.clear()
 
     def grow(self, capacity: int, width: int) -> None:
         """Extend the arrays to `capacity` nodes and `width` devices per node."""
-        _, rows, cards = self.left.shape
+        _, rows, cards = self._left.shape
         if rows >= capacity and cards >= width:
             return
         rows_after, cards_after = max(rows, capacity), max(cards, width)
         left = np.full((len(self.names), rows_after, cards_after), ABSENT, np.int64)
-        left[:, :rows, :cards] = self.left
+        left[:, :rows, :cards] = self._left
         memory = np.zeros((rows_after, cards_after), np.int64)
         memory[:rows, :cards] = self.memory
-        self.left, self.memory = left, memory
+        self._left, self.memory = left, memory
         self.cards = np.concatenate([self.cards, np.zeros(rows_after - rows, np.int64)])
         more = np.zeros((len(self.names), rows_after - rows), np.int64)
         self.total = np.concatenate([self.total, more], axis=1)
-        self.free = np.concatenate([self.free, more], axis=1)
-        self.on_node += [OnNode(len(self.names), ())] * (rows_after - rows)
+        self._free = np.concatenate([self._free, more], axis=1)
+        self.on_node += [OnNode(self.names, ())] * (rows_after - rows)
 
     def put(self, row: int, cards: Iterable[Card], use: DeviceUse) -> None:
         """Replace the devices of the node at position `row`.
@@ -164,16 +191,12 @@ class TypeColumns:
         self.grow(row + 1, len(cards))
         if not cards and not self.on_node[row].places:  # most nodes have no device of most types
             return
-        self.left[:, row, :] = ABSENT
-        self.memory[row, :] = 0
-        self.total[:, row] = 0
-        self.free[:, row] = 0
-        node = self.on_node[row] = OnNode(len(self.names), cards)
-        self.cards[row] = node.cards
+        node = self.on_node[row] = OnNode(self.names, cards)
         for place, card in enumerate(cards):
-            for index, name in enumerate(self.names):
-                node.total[index] += card.total.get(name, 0)
             self._write(row, place, card, use)
+        self._stale.add(row)
+        self.cards[row] = node.cards
+        self.memory[row, :] = 0
         self.memory[row, : len(cards)] = node.memory
         self.total[:, row] = node.total
 
@@ -201,15 +224,8 @@ class TypeColumns:
             after.append(max(0, amount))
         if not has_any:
             after = [ABSENT] * len(after)
-        before, left, free, sums = node.left[place], self.left, self.free, node.free
         node.put(place, (*after, self._ratio_left(after, node.memory[place])))
-        for index, amount in enumerate(after):
-            if amount != before[index]:
-                left[index, row, place] = amount
-                change = _counted(amount) - _counted(before[index])
-                if change:
-                    sums[index] += change
-                    free[index, row] = sums[index]
+        self._stale.add(row)
 
     def _ratio_left(self, left: Sequence[int], memory: int) -> int:
         if self.type != GPU_TYPE or left[_RATIO] == ABSENT or memory <= 0:
