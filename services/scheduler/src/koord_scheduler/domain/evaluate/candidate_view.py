@@ -148,7 +148,9 @@ class CandidateViews:
 
     def has_few(self, pod: PodClass) -> bool:
         """Return whether `of` would return a view."""
-        return self.affinity is not None and not pod.node_name and self._candidates.of(pod) is not None
+        if self.affinity is None or pod.node_name or not (pod.node_selector or pod.node_affinity):
+            return False
+        return self._candidates.of(pod) is not None
 
     def later_of(self, pod: PodClass) -> _Later:
         """Return the plugins that are called for each candidate node of a class of pods.

@@ -145,6 +145,13 @@ class Ranking:
         return chosen
 
 
+def on_ring(places: list[int], seed: int) -> list[int]:
+    """Return name hashes in the order in which they follow `seed` on the ring. The given list is sorted."""
+    places.sort()
+    first = bisect_left(places, seed)
+    return places[first:] + places[:first]
+
+
 def rankings_by(
     groups: NDArray[np.integer], totals: IntArray, hashes: HashArray, row_at: Mapping[int, int]
 ) -> dict[int, Ranking]:
@@ -184,27 +191,23 @@ def best_of_groups(
         seed: Hash of the pod, 64 bits, which decides among equal totals.
         count: Number of nodes to return.
     """
-    heads = [(each.levels[-1] + added[group], group) for group, each in rankings.items() if each.levels]
+    heads: list[tuple[int, int]] = [
+        (each.levels[-1] + added[group], group) for group, each in rankings.items() if each.levels
+    ]
     chosen: list[int] = []
-    while heads and len(chosen) < count:
+    while heads:
         top, wanted = max(heads)[0], count - len(chosen)
+        groups = [group for total, group in heads if total == top]
         places: list[int] = []
-        below: list[tuple[int, int]] = []
-        groups = 0
-        for total, group in heads:
-            if total < top:
-                below.append((total, group))
-                continue
-            groups += 1
-            ranking, extra = rankings[group], added[group]
-            places += ranking.nearest(total - extra, seed, wanted)
-            at = bisect_left(ranking.levels, total - extra)
+        for group in groups:
+            places += rankings[group].nearest(top - added[group], seed, wanted)
+        chosen += [row_at[place] for place in on_ring(places, seed)[:wanted]]
+        if len(chosen) >= count:
+            break
+        heads = [head for head in heads if head[0] != top]
+        for group in groups:
+            levels, extra = rankings[group].levels, added[group]
+            at = bisect_left(levels, top - extra)
             if at:
-                below.append((ranking.levels[at - 1] + extra, group))
-        if groups > 1:
-            places.sort()
-            first = bisect_left(places, seed)
-            places = places[first:] + places[:first]
-        chosen += [row_at[place] for place in places[:wanted]]
-        heads = below
+                heads.append((levels[at - 1] + extra, group))
     return chosen

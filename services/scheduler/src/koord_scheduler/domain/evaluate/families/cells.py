@@ -15,6 +15,7 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _NOWHERE: Final = -1
 _FIRST_CELLS: Final = 64
+_NO_PARTS: Final = list[int]()
 NO_HEAD: Final = -(1 << 40)
 """Head of a cell without feasible nodes. It stays negative when weighted scores are added."""
 Cell: TypeAlias = tuple[int, tuple[int, ...], tuple[Hashable, ...]]
@@ -53,14 +54,18 @@ class Cells:
     """All nodes as one family sees them.
 
     Attributes:
-        made: Number of times that all cells were made. After a change, indexes of cells mean other cells.
+        made: Number that grows when classes have to evaluate all cells again, because indexes of cells mean other cells
+            or `raw_values` says otherwise which raw scores vary.
         cells: The cells. New cells are appended; cells without nodes stay.
         sizes: Number of nodes in each cell, int64 (M,), M at least the number of cells.
         heads: Greatest fixed total in each cell, int64 (M,); `NO_HEAD` if it has none. The fixed total of a node is the
             sum of its weighted scores in `Shared.scores` and `Shared.shape_scores`.
         appeared: The cells that got their first node, in this order.
         rankings: Index of a cell -> its nodes by fixed total, for cells that the shared part does not refuse.
+        parts: For each node position, the weighted scores in its fixed total: `Shared.shape_scores`, then
+            `Shared.scores`; none if the node is refused.
         count: Number of nodes in all cells.
+        raw_values: For each element of `Shared.raws`, the raw scores of all cells.
     """
 
     def __init__(self, answers: Answers, shared: Shared) -> None:
@@ -78,7 +83,9 @@ class Cells:
         self.heads: IntArray = np.full(_FIRST_CELLS, NO_HEAD, np.int64)
         self.appeared = Journal()
         self.rankings: dict[int, Ranking] = {}
+        self.parts: list[list[int]] = []
         self.count = 0
+        self.raw_values: list[set[int]] = [set() for _ in shared.raws]
         self._ids: dict[Cell, int] = {}
         self._cell_of: list[int] = []
         self._fixed: list[int] = []
@@ -101,13 +108,8 @@ class Cells:
         """Return the fixed total of the node at position `row`."""
         return self._fixed[row]
 
-    def raw(self, index: int, row: int) -> int:
-        """Return the raw score by node shape of one node.
-
-        Args:
-            index: Index of the plugin in the profile's scores.
-            row: Position of the node.
-        """
+    def _raw(self, index: int, row: int) -> int:
+        """Return the raw score by node shape of one node; `index` is that of the plugin in the profile's scores."""
         raw = self._shape.raw_at[index]
         return 0 if raw is None else raw[row]
 
@@ -131,6 +133,7 @@ class Cells:
         self._cell_of += [_NOWHERE] * more
         self._fixed += [INFEASIBLE] * more
         self._places += [0] * more
+        self.parts += [_NO_PARTS] * more
         self._update(rows)
 
     def _make(self) -> None:
@@ -138,12 +141,15 @@ class Cells:
         self.made += 1
         self.cells.clear()
         self._ids.clear()
+        for values in self.raw_values:
+            values.clear()
         self.sizes.fill(0)
         self.heads.fill(NO_HEAD)
         self._used = self.count = 0
         rows = len(self.nodes.names)
         self._cell_of = [_NOWHERE] * rows
         self._fixed = [INFEASIBLE] * rows
+        self.parts = [_NO_PARTS] * rows
         for row in range(rows):
             cell, fixed = self._cell_of[row], self._fixed[row] = self._evaluate(row)
             if cell != _NOWHERE:
@@ -193,6 +199,7 @@ class Cells:
 
     def _evaluate(self, row: int) -> tuple[int, int]:
         """Return the index of the cell of a node and its fixed total; `INFEASIBLE` if the node is refused."""
+        self.parts[row] = _NO_PARTS
         status: int = self._shape.status_at[row]
         if status != FEASIBLE:
             return (_NOWHERE if status == NO_NODE else self._id_of((status, (), ()))), INFEASIBLE
@@ -204,12 +211,11 @@ class Cells:
         fixed = INFEASIBLE
         raws: tuple[int, ...] = ()
         if status == FEASIBLE:
-            fixed = 0
-            for index, weight in self._shape_scores:
-                fixed += weight * self.raw(index, row)
+            parts = [weight * self._raw(index, row) for index, weight in self._shape_scores]
             for _, function, weight in self._scores:
-                fixed += weight * function(row)
-            raws = tuple([self.raw(index, row) if raw is None else raw(row) for index, raw in self._raws])
+                parts.append(weight * function(row))
+            self.parts[row], fixed = parts, sum(parts)
+            raws = tuple([self._raw(index, row) if raw is None else raw(row) for index, raw in self._raws])
         return self._id_of((status, raws, tuple([state(row) for state in self._states]))), fixed
 
     def _id_of(self, cell: Cell) -> int:
@@ -217,6 +223,12 @@ class Cells:
         if found is None:
             found = self._ids[cell] = len(self.cells)
             self.cells.append(cell)
+            for index, raw in enumerate(cell[1]):
+                values = self.raw_values[index]
+                if raw not in values:
+                    values.add(raw)
+                    if len(values) <= 2:
+                        self.made += 1
             if found >= len(self.sizes):
                 self.sizes = np.concatenate([self.sizes, np.zeros(found, np.int64)])
                 self.heads = np.concatenate([self.heads, np.full(found, NO_HEAD, np.int64)])

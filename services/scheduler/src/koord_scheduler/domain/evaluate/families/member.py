@@ -9,7 +9,7 @@ from koordcore.events.scheduling.placement_explanation import NodeScore, PluginE
 from koord_scheduler.domain.columns.node_columns import IntArray, row_list
 from koord_scheduler.domain.evaluate.cross_node import Choice
 from koord_scheduler.domain.evaluate.families.cells import NO_HEAD, Cell, Cells
-from koord_scheduler.domain.evaluate.ranking import Ranking, best_of_groups
+from koord_scheduler.domain.evaluate.ranking import Ranking, best_of_groups, on_ring
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, explained
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -42,6 +42,7 @@ class _Ranged:
     Args:
         plugin: The plugin.
         weight: Its weight.
+        place: Index of its raw score among those of a cell, see `Member._raws`.
 
     Attributes:
         raws: Raw score of each cell, int64 (M,).
@@ -50,9 +51,10 @@ class _Ranged:
         low_at, high_at: Cells that have these raw scores.
     """
 
-    def __init__(self, plugin: ScorePlugin, weight: int) -> None:
+    def __init__(self, plugin: ScorePlugin, weight: int, place: int) -> None:
         self.plugin = plugin
         self.weight = weight
+        self.place = place
         self.raws: IntArray = _NOTHING
         self.parts: IntArray = _NOTHING
         self.low = self.high = 0
@@ -116,11 +118,11 @@ class Member:
         self._filters = filters
         self._zero = {scores[index][0].name: 0 for index in asked}
         places = [*[index for index, _ in cells.shared.raws], *[index for index, _, _ in own.scores]]
-        self._ranged = [_Ranged(*scores[index]) for index in places]
-        self._plain = [
-            *[(scores[index][0].name, index, None, weight) for index, weight in cells.shared.shape_scores],
-            *[(scores[index][0].name, index, function, weight) for index, function, weight in cells.shared.scores],
-        ]
+        self._normalizing = [scores[index] for index in places]
+        self._ranged: list[_Ranged] = []  # those whose raw scores vary
+        self._uniform = 0  # sum of the parts of the others, which `_zero` contains
+        plain = [index for index, _ in cells.shared.shape_scores] + [index for index, _, _ in cells.shared.scores]
+        self._plain = [scores[index][0].name for index in plain]
         self._made = -1
         self._appeared = 0
         self._is_measured = False
@@ -151,21 +153,58 @@ class Member:
             self._is_measured = False
             return Choice(0, [], [], exclusions)
         self._normalize(first, known)
-        totals = cells.heads[:known] + self._added[:known]
+        best = self._best(cells.heads[:known] + self._added[:known], seed, count)
+        return Choice(feasible, best, [self._scored(row) for row in best], exclusions)
+
+    def _best(self, totals: IntArray, seed: int, count: int) -> list[int]:
+        """Return the positions of the `count` best nodes, best first.
+
+        Args:
+            totals: Total of the best node of each cell, int64 (M,); below 0 without one.
+            seed: Hash of the pod.
+            count: Number of nodes.
+        """
+        cells = self._cells
+        row_at, known = cells.nodes.row_at, len(totals)
+        top = int(totals.argmax())
+        # Most often, enough nodes have the greatest total.
+        chosen = row_list((totals == totals[top]).nonzero()[0])
+        places: list[int] = []
+        for cell in chosen:
+            ranking = cells.rankings[cell]
+            places += ranking.nearest(ranking.levels[-1], seed, count)
+        if len(places) >= count:
+            return [row_at[place] for place in on_ring(places, seed)[:count]]
         least = int(np.partition(totals, known - count)[known - count]) if known > count else 0
         chosen = row_list((totals >= max(least, 0)).nonzero()[0])
         rankings: dict[int, Ranking] = {place: cells.rankings[cell] for place, cell in enumerate(chosen)}
         added = [self._added.item(cell) for cell in chosen]
-        best = best_of_groups(rankings, added, cells.nodes.row_at, seed, count)
-        return Choice(feasible, best, [self._scored(row) for row in best], exclusions)
+        return best_of_groups(rankings, added, row_at, seed, count)
+
+    def _begin(self) -> None:
+        """Forget all cells, and find out which raw scores vary."""
+        self._made = self._cells.made
+        self._is_measured = False
+        self._statuses = []
+        self._ranged = []
+        self._uniform = 0
+        for place, (plugin, weight) in enumerate(self._normalizing):
+            values = self._cells.raw_values[place] if place < len(self._cells.raw_values) else None
+            if values is None or len(values) != 1:
+                self._ranged.append(_Ranged(plugin, weight, place))
+                continue
+            (raw,) = values
+            part: int = weight * plugin.normalize(np.array([raw], np.int64), raw, raw).item(0)
+            self._zero[plugin.name] = part
+            self._uniform += part
+        for ranged in self._ranged:
+            ranged.grow(len(self._passes))
 
     def _evaluate(self) -> int:
         """Evaluate the cells that are new to the class, and return the index of the first one."""
         cells = self._cells
         if self._made != cells.made:
-            self._made = cells.made
-            self._is_measured = False
-            self._statuses = []
+            self._begin()
         first, size = len(self._statuses), len(cells.sizes)
         if len(self._passes) < size:
             self._passes, self._added = _grown(self._passes, size), _grown(self._added, size)
@@ -177,8 +216,9 @@ class Member:
             self._statuses.append(status)
             self._passes[index] = 1 if status == FEASIBLE else 0
             if status == FEASIBLE:
-                for ranged, raw in zip(self._ranged, self._raws(cell), strict=True):
-                    ranged.raws[index] = raw
+                raws = self._raws(cell)
+                for ranged in self._ranged:
+                    ranged.raws[index] = raws[ranged.place]
         return first
 
     def _status(self, cell: Cell) -> int:
@@ -196,7 +236,7 @@ class Member:
         return status
 
     def _raws(self, cell: Cell) -> list[int]:
-        """Return the raw scores of the nodes of a cell that no filter refuses, in the order of `_ranged`."""
+        """Return the raw scores of the nodes of a cell that no filter refuses, in the order of `_normalizing`."""
         _, raws, states = cell
         return [*raws, *[score_of(states[place]) for _, place, score_of in self._own_scores]]
 
@@ -217,7 +257,7 @@ class Member:
         self._appeared = cells.appeared.position
         if known - first <= _FEW:
             for cell in range(first, known):
-                part = 0
+                part = self._uniform
                 if self._statuses[cell] == FEASIBLE:
                     for ranged in self._ranged:
                         part += ranged.normalize_one(cell)
@@ -225,7 +265,7 @@ class Member:
                     part = NO_HEAD
                 self._added[cell] = part
             return
-        added: IntArray = (1 - self._passes[first:known]) * NO_HEAD
+        added: IntArray = (1 - self._passes[first:known]) * NO_HEAD + self._uniform
         for ranged in self._ranged:
             added += ranged.normalize(first, known)
         self._added[first:known] = added
@@ -250,8 +290,9 @@ class Member:
         cells = self._cells
         cell = cells.cell_of(row)
         part = self._zero.copy()
-        for name, index, function, weight in self._plain:
-            part[name] = weight * (cells.raw(index, row) if function is None else function(row))
+        parts = cells.parts[row]
+        for index, name in enumerate(self._plain):
+            part[name] = parts[index]
         for ranged in self._ranged:
             part[ranged.plugin.name] = ranged.parts.item(cell)
         return NodeScore(cells.nodes.names[row], cells.fixed(row) + self._added.item(cell), part)

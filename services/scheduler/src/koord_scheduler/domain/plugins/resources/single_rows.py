@@ -117,11 +117,12 @@ def lacking_of(needs: Sequence[tuple[int, int]]) -> Callable[[Hashable], int]:
     Args:
         needs: (bit, amount) of each resource, in the order of `free_amounts`.
     """
+    bits, amounts = [bit for bit, _ in needs], [amount for _, amount in needs]
 
     def code(state: Hashable) -> int:
-        found = 0
-        for (bit, amount), free in zip(needs, cast("tuple[int, ...]", state), strict=True):
-            if amount > free:
+        found, free = 0, cast("tuple[int, ...]", state)
+        for index, bit in enumerate(bits):
+            if amounts[index] > free[index]:
                 found |= bit
         return found
 
