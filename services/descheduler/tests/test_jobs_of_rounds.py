@@ -8,6 +8,7 @@ from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json, pod_from_json
+from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
 from support.descheduler.world import World
 from support.until import until
@@ -62,3 +63,11 @@ async def test_later_rounds_do_not_move_more_pods_while_a_job_waits_for_its_rese
         await until(lambda: rounds.done >= 5)
     decided = [each for each in await world.facts("descheduling") if isinstance(each, RoundDecided)]
     assert [move.name for each in decided for move in each.moves] == ["small-0"]
+    reader = AuditReader()
+    records = [each for stored in await world.stored(*KINDS) for each in reader.read(stored) if each.job]
+    assert [(each.action, each.decision) for each in records[:2]] == [("job_create", "allowed"), ("job_create", "done")]
+    (move,) = (move for each in decided for move in each.moves)
+    decided_by = (move.round, move.profile, move.plugin)
+    assert {(each.round, each.profile, each.plugin) for each in records[:2]} == {decided_by}
+    assert {each.job for each in records} == {move.job}
+    assert records[1].job_uid

@@ -104,7 +104,12 @@ async def test_nodes_that_are_closed_and_opened_are_recorded_with_the_one_who_di
     await node(True, ("other", "1"))
     await node(False, drained)
     await node(False)
-    found = [(each.action, each.plugin, each.node, *each.after.values()) for each in await audit(world)]
+    records = await audit(world)
+    (intent,) = [each for each in records if each.decision == "allowed"]
+    assert (intent.action, intent.plugin, intent.profile, intent.round) == ("cordon", "CustomPriority", "x", AT)
+    done = [each for each in records if each.decision == "done"]
+    assert [each.round for each in done if each.plugin == "CustomPriority"] == [AT]
+    found = [(each.action, each.plugin, each.node, *each.after.values()) for each in done]
     assert found == [
         ("cordon", "", "a", "true"),
         ("uncordon", "", "a", "false"),
@@ -121,12 +126,18 @@ async def test_a_soft_eviction_is_recorded_with_its_job_plugin_reason_and_annota
     await world.replicas(20)
     await world.pod("p", "b")
     asked = job("j", "p", mode="EvictDirectly")
-    asked["metadata"]["annotations"] = {keys.EVICT_TRIGGER: "LowNodeLoad", keys.EVICT_REASON: "node is hot"}
+    asked["metadata"]["annotations"] = {
+        keys.EVICT_TRIGGER: "LowNodeLoad",
+        keys.EVICT_REASON: "node is hot",
+        keys.JOB_ROUND: AT,
+        keys.JOB_PROFILE: "x",
+    }
     await world.custom("PodMigrationJob", asked)
     async with world.service(configuration(plugins=False, evictionPolicy="SoftEviction")):
         await reached(world, "Running", "Eviction")
     (record,) = [each for each in await audit(world) if each.action == "soft_evict"]
     assert (record.decision, record.plugin, record.job) == ("done", "LowNodeLoad", "j")
+    assert (record.round, record.profile, record.job_uid) == (AT, "x", asked["metadata"]["uid"])
     assert (record.namespace, record.pod, record.uid, record.node) == ("d", "p", "u-p", "b")
     assert record.reasons == ["node is hot"]
     assert record.actor != "t", "the descheduler asked, not the writer of the pod"

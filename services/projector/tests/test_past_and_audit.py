@@ -18,13 +18,20 @@ from koord_projector.shell.postgres import database as database_module
 from koord_projector.shell.postgres import partitions
 from koord_projector.shell.postgres.copytext import EVENT_COLUMNS, copy_statement, event_line
 from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.queries.audit import ROWS_BEYOND_A_PAGE, AuditFilter, page_modifications
+from koord_projector.shell.queries.audit import AuditFilter, page_modifications
 from koord_projector.shell.queries.moments import resolve
 from koord_projector.shell.queries.objects import list_objects, state_at
 from koord_projector.shell.queries.pods import PodFilter, list_pods
 from koord_projector.shell.queries.search import search_everything
 from koordcore.bus.archive.archiving import archive_facts
-from koordcore.events.descheduling.decisions import RoundDecided, RoundMove
+from koordcore.events.descheduling.decisions import (
+    MOST_COSTS,
+    DeletionCostsCarriedOut,
+    DeletionCostsDecided,
+    PodCost,
+    RoundDecided,
+    RoundMove,
+)
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
 from koordcore.place import open_place
@@ -125,7 +132,6 @@ async def test_the_audit_is_found_by_pod_node_reason_and_time(postgres_dsn: str,
                     page = await page_modifications(
                         connection, wanted, before=before, after=0, limit=limit, complete=True
                     )
-                    assert len(page.modifications) < limit + ROWS_BEYOND_A_PAGE
                     kept += page.modifications
                     before = page.before
                     if before is None:
@@ -277,4 +283,35 @@ async def test_the_plugin_that_closes_a_node_is_known_after_a_restart(postgres_d
         async with it.database.reading() as connection:
             page = await page_modifications(connection, AuditFilter(), before=None, after=0, limit=9, complete=True)
     assert page.modifications[::-1] == modifications_of(log.events)
-    assert [each.plugin for each in page.modifications] == ["CustomPriority", "", "", "CustomPriority"]
+    done = [(each.plugin, each.profile, each.round) for each in page.modifications if each.decision == "done"]
+    by_round = ("CustomPriority", "default", decided.started_at)
+    assert done == [by_round, ("", "", ""), ("", "", ""), by_round]
+
+
+async def test_all_records_of_one_fact_are_on_one_page(postgres_dsn: str) -> None:
+    log, at = Recorder(), "2026-01-01T00:00:00Z"
+    for number in range(2):
+        costs = [
+            PodCost(namespace="d", name=f"p-{each}", uid=f"u-{each}", node="n", before="", after=f"{number}")
+            for each in range(MOST_COSTS)
+        ]
+        decided = DeletionCostsDecided(started_at=at, profile="p", plugin="ScaleDownBinPack", costs=costs)
+        log.write("descheduling", "costs", decided)
+        log.write("descheduling", "costs", DeletionCostsCarriedOut(refused={"u-7": "forbidden"}))
+    sizes: list[int] = []
+    found: list[Modification] = []
+    async with projector(postgres_dsn) as it:
+        it.write(log.events)
+        async with it.running():
+            await it.caught_up()
+        before: int | None = None
+        while not sizes or before is not None:
+            async with it.database.reading() as connection:
+                page = await page_modifications(
+                    connection, AuditFilter(), before=before, after=0, limit=MOST_COSTS + 1, complete=True
+                )
+            before = page.before
+            sizes.append(len(page.modifications))
+            found += page.modifications
+    assert sizes == [2 * MOST_COSTS, 2 * MOST_COSTS, 0], "two facts on each page"
+    assert found[::-1] == modifications_of(log.events)

@@ -217,7 +217,7 @@ class Rounds:
         # 3. The scheduler proves the moves of the profiles that want it.
         outcome.attempts[:] = await self.prover.proved(cluster, outcome.attempts)
         chosen = [attempt for attempt in outcome.attempts if is_to_carry_out(attempt)]
-        moves = moves_of(chosen, self.shared.of(JobRequests).take(), self.effects.migrating)
+        moves = moves_of(cluster.now, chosen, self.shared.of(JobRequests).take(), self.effects.migrating)
 
         # 4. The decision becomes a fact, if this instance still leads; plans come before their moves.
         plans = await self._record_plans(plan_drafts(chosen, moves), position, term)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from koord_descheduler.cycle import Rounds
+from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.events.descheduling.migration import (
     MigrationArbitrated,
     MigrationEnded,
@@ -78,6 +79,7 @@ async def test_audit_has_each_decision_and_its_outcome(world: World) -> None:
     found = [record for stored in await world.stored(*KINDS) for record in reader.read(stored)]
     records = [record for record in found if record.action != "config_change"]
     assert [(record.action, record.decision) for record in records] == [
+        ("job_create", "allowed"),
         ("job_create", "done"),
         ("job_arbitrate", "allowed"),
         ("evict_request", "allowed"),
@@ -85,13 +87,17 @@ async def test_audit_has_each_decision_and_its_outcome(world: World) -> None:
         ("evict", "done"),
         ("job_update", "done"),
     ]
+    (decided,) = [each for each in await world.facts("descheduling") if isinstance(each, RoundDecided)]
+    (move,) = decided.moves
+    assert {(record.round, record.profile, record.job) for record in records} == {(move.round, move.profile, move.job)}
+    assert {record.job_uid for record in records[1:]} == {f"uid-{move.job}"}
     assert {(record.plugin, record.pod, record.uid) for record in records} == {
         ("RemovePodsViolatingNodeTaints", "p", "u-p")
     }
     assert {record.job for record in records} == {records[0].job}
     assert len({record.id for record in records}) == len(records)
     assert all(record.epoch and record.cause and record.based_on for record in records if record.action == "job_update")
-    assert records[2].reasons == [f"pod does not tolerate the taints of node a (migration job {records[0].job})"]
+    assert records[3].reasons == [f"pod does not tolerate the taints of node a (migration job {records[0].job})"]
 
 
 async def test_the_end_of_a_refused_job_names_the_rules(world: World) -> None:

@@ -17,6 +17,8 @@ class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
         controller: Uid of the controller of the pod; "" if it has none.
         trigger: Plugin, drain or user that created the job.
         reason: Why the job was created.
+        round: RFC 3339 time of the round that created it; "" if no round did.
+        profile: Profile whose plugin created it; "" if none did.
         limits: Codes of the limits because of which the job waits, before arbitration or before the eviction; empty if
             it does not wait.
         progress: Status of the job.
@@ -33,6 +35,8 @@ class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     controller: str = ""
     trigger: str = ""
     reason: str = ""
+    round: str = ""
+    profile: str = ""
     limits: list[str] = []
     progress: MigrationProgress = MigrationProgress()
     since: dict[str, str] = {}

@@ -9,8 +9,23 @@ Source:
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.protocol.drains.documents import DRAIN_NODE, NODE_GROUP, NODE_PLANNING
 from koordcore.protocol.objects import Node
+
+
+class Closer(NamedTuple):
+    """The part of the descheduler's configuration, and the round, that closes a node. All are "" if none does."""
+
+    plugin: str = ""
+    profile: str = ""
+    round: str = ""
+
+
+def closers(event: RoundDecided) -> dict[str, Closer]:
+    """Return the name of each node that a round closes -> who closes it, by the moves of the fact."""
+    by_node = {move.node: Closer(move.plugin, move.profile) for move in reversed(event.moves)}
+    return {name: by_node.get(name, Closer())._replace(round=event.started_at) for name in event.closed}
 
 
 class NodeAct(NamedTuple):

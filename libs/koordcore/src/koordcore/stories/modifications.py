@@ -16,7 +16,9 @@ import msgspec
 from koordcore.events.descheduling.decisions import (
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
+    RoundCarriedOut,
     RoundDecided,
+    RoundMovesAdded,
 )
 from koordcore.events.descheduling.drain import (
     DrainAborted,
@@ -48,9 +50,10 @@ from koordcore.state.descheduler import DeschedulerState
 from koordcore.state.migrations import MigrationState
 from koordcore.state.repacks import DONE, RepackState
 from koordcore.state.rounds import RoundsState
-from koordcore.stories.closed_nodes import node_acts
+from koordcore.stories.closed_nodes import Closer, closers, node_acts
 from koordcore.stories.deletion_costs import cost_acts
 from koordcore.stories.recorded_objects import object_act
+from koordcore.stories.round_acts import round_acts
 
 KINDS: Final = (
     *("descheduler", "descheduling", "migration", "repack", "eviction", "drain", "draingroup"),
@@ -91,6 +94,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         uid: Uid of the pod; "" if it is unknown.
         node: Node of the pod or of the drain; "" if it is unknown.
         job: Name of the PodMigrationJob; "" if there is none.
+        job_uid: Uid of the PodMigrationJob; "" if there is none.
         reasons: Codes of limits, reasons of conditions, or the text of the plugin.
         before: Changed annotation -> value before; "" if there was none.
         after: Changed field or annotation -> new value.
@@ -115,6 +119,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     uid: str = ""
     node: str = ""
     job: str = ""
+    job_uid: str = ""
     reasons: list[str] = []
     before: dict[str, str] = {}
     after: dict[str, str] = {}
@@ -177,7 +182,7 @@ class AuditReader:
 
     def __init__(self) -> None:
         self._state = ClusterState()
-        self._closing: dict[str, str] = {}
+        self._closing: dict[str, Closer] = {}
 
     def read(self, stored: StoredEvent) -> Iterator[Modification]:
         """Yield the modifications that an event records.
@@ -198,7 +203,7 @@ def modifications_of(
     before: AggregateState | None,
     after: AggregateState | None,
     configured: AggregateState | None,
-    closing: dict[str, str],
+    closing: dict[str, Closer],
 ) -> Iterator[Modification]:
     """Yield the modifications that a fact records.
 
@@ -208,12 +213,11 @@ def modifications_of(
         before: State of its aggregate before the fact; None if it did not exist.
         after: State of its aggregate after the fact; None if it no longer exists.
         configured: State of the aggregate `CONFIGURATION` after the fact.
-        closing: Name of a node that the last round closes, until it is closed -> plugin that chose it. The call
-            changes it.
+        closing: Name of a node that the last round closes, until it is closed -> who chose it. The call changes it.
     """
     if isinstance(event, RoundDecided):
         closing.clear()
-        closing.update(closed_by(event))
+        closing.update(closers(event))
     if isinstance(event, NodeSpecAdded | NodeSpecChanged):
         earlier = before.object if isinstance(before, NodeSpecState) else None
         yield from _of_node(stored, earlier, event.object, configured, closing)
@@ -223,6 +227,12 @@ def modifications_of(
         act = object_act(plural_of(stored.ref.id), event, earlier)
         if act is not None:
             yield msgspec.structs.replace(_record(stored, Act(act.action, "done"), configured), **act.fields)
+        return
+    if isinstance(event, RoundDecided | RoundMovesAdded | RoundCarriedOut):
+        decided = before.moves if isinstance(before, RoundsState) else []
+        for each in round_acts(event, decided):
+            record = _record(stored, Act(each.action, each.decision), configured)
+            yield msgspec.structs.replace(record, **each.fields)
         return
     if isinstance(event, DeletionCostsDecided | DeletionCostsCarriedOut):
         yield from _of_costs(stored, event, before, configured)
@@ -245,25 +255,19 @@ def modifications_of(
         )
 
 
-def closed_by(event: RoundDecided) -> dict[str, str]:
-    """Return the name of each node that a round closes -> the plugin that chose it; "" if no move names it."""
-    plugins = {move.node: move.plugin for move in reversed(event.moves)}
-    return {name: plugins.get(name, "") for name in event.closed}
-
-
 def _of_node(
     stored: StoredEvent,
     before: Node | None,
     after: Node,
     configured: AggregateState | None,
-    closing: dict[str, str],
+    closing: dict[str, Closer],
 ) -> Iterator[Modification]:
     """Yield the records of a node that was closed for new pods or opened again, by whomever."""
     name = after.metadata.name
     for act in node_acts(before, after):
-        plugin = "Drain" if act.drain else closing.pop(name, "") if act.action == "cordon" else ""
+        by = Closer("Drain") if act.drain else closing.pop(name, Closer()) if act.action == "cordon" else Closer()
         record = _record(stored, Act(act.action, "done"), configured)
-        yield msgspec.structs.replace(record, plugin=plugin, node=name, after={act.key: act.value})
+        yield msgspec.structs.replace(record, **by._asdict(), node=name, after={act.key: act.value})
 
 
 def _of_costs(
@@ -319,6 +323,9 @@ def _subject(
             "uid": stored.ref.id,
             "node": request.node,
             "job": request.job,
+            "job_uid": request.job_uid,
+            "round": request.round,
+            "profile": request.profile,
             "reasons": [reason],
         }
     if isinstance(known, MigrationState):
@@ -335,13 +342,18 @@ def _subject(
             "uid": "" if pod is None else pod.uid,
             "node": known.origin,
             "job": known.job,
+            "job_uid": stored.ref.id,
+            "round": known.round,
+            "profile": known.profile,
             "reasons": [each for each in reasons if each],
             "after": {name: text for name, text in (("phase", done.phase), ("status", done.status)) if text},
         }
     if isinstance(known, RepackState):
         text = known.reason if isinstance(event, RepackEnded) else known.plan.reason
         after = {"plan": stored.ref.id, "gang": known.plan.gang, "phase": known.phase}
-        return {"plugin": known.plan.plugin, "reasons": [text], "after": after}
+        plan = known.plan
+        of_plan = {"round": plan.round, "profile": plan.profile, "plugin": plan.plugin}
+        return {**of_plan, "reasons": [text], "after": after}
     node = getattr(event, "node", "")
     message = getattr(event, "message", "") or getattr(event, "reason", "")
     after = {"drain": name_from_token(stored.ref.id), "event": stored.type}

@@ -38,13 +38,17 @@ def object_act(plural: str, event: CustomObjectObserved | CustomObjectDeleted, b
     """
     was_recorded = before is not None and _is_recorded(plural, before)
     if isinstance(event, CustomObjectDeleted):
-        action = "gc_delete" if plural == _JOBS else "reservation_delete"
-        return ObjectAct(action, {"plugin": "GC", "after": {"name": event.name}}) if was_recorded else None
+        if before is None or not was_recorded:
+            return None
+        fields: Json = {"plugin": "GC", "after": {"name": event.name}}
+        if plural != _JOBS:
+            return ObjectAct("reservation_delete", fields)
+        return ObjectAct("gc_delete", {**fields, "job": event.name, "job_uid": _text(_part(before, "metadata"), "uid")})
     if was_recorded or not _is_recorded(plural, event.object):
         return None
     meta = _part(event.object, "metadata")
     if plural == _RESERVATIONS:
-        fields: Json = {"plugin": "MigrationController", "after": {"name": _text(meta, "name")}}
+        fields = {"plugin": "MigrationController", "after": {"name": _text(meta, "name")}}
         return ObjectAct("reservation_create", fields)
     annotations, pod = _part(meta, "annotations"), _part(_part(event.object, "spec"), "podRef")
     fields = {
@@ -53,6 +57,9 @@ def object_act(plural: str, event: CustomObjectObserved | CustomObjectDeleted, b
         "pod": _text(pod, "name"),
         "uid": _text(pod, "uid"),
         "job": _text(meta, "name"),
+        "job_uid": _text(meta, "uid"),
+        "round": _text(annotations, keys.JOB_ROUND),
+        "profile": _text(annotations, keys.JOB_PROFILE),
         "reasons": [text for text in (_text(annotations, keys.EVICT_REASON),) if text],
     }
     return ObjectAct("job_create", fields)

@@ -45,6 +45,8 @@ def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
         reason=REASON,
         message=f"{move.reason} ({move.plugin})"[:LONGEST_MESSAGE],
         trigger=move.plugin,
+        round=move.round,
+        profile=move.profile,
     )
     return Draft(eviction_ref(move), event, last_seq)
 
@@ -56,8 +58,8 @@ def plan_drafts(attempts: Sequence[Attempt], moves: Iterable[RoundMove]) -> list
         attempts: The attempts that are carried out. Those of a plan are all there, or none is.
         moves: The pods that have to leave, with their jobs.
     """
-    jobs = {move.uid: move.job for move in moves if move.plan}
-    plans = {each.plan.id: (each.plan, each) for each in attempts if each.plan is not None and each.pod.uid in jobs}
+    by_pod = {move.uid: move for move in moves if move.plan}
+    plans = {each.plan.id: (each.plan, each) for each in attempts if each.plan is not None and each.pod.uid in by_pod}
     targets = {each.pod.uid: each.target for each in attempts}
     return [
         Draft(
@@ -67,7 +69,7 @@ def plan_drafts(attempts: Sequence[Attempt], moves: Iterable[RoundMove]) -> list
                 members=[_migrated(pod) for pod in plan.members],
                 nodes=sorted(plan.nodes),
                 moves=[
-                    RepackMove(job=jobs[pod.uid], pod=_migrated(pod), source=pod.node, target=targets[pod.uid])
+                    RepackMove(job=by_pod[pod.uid].job, pod=_migrated(pod), source=pod.node, target=targets[pod.uid])
                     for pod in plan.pods
                 ],
                 gpus=plan.gpus,
@@ -77,6 +79,7 @@ def plan_drafts(attempts: Sequence[Attempt], moves: Iterable[RoundMove]) -> list
                 profile=attempt.profile,
                 plugin=attempt.plugin,
                 priority=min(pod.object.spec.priority or 0 for pod in plan.members),
+                round=by_pod[attempt.pod.uid].round,
             ),
             0,
         )

@@ -93,11 +93,12 @@ def _time(seconds: float) -> str:
 
 
 def moves_of(
-    chosen: Iterable[Attempt], requests: Iterable[JobRequest], migrating: Mapping[str, object]
+    now: float, chosen: Iterable[Attempt], requests: Iterable[JobRequest], migrating: Mapping[str, object]
 ) -> list[RoundMove]:
     """Return the pods that have to leave because of a round.
 
     Args:
+        now: Time of the round in Unix seconds.
         chosen: Attempts of the round that are to be carried out.
         requests: Migration jobs that the round asked for.
         migrating: Profiles whose pods leave by migration jobs. A pod without a request stays: it is a dry run.
@@ -114,6 +115,7 @@ def moves_of(
             reason=attempt.reason[:LONGEST_MESSAGE],
             job=jobs.get(attempt.pod.uid, ""),
             plan="" if attempt.plan is None else attempt.plan.id,
+            round=_time(now),
         )
         for attempt in chosen
         if attempt.pod.uid in jobs or attempt.profile not in migrating

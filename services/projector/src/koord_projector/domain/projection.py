@@ -26,6 +26,7 @@ from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import CustomObjectState, NodeAgentState, NodeLedger, PodSpecState
 from koordcore.state.base import AggregateState
 from koordcore.state.evolution.registry import EVOLVE
+from koordcore.stories.closed_nodes import Closer
 from koordcore.stories.device_cards import GPU_TYPE, ShareTotals, cards_with_holders, gpu_totals
 from koordcore.stories.modifications import CONFIGURATION, Modification, modifications_of
 from koordcore.stories.modifications import KINDS as AUDITED
@@ -114,8 +115,8 @@ class Projection:
         self._events: list[StoredEvent] = []
         self._lives = LifeBook()
         self._modifications: list[Modification] = []
-        self.closing: dict[str, str] = {}
-        """Name of a node that the last round of the descheduler closes, until it is closed -> plugin that chose it."""
+        self.closing: dict[str, Closer] = {}
+        """Name of a node that the last round of the descheduler closes, until it is closed -> who chose it."""
 
     @property
     def aggregate_count(self) -> int:

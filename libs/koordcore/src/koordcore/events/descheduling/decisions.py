@@ -71,6 +71,7 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reason: Why the plugin chose it.
         job: Name of the PodMigrationJob by which it leaves; "" if it is evicted directly.
         plan: Id of the plan that moves it together with other pods; "" if it moves alone.
+        round: RFC 3339 time of the round, which is its id; "" in facts of older versions.
     """
 
     namespace: str
@@ -82,6 +83,7 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     job: str = ""
     plan: str = ""
+    round: str = ""
 
 
 @CATALOGUE.register(kind="descheduling")

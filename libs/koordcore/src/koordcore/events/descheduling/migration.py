@@ -92,6 +92,8 @@ class MigrationArbitrated(Event, frozen=True, kw_only=True, omit_defaults=True):
         controller: Uid of the pod's controller, such as its ReplicaSet; "" if it has none.
         trigger: Plugin, drain or user that created the job.
         reason: Why the job was created.
+        round: RFC 3339 time of the round that created it; "" if no round did.
+        profile: Profile of the configuration whose plugin created it; "" if none did.
     """
 
     job: str
@@ -100,6 +102,8 @@ class MigrationArbitrated(Event, frozen=True, kw_only=True, omit_defaults=True):
     controller: str = ""
     trigger: str = ""
     reason: str = ""
+    round: str = ""
+    profile: str = ""
 
 
 @CATALOGUE.register(kind="migration")

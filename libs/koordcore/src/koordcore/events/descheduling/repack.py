@@ -48,6 +48,7 @@ class RepackPlanned(Event, frozen=True, kw_only=True, omit_defaults=True):
         profile: Profile of the descheduler's configuration.
         plugin: Plugin that made the plan.
         priority: Lowest priority of the members. Pods of a higher priority may take the GPUs of `nodes`.
+        round: RFC 3339 time of the round that made the plan; "" in facts of older versions.
     """
 
     gang: str
@@ -61,6 +62,7 @@ class RepackPlanned(Event, frozen=True, kw_only=True, omit_defaults=True):
     profile: str = ""
     plugin: str = ""
     priority: int = 0
+    round: str = ""
 
 
 @CATALOGUE.register(kind="repack")

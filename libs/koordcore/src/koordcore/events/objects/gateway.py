@@ -69,6 +69,9 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
         give_up_after_seconds: Time for which a disruption budget may delay the eviction; 0: no limit.
         trigger: Plugin, controller or drain on whose behalf the component requests it; "" if it acts for itself.
         job: Name of the PodMigrationJob that it belongs to; "" if there is none.
+        job_uid: Uid of that job; "" if there is none.
+        round: RFC 3339 time of the round of the descheduler that led to it; "" if none did.
+        profile: Profile of the descheduler's configuration whose plugin led to it; "" if none did.
     """
 
     namespace: str
@@ -82,6 +85,9 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
     give_up_after_seconds: int = 0
     trigger: str = ""
     job: str = ""
+    job_uid: str = ""
+    round: str = ""
+    profile: str = ""
 
 
 @CATALOGUE.register(kind="eviction")

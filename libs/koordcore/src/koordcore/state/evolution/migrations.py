@@ -34,6 +34,8 @@ def _arbitrated(state: MigrationState | None, event: MigrationArbitrated, at: St
         controller=event.controller,
         trigger=event.trigger,
         reason=event.reason,
+        round=event.round,
+        profile=event.profile,
         limits=[],
         passed_at=at.occurred_at,
     )

@@ -148,6 +148,8 @@ def creation(move: RoundMove, args: MigrationControllerArgs, installation: str) 
         keys.EVICT_REASON: move.reason,
         keys.EVICT_TRIGGER: move.plugin,
         keys.JOB_CREATED_BY: installation,
+        keys.JOB_ROUND: move.round,
+        keys.JOB_PROFILE: move.profile,
     }
     if move.plan:
         annotations[keys.MOVE_PLAN] = move.plan

@@ -178,6 +178,9 @@ def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str
         grace_period_seconds=grace if isinstance(grace, int) else None,
         trigger=job.annotations.get(keys.EVICT_TRIGGER, ""),
         job=job.name,
+        job_uid=job.uid,
+        round=job.annotations.get(keys.JOB_ROUND, ""),
+        profile=job.annotations.get(keys.JOB_PROFILE, ""),
     )
 
 

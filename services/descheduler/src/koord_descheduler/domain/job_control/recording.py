@@ -79,6 +79,8 @@ def arbitrated_event(job: MigrationJob, pod: PodView | None) -> Event:
         controller="" if controller is None else controller.uid,
         trigger=job.annotations.get(keys.EVICT_TRIGGER, ""),
         reason=job.annotations.get(keys.EVICT_REASON, ""),
+        round=job.annotations.get(keys.JOB_ROUND, ""),
+        profile=job.annotations.get(keys.JOB_PROFILE, ""),
     )
 
 

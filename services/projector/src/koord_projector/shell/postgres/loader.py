@@ -11,7 +11,8 @@ import msgspec
 from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.events.envelope import AggregateRef
 from koordcore.state.cluster import decode_state
-from koordcore.stories.modifications import CONFIGURATION, closed_by
+from koordcore.stories.closed_nodes import closers
+from koordcore.stories.modifications import CONFIGURATION
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.rows import TupleRow
 
@@ -114,7 +115,7 @@ async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
 async def _load_closing(connection: AsyncConnection[TupleRow], projection: Projection) -> None:
     """Set the nodes that the last round of the descheduler closes and that were not closed since."""
     for seq, body in await _all(connection, _LAST_ROUND):
-        projection.closing = closed_by(_decode_round(body))
+        projection.closing = closers(_decode_round(body))
         for (node,) in await _all(connection, _CLOSED_SINCE, (seq,)):
             projection.closing.pop(node, None)
 

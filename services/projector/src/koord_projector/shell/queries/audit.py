@@ -3,14 +3,11 @@
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.descheduling.decisions import MOST_COSTS
 from koordcore.stories.modifications import Modification
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 MAX_PAGE: Final = 1_000
-ROWS_BEYOND_A_PAGE: Final = MOST_COSTS + 1
-"""Rows that are read beyond a page: those of one fact, and one that shows that more follow."""
 _decode = msgspec.json.Decoder(Modification).decode
 _CONDITIONS: Final = {
     "node": "node = :node",
@@ -54,7 +51,7 @@ class AuditAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         position: Position of the newest committed fact.
         complete: Whether the tables contain all modifications up to it. False while they are made again.
-        before: Value of the parameter `before` for the next page; null if there is none.
+        before: Value of the parameter `before` for the next page, which may be empty; null if there is none.
     """
 
     position: int
@@ -73,28 +70,29 @@ async def page_modifications(
         wanted: Condition on the modifications.
         before: Only modifications at a lower position; None: all.
         after: Only modifications at a higher position.
-        limit: Largest number of modifications. Those of one fact stay together, so there may be a few more.
+        limit: Largest number of modifications. Those of one fact stay together, so there may be some hundred more.
         complete: Whether the tables are up to date.
     """
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     given = {name: value for name, value in msgspec.to_builtins(wanted).items() if value}
-    values: dict[str, Any] = {"after": after, "limit": limit + ROWS_BEYOND_A_PAGE, **given}
+    values: dict[str, Any] = {"after": after, "limit": limit, **given}
     conditions = ["position > :after", *(_CONDITIONS[name] for name in given)]
     if before is not None:
         conditions.append("position < :before")
         values["before"] = before
     statement = text(
-        f"SELECT record FROM modifications WHERE {' AND '.join(conditions)}"  # noqa: S608  constants
-        " ORDER BY position DESC, number DESC LIMIT :limit"
+        f"""
+        SELECT record FROM (
+            SELECT position, number, record FROM modifications
+             WHERE {" AND ".join(conditions)}
+             ORDER BY position DESC FETCH FIRST (:limit) ROWS WITH TIES
+        ) AS page ORDER BY position DESC, number DESC
+        """  # noqa: S608  constants
     )
-    found = [_decode(row.record) for row in await connection.execute(statement, values)]
-    size = limit
-    while 0 < size < len(found) and found[size].position == found[size - 1].position:
-        size += 1
-    page = found[:size]
+    page = [_decode(row.record) for row in await connection.execute(statement, values)]
     return AuditAnswer(
         position=position,
         complete=complete,
         modifications=page,
-        before=page[-1].position if len(found) > size else None,
+        before=page[-1].position if len(page) >= limit else None,
     )

@@ -1,0 +1,65 @@
+"""Decisions of the descheduler's rounds for the audit: jobs to create and nodes to close, and those that were refused.
+
+The facts of the jobs, evictions and nodes themselves are the outcomes.
+
+Source:
+    descheduler spec, 5.1, 7.2, 12
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from koordcore.events.descheduling.decisions import RoundCarriedOut, RoundDecided, RoundMove, RoundMovesAdded
+from koordcore.stories.closed_nodes import closers
+
+_REFUSED: Final = "the manager or the log refused it"
+
+
+class RoundAct(NamedTuple):
+    """A decision of a round, or the refusal of its effect.
+
+    Attributes:
+        action: `job_create`, `evict_request` or `cordon`, as in the audit.
+        decision: `allowed` or `failed`.
+        fields: Further fields of the audit record.
+    """
+
+    action: str
+    decision: str
+    fields: dict[str, Any]
+
+
+def round_acts(event: RoundDecided | RoundMovesAdded | RoundCarriedOut, decided: list[RoundMove]) -> Iterator[RoundAct]:
+    """Yield what a fact records. An eviction without a job is allowed by a fact of its own.
+
+    Args:
+        event: The fact.
+        decided: The moves that the round has decided before the fact.
+    """
+    if isinstance(event, RoundCarriedOut):
+        refused = frozenset(event.refused)
+        for move in decided:
+            if move.uid in refused:
+                action = "job_create" if move.job else "evict_request"
+                yield RoundAct(action, "failed", {**_subject(move), "reasons": [move.reason, _REFUSED]})
+        return
+    if isinstance(event, RoundDecided):
+        for node, by in closers(event).items():
+            after = {"spec.unschedulable": "true"}
+            yield RoundAct("cordon", "allowed", {**by._asdict(), "node": node, "after": after})
+    for move in event.moves:
+        if move.job:
+            yield RoundAct("job_create", "allowed", {**_subject(move), "reasons": [move.reason]})
+
+
+def _subject(move: RoundMove) -> dict[str, Any]:
+    return {
+        "round": move.round,
+        "profile": move.profile,
+        "plugin": move.plugin,
+        "namespace": move.namespace,
+        "pod": move.name,
+        "uid": move.uid,
+        "node": move.node,
+        "job": move.job,
+    }
