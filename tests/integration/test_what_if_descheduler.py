@@ -156,3 +156,5 @@ async def test_object_limiter_allows_the_rerun_as_many_moves_as_the_service_made
     found = rerun.run([*events, end], [], lambda _: None)
     assert found.rounds > len("pqr")
     assert (found.recorded.evictions, found.rerun.evictions) == (1, 1)
+    later = DeschedulerRerun(load(text, BUILT_IN), SchedulerState(frameworks()), interval=60.0, begin=head)
+    assert later.run([*events, end], [], lambda _: None).rerun.evictions == 0, "the recorded eviction counts"

@@ -51,7 +51,7 @@ async def test_node_that_is_hot_for_long_moves_a_pod_in_the_first_round() -> Non
         now, tried = rounds.clock.now().timestamp(), load(text, BUILT_IN)
         start = start_of_round(rounds.builder, now, tried, BUILT_IN)
         fresh = RoundPlayer(tried, BUILT_IN, SharedState()).play(start.cluster)
-        begun = RoundPlayer(tried, BUILT_IN, start.shared).play(start.cluster)
+        begun = RoundPlayer(tried, BUILT_IN, start.shared, start.jobs).play(start.cluster)
     assert [attempt.pod.name for attempt in fresh.attempts] == []
     assert [attempt.pod.name for attempt in begun.attempts] == ["y"]
 
@@ -69,7 +69,7 @@ async def test_workload_whose_pod_migrates_is_at_its_limit() -> None:
         await rounds.runner.reached((await world.bus.events.head()).last_seq)
         tried = load(configuration(), BUILT_IN)
         start = start_of_round(rounds.builder, rounds.clock.now().timestamp(), tried, BUILT_IN)
-        player = RoundPlayer(tried, BUILT_IN, start.shared)
+        player = RoundPlayer(tried, BUILT_IN, start.shared, start.jobs)
         outcome = player.play(start.cluster)
     assert outcome.attempts == []
     assert player.refused.at_limit == {"ReplicaSet d/r"}
@@ -96,7 +96,7 @@ async def test_workload_that_lost_a_pod_a_short_time_ago_is_at_its_limit() -> No
         await rounds.runner.reached((await world.bus.events.head()).last_seq)
         tried = load(text, BUILT_IN)
         start = start_of_round(rounds.builder, rounds.clock.now().timestamp(), tried, BUILT_IN)
-        player = RoundPlayer(tried, BUILT_IN, start.shared)
+        player = RoundPlayer(tried, BUILT_IN, start.shared, start.jobs)
         outcome = player.play(start.cluster)
     assert {attempt.result for attempt in outcome.attempts} == {Result.ERROR}
     assert player.refused.at_limit == {"ReplicaSet d/r"}

@@ -16,10 +16,11 @@ from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.effects import INITIATOR
 from koord_descheduler.domain.framework.eviction import Result
-from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.look_ahead.dry_run import is_created
 from koord_descheduler.domain.look_ahead.moves import Move, moved, staying
 from koord_descheduler.domain.look_ahead.proving import Judged, judge
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
+from koord_descheduler.domain.look_ahead.starting import Start, later_round, start_of_round
 from koord_descheduler.domain.plugins.native.low_node_load import plugin as low_node_load
 from koord_descheduler.domain.plugins.native.low_node_load.arguments import LowNodeLoadArgs, NodePoolArgs
 from koord_descheduler.domain.plugins.native.low_node_load.load import measured
@@ -109,6 +110,8 @@ def scheduler_at(state: SchedulerState) -> Ask:
 class DeschedulerRerun:
     """Plays rounds over a recorded log.
 
+    The first round begins with the anomaly detectors, jobs in flight and counted evictions that are recorded then.
+
     Args:
         configuration: The configuration to try.
         state: A scheduler's state, empty; the log is folded into it.
@@ -137,6 +140,7 @@ class DeschedulerRerun:
         self._skipped = skipped or set()
         self._pool, self._expires = _hot_pool(configuration)
         self._player: RoundPlayer | None = None
+        self._start: Start | None = None
         self._next_round = 0.0
         self._targets: dict[str, str] = {}
         self._origins: dict[str, str] = {}
@@ -209,10 +213,13 @@ class DeschedulerRerun:
             self._next_round += self._interval
 
     def _round(self, now: float) -> None:
-        recorded = self._builder.view(now)
-        if self._player is None:
-            shared = SharedState(priority_classes=recorded.priority_classes, interval=self._interval)
-            self._player = RoundPlayer(self._configuration, BUILT_IN, shared)
+        if self._start is None or self._player is None:
+            self._start = start = start_of_round(self._builder, now, self._configuration, BUILT_IN)
+            self._player = RoundPlayer(self._configuration, BUILT_IN, start.shared, start.jobs)
+        else:
+            start = later_round(self._start, self._builder, now)
+            self._player.jobs = start.jobs
+        recorded = start.cluster
         self._forget_gone(recorded)
         cluster = moved(recorded, self._targets, 0.0)
         self._measure(recorded, cluster)
@@ -228,13 +235,16 @@ class DeschedulerRerun:
         found = self._judged(cluster, [*chosen.values()], now)
         self.found.without_place += len(found.homeless)
         self.found.without_gain += len(found.useless)
+        created = [each for each in chosen.values() if is_created(each, found.targets, self._proving)]
+        leaving = self._player.leaving(created, found.targets, cluster)
+        if not leaving >= found.targets.keys():  # the room of a pod that stays may have been given to another one
+            found = self._judged(cluster, [each for uid, each in chosen.items() if uid in leaving], now)
         for uid, target in found.targets.items():
             attempt = chosen[uid]
             move = Move(pod=attempt.pod, target=target, plugin=attempt.plugin, reason=attempt.reason)
             self.found.moves.append((now, move))
             self._origins.setdefault(uid, recorded.pod_by_uid[uid].node)
             self._targets[uid] = target
-        self._player.evicted([chosen[uid] for uid in found.targets], cluster)
 
     def _judged(self, cluster: ClusterView, chosen: Sequence[Any], now: float) -> Judged:
         """Ask where chosen pods land while the pods that were moved before stay on their new nodes."""

@@ -217,7 +217,7 @@ class Commands:
         try:
             configuration = load(request.config.encode(), self._registry) if request.config else self._configuration
             start = start_of_round(self._builder, self._clock.now().timestamp(), configuration, self._registry)
-            player = RoundPlayer(configuration, self._registry, start.shared)
+            player = RoundPlayer(configuration, self._registry, start.shared, start.jobs)
         except (InvalidConfiguration, InvalidInput) as error:
             raise Refusal(ErrorCode.INVALID, str(error)) from error
         interval = configuration.descheduling_interval or _INTERVAL

@@ -29,16 +29,17 @@ from koordcore.values.timestamps import unix_seconds
 from koord_descheduler.domain.effects import repack_ref
 from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.job_control import recording
+from koord_descheduler.domain.job_control.arbitration_pass import arbitration_pass
 from koord_descheduler.domain.job_control.availability import Availability
 from koord_descheduler.domain.job_control.controller import KIND, JobController
 from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan, soft_eviction
 from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, available_reservations, version_of
-from koord_descheduler.domain.migration.arbitration import arbitrate, is_waiting, pod_of
+from koord_descheduler.domain.migration.arbitration import is_waiting, pod_of
 from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
 from koord_descheduler.domain.migration.job import ConditionType, MigrationJob
 from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
-from koord_descheduler.domain.migration.plan_steps import is_forgettable, next_step, reservations_of, rolled_back
+from koord_descheduler.domain.migration.plan_steps import is_forgettable, next_step, reservations_of
 from koord_descheduler.domain.migration.state_machine import look
 from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -168,17 +169,12 @@ class JobControl:
         if not waiting:
             return
         cluster = self.builder.view(now)
-        plans = self.builder.state.of_kind(RepackState)
-        dropped = [job.timed_out() for job in waiting if job.is_over(now)]
-        in_time = [job for job in waiting if not job.is_over(now)]
-        dropped += [failed for job in in_time if (failed := rolled_back(job, plans.get(job.plan))) is not None]
-        in_time = [job for job in in_time if rolled_back(job, plans.get(job.plan)) is None]
-        moving = [job for job in jobs if job.has_passed]
-        decided = arbitrate([*moving, *in_time], cluster, controller.args, controller.plugin.lasting_refusals)
+        found = arbitration_pass(jobs, waiting, cluster, controller)
+        decided = found.decided
         known, facts = {job.name: job for job in jobs}, self.builder.state.of_kind(MigrationState)
         recorded = [(job, recording.arbitrated_event(job, pod_of(job, cluster))) for job in decided.passed]
         recorded += [(job, recording.ended_event(job, decided.refusals[job.name])) for job in decided.failed]
-        recorded += [(job, recording.ended_event(job)) for job in dropped]
+        recorded += [(job, recording.ended_event(job)) for job in found.dropped]
         for name, limits in decided.waiting.items():
             event = recording.held_event(known[name], limits, facts.get(known[name].uid))
             if event is not None:
@@ -188,7 +184,8 @@ class JobControl:
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
         """Look at the jobs that are due, carry out their effects, and record their steps."""
         position = self.builder.state.position
-        world = JobWorld(self.builder, controller.limiter, now)
+        limiter = controller.limiter.trial()
+        world = JobWorld(self.builder, limiter, now)
         under_way = self.builder.evictions()
         availability = Availability(self.builder, controller.args)
         plans: list[Plan] = []
@@ -216,6 +213,8 @@ class JobControl:
                 if not controller.budget.take(now):
                     continue
                 leaving.add(found.pod.uid)
+                if job.condition(ConditionType.EVICTION) is None:
+                    limiter.evicted(found.pod, now, replicas_of(found.pod, self.builder.workloads()))
             plans.append(found)
             self._due[job.uid] = now + (RETRY_SECONDS if looked.requeue is None else looked.requeue)
             if looked.effects:

@@ -89,7 +89,7 @@ def deschedule(
     async def run() -> tuple[DryRun, Refused]:
         async with open_log() as log:
             start = start_of_round(await live_builder(log), run_clock().now().timestamp(), configuration, BUILT_IN)
-            player = RoundPlayer(configuration, BUILT_IN, start.shared)
+            player = RoundPlayer(configuration, BUILT_IN, start.shared, start.jobs)
             proving = proving_profiles(configuration)
             asking = dry_run(player, start.cluster, rounds=rounds, interval=interval, proving=proving)
             try:

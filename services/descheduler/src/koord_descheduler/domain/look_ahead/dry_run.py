@@ -4,7 +4,7 @@ The functions ask through generators: they yield a question and get the answer, 
 service, in a command and in a simulation.
 """
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Container, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -70,7 +70,7 @@ def dry_run(
     Each question has all pods that left so far, so that all moves together are one consistent plan.
 
     Args:
-        player: Plays the rounds. Its object limiters count the moves.
+        player: Plays the rounds. Its arbitration and object limiters decide which pods leave.
         cluster: The cluster now.
         rounds: Number of rounds.
         interval: Seconds between two rounds.
@@ -90,11 +90,18 @@ def dry_run(
             and attempt.pod.uid not in chosen.homeless
             and attempt.pod.uid not in chosen.useless
         ]
+        before = frozenset(chosen.moving)
         for attempt in new[: max(0, MOST_MOVES - len(chosen.moving))]:
             chosen.moving.setdefault(attempt.pod.uid, attempt)
         if new:
             yield from _place(cluster, chosen, proving)
-            player.evicted([attempt for attempt in new if attempt.pod.uid in chosen.targets], now)
+            created = [each for each in new if is_created(each, chosen.targets, proving)]
+            leaving = player.leaving(created, chosen.targets, now)
+            held = chosen.moving.keys() - before - leaving
+            for uid in held:  # chosen again by a later round, if it may leave then
+                del chosen.moving[uid]
+            if held:
+                yield from _place(cluster, chosen, proving)
         passed = now.now + interval - cluster.now
         now = moved(cluster, chosen.targets, passed)
     moves = [
@@ -116,6 +123,17 @@ def dry_run(
         faults=faults,
         questions=chosen.questions,
     )
+
+
+def is_created(attempt: Attempt, targets: Container[str], proving: Collection[str]) -> bool:
+    """Return whether the service would carry out an attempt, after the moves of proving profiles are proved.
+
+    Args:
+        attempt: An attempt that succeeded.
+        targets: Uids of the pods that get another node.
+        proving: Names of the profiles that prove their moves.
+    """
+    return attempt.pod.uid in targets or (attempt.plan is None and attempt.profile not in proving)
 
 
 def _place(cluster: ClusterView, chosen: _Chosen, proving: Collection[str]) -> Generator[FitRequest, FitAnswer, None]:

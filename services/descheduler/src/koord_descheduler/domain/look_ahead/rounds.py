@@ -1,29 +1,42 @@
 """Play rounds of a configuration on a copy of everything that plugins keep between rounds.
 
-Evictions are asked for as in the service, so that all limits hold within a round, but nobody carries them out. The
-caller says which pods move after all. Object limiters count these moves in later rounds.
+Evictions are asked for as in the service, so that all limits hold within a round, but nobody carries them out. The jobs
+that the service would create then pass arbitration and the object limiters, by the code of the service. The caller says
+which pods get another node.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
+from datetime import UTC, datetime
+
+from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.arguments.common import selector_or_all
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
+from koord_descheduler.domain.effects import migrating_profiles
 from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter
 from koord_descheduler.domain.framework.registry import Registry, SharedState
 from koord_descheduler.domain.framework.round import RoundOutcome, run_round
-from koord_descheduler.domain.job_control.controller import arguments_of_jobs
+from koord_descheduler.domain.job_control.arbitration_pass import arbitration_pass
+from koord_descheduler.domain.job_control.controller import creation, job_controller
+from koord_descheduler.domain.migration.arbitration import is_waiting, pod_of
+from koord_descheduler.domain.migration.job import MigrationJob, job_from_json
 from koord_descheduler.domain.migration.jobs import JobsInFlight
-from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
-from koord_descheduler.domain.plugins.evictors import migration_controller
-from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
+from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest, JobRequests
 from koord_descheduler.domain.reporting.refusals import Refused, noting
+from koord_descheduler.domain.round_memory import moves_of
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.workloads import replicas_of
 
 
 class RoundPlayer:
     """Plays rounds of a configuration. Jobs that a round asks for have ended before the next one.
+
+    Attributes:
+        jobs: Jobs in flight that no round of this player asked for.
+        refused: Why pods are refused, over all rounds.
 
     Args:
         configuration: The effective configuration.
@@ -34,14 +47,23 @@ class RoundPlayer:
         InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.
     """
 
-    def __init__(self, configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState) -> None:
+    def __init__(
+        self,
+        configuration: DeschedulerConfiguration,
+        registry: Registry,
+        shared: SharedState,
+        jobs: Sequence[MigrationJob] = (),
+    ) -> None:
+        self.jobs = jobs
         self.refused = Refused()
+        self._controller = job_controller(configuration, registry, shared, "")
         self._profiles = [noting(profile, self.refused) for profile in build_profiles(configuration, registry, shared)]
         self._limiter = EvictionLimiter(eviction_limits(configuration))
-        self._object_limiter = ObjectLimiter(arguments_of_jobs(configuration, registry), shared.of(EvictionBuckets))
+        self._migrating = migrating_profiles(configuration, registry)
         self._nodes = selector_or_all(configuration.node_selector)
-        self._jobs = shared.of(JobsInFlight)
-        self._requests = shared.of(JobRequests).requests
+        self._in_flight = shared.of(JobsInFlight)
+        self._requests = shared.of(JobRequests)
+        self._asked: Sequence[JobRequest] = ()
 
     def play(self, cluster: ClusterView) -> RoundOutcome:
         """Run one round on a cluster.
@@ -51,18 +73,45 @@ class RoundPlayer:
         """
         outcome = run_round(self._profiles, cluster, self._limiter, nodes=self._nodes)
         self.refused.note_attempts(outcome.attempts)
-        for request in self._requests:
-            self._jobs.drop(request.name)
-        self._requests.clear()
+        self._asked = self._requests.take()
+        for request in self._asked:
+            self._in_flight.drop(request.name)
         return outcome
 
-    def evicted(self, attempts: Iterable[Attempt], cluster: ClusterView) -> None:
-        """Count pods that move after a round against the object limiters, as the service counts evictions by jobs.
+    def leaving(self, attempts: Iterable[Attempt], placed: Container[str], cluster: ClusterView) -> frozenset[str]:
+        """Return the uids of the pods that leave after the last round, and count them against the object limiters.
+
+        A pod leaves if its job passes arbitration, and no object limiter lets it wait.
 
         Args:
-            attempts: The attempts of the round whose pods move.
+            attempts: The attempts that the service would carry out.
+            placed: Uids of the pods that get another node. The jobs of others take part in arbitration only.
             cluster: The cluster of the round.
         """
-        for attempt in attempts:
-            if attempt.evictor == migration_controller.NAME:
-                self._object_limiter.evicted(attempt.pod, cluster.now, replicas_of(attempt.pod, cluster.workloads))
+        attempts = tuple(attempts)
+        moves = moves_of(attempts, self._asked, self._migrating)
+        own = {move.job: self._job(move, cluster.now) for move in moves if move.job}
+        waiting = [job for job in self.jobs if is_waiting(job) and not job.is_paused]
+        decided = arbitration_pass(self.jobs, [*waiting, *own.values()], cluster, self._controller).decided
+        with_job = {move.uid for move in moves if move.job}
+        left = {each.pod.uid for each in attempts if each.pod.uid in placed} - with_job
+        pods = {name: cluster.pod_by_uid[move.uid] for move in moves if (name := move.job)}
+        for name, limits in decided.waiting.items():
+            if name in pods:
+                self.refused.note(pods[name], limits)
+        for job in sorted(decided.passed, key=lambda job: job.name):  # the order in which the service looks at them
+            pod = pod_of(job, cluster)
+            if job.name not in own or pod is None or pod.uid not in placed:
+                continue
+            if self._controller.limiter.is_limited(pod, cluster.now):
+                self.refused.note(pod, (OBJECT_LIMITER,))
+                continue
+            self._controller.limiter.evicted(pod, cluster.now, replicas_of(pod, cluster.workloads))
+            left.add(pod.uid)
+        return frozenset(left)
+
+    def _job(self, move: RoundMove, now: float) -> MigrationJob:
+        """Return the job of a move, as the service would find it after its creation."""
+        document = creation(move, self._migrating[move.profile], "").document
+        made = {"uid": move.job, "creationTimestamp": rfc3339(datetime.fromtimestamp(now, UTC))}
+        return job_from_json({**document, "metadata": {**document["metadata"], **made}})

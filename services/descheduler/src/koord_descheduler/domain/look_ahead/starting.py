@@ -1,5 +1,6 @@
 """What the next round of the service begins with, so that a dry run answers what that round would do."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koordcore.events.descheduling.decisions import ROUNDS
@@ -12,6 +13,7 @@ from koord_descheduler.domain.job_control.controller import job_controller
 from koord_descheduler.domain.job_control.counting import counted_jobs, migrating_pods
 from koord_descheduler.domain.job_control.recording import recorded_evictions
 from koord_descheduler.domain.job_control.viewing import JobReader
+from koord_descheduler.domain.migration.job import MigrationJob
 from koord_descheduler.domain.migration.jobs import JobsInFlight
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detectors
 from koord_descheduler.domain.round_memory import detectors_of
@@ -25,10 +27,14 @@ class Start:
 
     Attributes:
         cluster: The cluster.
+        jobs: The jobs in flight.
+        evictions: Uids of the pods whose eviction was asked for and has not ended.
         shared: The anomaly detectors of the recorded rounds, the jobs in flight, and the evictions that limits count.
     """
 
     cluster: ClusterView
+    jobs: Sequence[MigrationJob]
+    evictions: frozenset[str]
     shared: SharedState
 
 
@@ -46,11 +52,30 @@ def start_of_round(
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
     """
-    jobs = JobReader(builder).jobs()
-    cluster = builder.view(now, migrating_pods(jobs, builder))
-    shared = SharedState(priority_classes=cluster.priority_classes, interval=configuration.descheduling_interval)
+    shared = SharedState(priority_classes=builder.priority_classes(), interval=configuration.descheduling_interval)
     shared.of(Detectors).states = detectors_of(builder.state.of_kind(RoundsState).get(ROUNDS.id))
-    shared.of(JobsInFlight).replace(counted_jobs(jobs, builder.evictions(), cluster))
     controller = job_controller(configuration, registry, shared, "")
     controller.limiter.rebuild(recorded_evictions(builder.state.of_kind(MigrationState).values()))
-    return Start(cluster=cluster, shared=shared)
+    return _start(builder, now, JobReader(builder).jobs(), frozenset(builder.evictions()), shared)
+
+
+def later_round(start: Start, builder: ViewBuilder, now: float) -> Start:
+    """Return the inputs of a later round. Jobs and evictions that began after the first round do not count.
+
+    Args:
+        start: The inputs of the first round. The rounds since then have changed `shared`.
+        builder: The folded cluster.
+        now: Unix seconds.
+    """
+    begun = {job.uid for job in start.jobs}
+    jobs = [job for job in JobReader(builder).jobs() if job.uid in begun] if begun else []
+    return _start(builder, now, jobs, start.evictions & frozenset(builder.evictions()), start.shared)
+
+
+def _start(
+    builder: ViewBuilder, now: float, jobs: Sequence[MigrationJob], evictions: frozenset[str], shared: SharedState
+) -> Start:
+    cluster = builder.view(now, migrating_pods(jobs, builder))
+    shared.of(JobsInFlight).replace(counted_jobs(jobs, evictions, cluster))
+    in_flight = [job for job in jobs if job.is_in_flight]
+    return Start(cluster=cluster, jobs=in_flight, evictions=evictions, shared=shared)

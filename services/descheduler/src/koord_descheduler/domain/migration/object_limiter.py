@@ -79,6 +79,10 @@ class ObjectLimiter:
         self._args = args
         self._buckets = state.buckets
 
+    def trial(self) -> "ObjectLimiter":
+        """Return a limiter with the same tokens. What it counts does not change this one."""
+        return ObjectLimiter(self._args, EvictionBuckets(dict(self._buckets)))
+
     def is_limited(self, pod: PodView, now: float) -> bool:
         """Return whether a bucket of the pod has no whole token."""
         return bool(self.limiting(pod, now))

@@ -1,0 +1,52 @@
+"""One pass of arbitration over all jobs. The service runs it every interval, and a dry run after each round.
+
+Source:
+    descheduler spec, 7.4
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koord_descheduler.domain.job_control.controller import JobController
+from koord_descheduler.domain.migration.arbitration import Arbitrated, arbitrate
+from koord_descheduler.domain.migration.job import MigrationJob
+from koord_descheduler.domain.migration.plan_steps import rolled_back
+from koord_descheduler.domain.view.cluster import ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class ArbitrationPass:
+    """The result of a pass.
+
+    Attributes:
+        decided: The decisions about the waiting jobs.
+        dropped: Waiting jobs that have failed without a decision: they were late, or their plan was rolled back.
+    """
+
+    decided: Arbitrated
+    dropped: Sequence[MigrationJob]
+
+
+def arbitration_pass(
+    jobs: Sequence[MigrationJob],
+    waiting: Sequence[MigrationJob],
+    cluster: ClusterView,
+    controller: JobController,
+) -> ArbitrationPass:
+    """Decide which waiting jobs go on.
+
+    Args:
+        jobs: All jobs. Of these, the ones that have passed count against the limits.
+        waiting: The jobs to decide.
+        cluster: The cluster now.
+        controller: Its arguments have the limits, and its plugin says which pods must not be migrated.
+    """
+    plans = cluster.gpus.plans
+    dropped = [job.timed_out() for job in waiting if job.is_over(cluster.now)]
+    in_time = [job for job in waiting if not job.is_over(cluster.now)]
+    dropped += [failed for job in in_time if (failed := rolled_back(job, plans.get(job.plan))) is not None]
+    in_time = [job for job in in_time if rolled_back(job, plans.get(job.plan)) is None]
+    moving = [job for job in jobs if job.has_passed]
+    return ArbitrationPass(
+        arbitrate([*moving, *in_time], cluster, controller.args, controller.plugin.lasting_refusals), dropped
+    )
