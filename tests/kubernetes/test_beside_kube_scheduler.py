@@ -57,9 +57,7 @@ async def test_each_scheduler_counts_the_pods_of_the_other(plane: ControlPlane, 
     Only one of the schedulers has a pod to place at any moment: two at once may give away the same room.
     """
     add_nodes(plane, *(shared_node(name) for name in NODES))
-    await installed.start_manager("manager")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both()
     async with kube_scheduler(plane):
         for number in range(4):  # in turns, so that both fill both nodes
             ours, theirs = f"ours-{number}", f"theirs-{number}"

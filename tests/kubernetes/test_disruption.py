@@ -31,9 +31,7 @@ async def test_preemption_spares_pods_of_a_disruption_budget(plane: ControlPlane
     """Without the budget, the pod of the lowest priority would be the victim."""
     add_nodes(plane, *(node_document(name, cpu=4, labels={ZONE: "yes"}) for name in ("guarded-node", "other-node")))
     plane.apply(priority_class("lowest", 10), priority_class("low", 20), priority_class("high", 1000))
-    await installed.start_manager("manager")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both()
     labels = {"app": "precious"}
     plane.apply(pod("precious", "lowest", "3", "guarded-node", labels), pod("plain", "low", "3", "other-node"))
     spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
@@ -70,9 +68,7 @@ async def test_a_pod_that_an_agent_evicts_leaves_through_the_eviction_api(
     }
     meta = {"name": CONFIGURATION, "namespace": NAMESPACE}
     plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
-    await installed.start_manager("manager")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both()
     nodes = write_nodes(installed.directory / "nodes.json", [node])
     flags = ("--simulated-nodes-file", str(nodes), "--state-dir", str(installed.directory / "agent"))
     await installed.start("agent", "koord_agent", (*flags, "--feature-gates", "BEMemoryEvict=true"))

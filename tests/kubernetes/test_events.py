@@ -70,9 +70,7 @@ async def test_a_member_of_an_incomplete_gang_says_what_it_waits_for(
     plane: ControlPlane, installed: Installation
 ) -> None:
     add_nodes(plane, node_document("node-0"))
-    await installed.start_manager("manager")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both()
     group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
     plane.apply({**group, "metadata": {"name": "gang", "namespace": "default"}})
     labels = {"pod-group.scheduling.sigs.k8s.io": "gang"}

@@ -40,9 +40,7 @@ def enable_colocation(plane: ControlPlane) -> None:
 async def test_beside_its_manager_ours_writes_bindings_only(plane: ControlPlane, installed: Installation) -> None:
     add_nodes(plane, node_document("beside-node", cpu=16, memory="32Gi"))
     enable_colocation(plane)
-    await installed.start_manager("manager", *BINDINGS_ONLY)
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both(*BINDINGS_ONLY)
     before = plane.get("node", "beside-node")["status"]["allocatable"]
 
     container = {"name": "main", "image": "pause"}

@@ -131,9 +131,7 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
             "containers": [{"name": "main", "image": "pause", "resources": requests}],
         },
     }
-    await installed.start_manager("manager", "--take-node-metrics")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both("--take-node-metrics")
     plane.apply(pod)
     await installed.until(lambda: plane.ask("get", "nodemetric", "stock").code == 0, "the policy is written")
 

@@ -51,9 +51,7 @@ async def test_reservations_live_on_the_api_server_as_kubectl_shows_them(
     plane: ControlPlane, installed: Installation
 ) -> None:
     add_nodes(plane, node_document(NODE, labels={"kubernetes.io/hostname": NODE}, cpu=16, memory="32Gi"))
-    await installed.start_manager("manager")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both()
     shared, *rankings = documents("label-owner")
     once, *indexes = documents("allocate-once")
     (expiring,) = documents("expiry")

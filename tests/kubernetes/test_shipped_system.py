@@ -21,9 +21,7 @@ async def test_pods_are_bound_before_and_after_the_leader_dies(plane: ControlPla
     add_nodes(plane, *(node_document(f"node-{number}") for number in range(3)))
     await installed.start_manager("manager-a", webhooks=False)
     await installed.until(lambda: installed.leader() == "manager-a", "manager-a leads")
-    await installed.start_manager("manager-b")
-    await installed.start_scheduler()
-    await installed.until_ready("manager-b")
+    await installed.start_both(manager="manager-b")
 
     plane.apply(*(pod(f"first-{number}") for number in range(10)), pod("foreign", "default-scheduler"))
     await installed.until(lambda: len(installed.bound_pods()) == 10, "ten pods are bound")

@@ -58,9 +58,7 @@ async def test_objects_of_an_older_definition_are_read_changed_and_mirrored(
 
     plane.apply(definition(RESERVATIONS))
     plane.kubectl("wait", "--for=condition=Established", "crd", RESERVATIONS, "--timeout=60s")
-    await installed.start_manager("manager")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both()
 
     def phase() -> object:
         return plane.get("reservation", "kept").get("status", {}).get("phase")

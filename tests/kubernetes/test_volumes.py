@@ -81,9 +81,7 @@ def messages(plane: ControlPlane, name: str) -> str:
 async def begin(plane: ControlPlane, installed: Installation) -> None:
     add_nodes(plane, *(node_document(name, labels={HOST: name}) for name in NODES))
     plane.apply(storage_class(), storage_class("disks", DRIVER))
-    await installed.start_manager("manager")
-    await installed.start_scheduler()
-    await installed.until_ready("manager")
+    await installed.start_both()
 
 
 async def test_pods_go_to_the_nodes_of_local_volumes_and_their_claims_are_bound_first(

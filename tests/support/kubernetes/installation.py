@@ -4,6 +4,7 @@ The managers use the token of their ServiceAccount and the flags of the shipped 
 of Services here, so the Service of the webhooks leads to a loopback address on which the managers listen.
 """
 
+import asyncio
 import os
 import subprocess
 from collections.abc import AsyncGenerator, Sequence
@@ -93,10 +94,21 @@ class Installation(Services):
         """Start a scheduler with the flags of the Deployment."""
         await self.start(name, "koord_scheduler", shipped_flags("scheduler.yaml"))
 
+    async def start_both(self, *flags: str, manager: str = "manager") -> None:
+        """Start a manager and a scheduler at once, and wait until the manager is ready.
+
+        Args:
+            flags: Flags of the manager besides those of the Deployment.
+            manager: Name of its instance.
+        """
+        await asyncio.gather(self.start_manager(manager, *flags), self.start_scheduler())
+        await self.until_ready(manager)
+
     async def until_ready(self, name: str) -> None:
         """Wait until an instance answers that it is ready."""
 
         def is_ready() -> bool:
+            assert self.processes[name].is_running, f"{name} has ended"
             with suppress(httpx.TransportError):
                 return httpx.get(f"{self.urls[name]}/readyz", timeout=5, trust_env=False).status_code == 200
             return False

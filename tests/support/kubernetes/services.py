@@ -13,7 +13,7 @@ from pathlib import Path
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.process import ChildProcess, ProcessSpec
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 CLUSTER = "day"
 
@@ -70,7 +70,7 @@ class Services:
             name=name,
             argv=(sys.executable, "-m", module, *common, "--log-format", "json", *flags),
             ready=f"{self.urls[name]}/healthz",
-            ready_seconds=60.0,
+            ready_seconds=DEADLINE_SECONDS,
             log_file=self.directory / f"{name}.log",
             env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(env or {})},
         )
