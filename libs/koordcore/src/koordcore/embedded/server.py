@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from koordcore.embedded.errors import PortInUseError, StartError
 from koordcore.embedded.ports import is_port_free
-from koordcore.embedded.process import POLL_SECONDS, ChildProcess, ProcessSpec
+from koordcore.embedded.process import POLL_SECONDS, ChildProcess, PortInUseError, ProcessSpec, StartError
 
 PORT_ATTEMPTS = 5
 PORT_RELEASE_SECONDS = 5.0

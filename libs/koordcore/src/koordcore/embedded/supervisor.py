@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from koordcore.embedded import stack
-from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.identity import identify
-from koordcore.embedded.process import ChildProcess, ProcessSpec
+from koordcore.embedded.process import ChildProcess, EmbeddedError, ProcessSpec
 
 
 class Supervisor:

@@ -19,8 +19,7 @@ from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 
 from koordctl.access.clients import ask, find_service
-from koordctl.access.folding import everything_kept
-from koordctl.access.log import OpenLog, open_log
+from koordctl.access.log import OpenLog, everything_kept, open_log
 
 PATIENCE_SECONDS: Final = 2.0
 """Longest wait for a projector that is a little behind the log."""

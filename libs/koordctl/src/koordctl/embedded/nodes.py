@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
-from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.process import EmbeddedError
 from koordcore.protocol.manifests import read_documents
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.credentials import authorization
+from koordctl.access.clients import authorization
 from koordctl.render.output import fail
 
 Manifest = dict[str, Any]

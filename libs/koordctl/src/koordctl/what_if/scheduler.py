@@ -28,8 +28,7 @@ from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
 
-from koordctl.access.folding import BATCH, everything_kept, skipped_positions
-from koordctl.access.log import LogTrouble
+from koordctl.access.log import BATCH, LogTrouble, everything_kept, skipped_positions
 
 ALIASES = ("default-scheduler",)
 """The first profile serves pods with these scheduler names, as the service does by default."""

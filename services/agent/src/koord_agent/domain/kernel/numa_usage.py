@@ -2,13 +2,7 @@
 
 from collections.abc import Mapping
 
-from koord_agent.domain.kernel.counters import (
-    PAGE_BYTES,
-    MalformedCounter,
-    parse_busy_ticks_per_cpu,
-    parse_meminfo,
-    whole_number,
-)
+from koord_agent.domain.kernel import counters
 
 COLD_FILE_LINES = 31
 COLD_FIRST_ROW = 14
@@ -38,7 +32,7 @@ def numa_cpu_cores(
     """
     if interval_ns <= 0:
         return None
-    before, after = parse_busy_ticks_per_cpu(previous_stat), parse_busy_ticks_per_cpu(current_stat)
+    before, after = counters.parse_busy_ticks_per_cpu(previous_stat), counters.parse_busy_ticks_per_cpu(current_stat)
     return numa_cores_of_ticks(before, after, cpu_to_numa, interval_ns=interval_ns, jiffy_ns=jiffy_ns)
 
 
@@ -85,11 +79,11 @@ def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
     Source:
         agent spec, 6.1.
     """
-    entries = parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
+    entries = counters.parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
     names = ("MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
     for name in names:
         if name not in entries:
-            raise MalformedCounter(f"node{numa_node}/meminfo: no entry {name}")
+            raise counters.MalformedCounter(f"node{numa_node}/meminfo: no entry {name}")
     total, *available = (entries[name] for name in names)
     return max(total - sum(available), 0)
 
@@ -133,20 +127,20 @@ def parse_numa_stat(text: str, version: int) -> dict[int, int]:
     lines = text.splitlines()
     if version == 1:
         if not lines or not lines[0].startswith("total="):
-            raise MalformedCounter("memory.numa_stat: the first line is not total=")
+            raise counters.MalformedCounter("memory.numa_stat: the first line is not total=")
         return _numa_fields(lines[0])
     anon = _numa_line(lines, "anon", 0)
     file = _numa_line(lines, "file", 1)
     pages: dict[int, int] = {}
     for fields in (anon, file):
         for node, size in fields.items():
-            pages[node] = pages.get(node, 0) + size // PAGE_BYTES
+            pages[node] = pages.get(node, 0) + size // counters.PAGE_BYTES
     return pages
 
 
 def _numa_line(lines: list[str], kind: str, position: int) -> dict[int, int]:
     if len(lines) <= position or lines[position].split()[:1] != [kind]:
-        raise MalformedCounter(f"memory.numa_stat: line {position + 1} is not {kind}")
+        raise counters.MalformedCounter(f"memory.numa_stat: line {position + 1} is not {kind}")
     return _numa_fields(lines[position])
 
 
@@ -154,9 +148,9 @@ def _numa_fields(line: str) -> dict[int, int]:
     fields: dict[int, int] = {}
     for field in line.split()[1:]:
         node, equals, size = field.partition("=")
-        number, amount = whole_number(node[1:]), whole_number(size)
+        number, amount = counters.whole_number(node[1:]), counters.whole_number(size)
         if not equals or node[:1] != "N" or number is None or amount is None:
-            raise MalformedCounter(f"memory.numa_stat: not N<node>=<size>: {field[:40]!r}")
+            raise counters.MalformedCounter(f"memory.numa_stat: not N<node>=<size>: {field[:40]!r}")
         fields[number] = amount
     return fields
 
@@ -176,15 +170,15 @@ def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
     """
     lines = idle_page_stats.removesuffix("\n").split("\n")
     if len(lines) != COLD_FILE_LINES:
-        raise MalformedCounter(f"memory.idle_page_stats: {len(lines)} lines, want {COLD_FILE_LINES}")
+        raise counters.MalformedCounter(f"memory.idle_page_stats: {len(lines)} lines, want {COLD_FILE_LINES}")
     cold = 0
     for line in lines[COLD_FIRST_ROW:]:
         name, *buckets = line.split() or [""]
         if name not in COLD_ROWS:
             continue
-        numbers = [whole_number(bucket) for bucket in buckets]
+        numbers = [counters.whole_number(bucket) for bucket in buckets]
         if None in numbers:
-            raise MalformedCounter(f"memory.idle_page_stats: row {name} is not made of numbers")
+            raise counters.MalformedCounter(f"memory.idle_page_stats: row {name} is not made of numbers")
         cold += sum(number or 0 for number in numbers[boundary:])
     return cold
 

@@ -14,12 +14,7 @@ from koordcore.values.resources import Amounts, ResourceList
 from koordcore.values.topology import CpuPlace, CpuTopology
 
 from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
-from koord_agent.domain.reporting.topology_report import (
-    NodeTopology,
-    NumaMemory,
-    report_digest,
-    topology_reported,
-)
+from koord_agent.domain.reporting import topology_report
 from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
 from koord_agent.domain.state.desired import DesiredView
 from koord_agent.domain.state.kubelet import KubeletConfiguration
@@ -120,16 +115,16 @@ class TopologyReporter:
         self.l3_caches = read_l3_caches(self._host.roots.sys) or self.l3_caches
 
     def _report(
-        self, desired: DesiredView, pools: CpuPools, memory: Sequence[NumaMemory]
+        self, desired: DesiredView, pools: CpuPools, memory: Sequence[topology_report.NumaMemory]
     ) -> NodeTopologyReported | None:
-        found = NodeTopology(
+        found = topology_report.NodeTopology(
             topology=self._topology,
             memory=memory,
             basic=self._basic,
             kubelet=self.kubelet,
             l3_caches=self.l3_caches,
         )
-        return topology_reported(
+        return topology_report.topology_reported(
             found,
             pools,
             labels=desired.labels,
@@ -141,7 +136,7 @@ class TopologyReporter:
         if report is None:
             return None
         report = self.amend(report)
-        digest = report_digest(report)
+        digest = topology_report.report_digest(report)
         if digest == self._said:
             return None
         self._said = digest
