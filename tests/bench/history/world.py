@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -66,8 +66,8 @@ class World:
     Attributes:
         history: The generated log.
         nats_url: Address of the log.
-        projector_url: Address of the projector.
-        dsn: Address of Postgres.
+        projector_url: Address of the projector; "" if it does not run.
+        dsn: Address of Postgres; "" if it does not run.
         written: What it took to write the log.
         rebuilt: What it took to rebuild the projector's tables from the log.
     """
@@ -89,9 +89,17 @@ class World:
         }
 
 
+_NOTHING = Spent(seconds=0, cpu_seconds=0, server_cpu_seconds=0, done=False)
+
+
 @contextlib.asynccontextmanager
-async def world(folder: Path, history: History, say: Callable[[str], None]) -> AsyncGenerator[World]:
-    """Write the history into the log if the folder does not hold it yet, rebuild the tables, and run the projector."""
+async def world(
+    folder: Path, history: History, say: Callable[[str], None], *, has_tables: bool = True
+) -> AsyncGenerator[World]:
+    """Write the history into the log if the folder does not hold it yet, rebuild the tables, and run the projector.
+
+    Without `has_tables`, only the log exists.
+    """
     await asyncio.to_thread(_make, folder)
     size = max(2 * GIB, history.facts * BYTES_OF_A_FACT)
     sizes = StreamSizes(ev=size)
@@ -103,23 +111,20 @@ async def world(folder: Path, history: History, say: Callable[[str], None]) -> A
             ready_seconds=START_SECONDS,
         )
     )
-    postgres = PostgresServer(
-        PostgresConfig(data_dir=folder / "postgres", synchronous_commit=False, shared_buffers_mb=128)
-    )
     await nats.start()
     try:
         written = await _written(folder, nats.url, history, sizes, say)
+        log = World(history=history, nats_url=nats.url, projector_url="", dsn="", written=written, rebuilt=_NOTHING)
+        if not has_tables:
+            yield log
+            return
+        postgres = PostgresServer(
+            PostgresConfig(data_dir=folder / "postgres", synchronous_commit=False, shared_buffers_mb=128)
+        )
         await postgres.start()
         try:
             async with _projector(folder, nats.url, postgres.dsn, history.facts, say) as (url, rebuilt):
-                yield World(
-                    history=history,
-                    nats_url=nats.url,
-                    projector_url=url,
-                    dsn=postgres.dsn,
-                    written=written,
-                    rebuilt=rebuilt,
-                )
+                yield replace(log, projector_url=url, dsn=postgres.dsn, rebuilt=rebuilt)
         finally:
             await postgres.stop()
     finally:
@@ -136,7 +141,7 @@ async def _written(folder: Path, url: str, history: History, sizes: StreamSizes,
     if marker.exists():
         if marker.read_bytes() != wanted:
             raise ValueError(f"{marker}: must be {wanted.decode()}, got {marker.read_text()}; take another folder")
-        return Spent(seconds=0, cpu_seconds=0, server_cpu_seconds=0, done=False)
+        return _NOTHING
     settings = BusSettings(urls=(url,), cluster=CLUSTER)
     await bootstrap_bus(settings, sizes=sizes)
     names = BusNames(CLUSTER)
