@@ -92,8 +92,8 @@ class Recorder:
 
     async def again(self, configuration: EffectiveConfiguration) -> Comparison:
         end = (await self.bus.events.head()).last_seq
-        bus = self.bus
-        return await compare(bus.events, bus.observations, bus.explanations, configuration, 0, end, lambda _: None)
+        bus, streams = self.bus, (self.bus.events, self.bus.observations, self.bus.explanations)
+        return await compare(*streams, bus.snapshots, configuration, 0, end, lambda _: None)
 
 
 @contextlib.asynccontextmanager

@@ -1,13 +1,18 @@
 """A recorded log decided anew through the ports: nothing is written, and what would differ is counted."""
 
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.config.effective import effective_configuration
-from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
+from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.replay.snapshot import Picture, schema_fingerprint
+from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog, MemorySnapshotStore
+from koordcore.events.envelope import StoredEvent
+from koordcore.ports.snapshots import Snapshot, state_digest
 from koordctl.documents.scheduler_config import compared_with_force, scheduler_configuration
-from koordctl.what_if.scheduler import Comparison, compare
+from koordctl.what_if.scheduler import FOLD, Comparison, compare, empty_state
 from support.scheduler.configurations import PACKED
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
@@ -25,13 +30,58 @@ def recorded() -> MemoryLog:
     return log
 
 
-async def rerun(log: MemoryLog, configuration: bytes, begin: int = 0) -> Comparison:
-    events, seen = MemoryEventLog(log), list[int]()
+class ReadLog(MemoryEventLog):
+    """A log that remembers behind which positions its facts of all kinds were read."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log)
+        self.read_from: list[int] = []
+
+    async def history(
+        self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
+    ) -> AsyncIterator[list[StoredEvent]]:
+        if kinds is None:
+            self.read_from.append(after)
+        async for found in super().history(after, upto, kinds=kinds, batch=batch):
+            yield found
+
+
+async def saved_at(log: MemoryLog, configuration: bytes, position: int) -> MemorySnapshotStore:
+    """The snapshot that a scheduler of this configuration saves at a position."""
+    state = empty_state(effective_configuration(configuration))
+    async for batch in MemoryEventLog(log).history(0, position):
+        for stored in batch:
+            fold(state, stored)
+    pieces = tuple(Picture(state).pieces())
+    store = MemorySnapshotStore()
+    await store.save(
+        Snapshot(
+            fold=FOLD,
+            seq=position,
+            code_version="",
+            schema_fingerprint=schema_fingerprint(state.frameworks.folding),
+            taken_at="",
+            state=pieces,
+            digest=state_digest(pieces),
+        )
+    )
+    return store
+
+
+async def rerun(
+    log: MemoryLog,
+    configuration: bytes,
+    begin: int = 0,
+    snapshots: MemorySnapshotStore | None = None,
+    events: MemoryEventLog | None = None,
+) -> Comparison:
+    events, seen = events or MemoryEventLog(log), list[int]()
     head = await events.head()
     found = await compare(
         events,
         observations=MemoryObservationLog(),
         explanations=MemoryObservationLog(),
+        snapshots=snapshots or MemorySnapshotStore(),
         configuration=effective_configuration(configuration),
         begin=begin,
         end=head.last_seq,
@@ -66,6 +116,28 @@ async def test_a_configuration_that_serves_nobody_of_the_recording_says_so() -> 
     assert found.warnings == ("no profile serves the pods of scheduler koord-scheduler: 6 pods",)
     assert found.document()["warnings"] == list(found.warnings)
     assert (await rerun(recorded(), shipped_configuration())).warnings == ()
+
+
+async def test_a_window_starts_at_the_snapshot_before_it_and_gives_the_same_comparison(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("koordctl.what_if.scheduler.BATCH", 2)
+    log, shipped = recorded(), shipped_configuration()
+    other = shipped.replace(b"schedulerName: koord-scheduler", b"schedulerName: my-scheduler")
+    for tried in (shipped, PACKED.encode(), other):
+        for position in (12, 20):
+            events = ReadLog(log)
+            short = await rerun(log, tried, 20, await saved_at(log, tried, position), events)
+            assert events.read_from == [position - 2]
+            assert short == await rerun(log, tried, 20)
+
+
+async def test_a_snapshot_of_other_plugins_or_behind_the_beginning_is_not_used() -> None:
+    log, shipped = recorded(), shipped_configuration()
+    for store in (await saved_at(log, PACKED.encode(), 12), await saved_at(log, shipped, 21)):
+        events = ReadLog(log)
+        await rerun(log, shipped, 20, store, events)
+        assert events.read_from == [0]
 
 
 def test_what_is_tried_is_compared_with_the_shipped_configuration_where_no_scheduler_runs(

@@ -1,10 +1,13 @@
 """A recorded log decided anew: with the same configuration alike, with another one differently, nothing lost."""
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.replay.packing import packing_of
 from koord_scheduler.domain.replay.recording import recording_of
+from koord_scheduler.domain.replay.snapshot import Picture, equals_fold, load_state
 from koord_scheduler.domain.replay.what_if import Fate, WhatIf
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
@@ -155,3 +158,43 @@ def test_whatever_happened_the_ledgers_hold_what_was_placed_and_two_runs_agree(s
     for uid, name in one.placed.items():
         row = nodes.row(name)
         assert row is None or uid in one.state.assumed.ledgers.pods(name)
+
+
+def rerun_behind(world: World, begin: int, start: SchedulerState) -> WhatIf:
+    """The events behind `begin`, decided anew from a state at or before it."""
+    what_if = WhatIf(start)
+    for stored in world.log.events[max(0, start.log.position - 1) : begin]:
+        what_if.before(stored)
+    window = what_if.window(world.log.events[begin:])
+    what_if.rerun(window, recording_of(window, explanations_of(world)), world.observed)
+    return what_if
+
+
+def test_a_run_from_a_snapshot_decides_as_a_run_from_the_beginning_of_the_log() -> None:
+    started, with_waiting_pods, refused = 0, 0, 0
+    for seed in range(40):
+        world, chosen = play(seed), random.Random(seed)
+        begin = chosen.randrange(1, len(world.log.events))
+        saved, loaded = SchedulerState(frameworks()), SchedulerState(frameworks())
+        for stored in world.log.events[: chosen.randrange(1, begin + 1)]:
+            fold(saved, stored)
+        load_state(loaded, b"".join(Picture(saved).pieces()))
+        if not equals_fold(loaded, begin):
+            refused += 1
+            continue
+        started += 1
+        with_waiting_pods += any(saved.queue.get(uid) is not None for uid in saved.pods)
+        short = rerun_behind(world, begin, loaded)
+        whole = rerun_behind(world, begin, SchedulerState(frameworks()))
+        assert short.fates() == whole.fates(), seed
+        assert (short.decided, short.nominated, short.evicted) == (whole.decided, whole.nominated, whole.evicted)
+        assert packing_of(short.state) == packing_of(whole.state)
+    assert min(started, with_waiting_pods, refused) > 3
+
+
+def test_a_snapshot_with_facts_behind_the_beginning_does_not_start_a_run() -> None:
+    state = SchedulerState(frameworks())
+    for stored in recorded_log().events:
+        fold(state, stored)
+    assert equals_fold(state, state.log.position)
+    assert not equals_fold(state, state.log.position - 1)

@@ -1,10 +1,11 @@
 """The engine of `koord replay --rerun-scheduler`: it decides placements again with another configuration.
 
-Nothing is written. The log is read. Two states live in this process: the recorded one and that of the re-run.
+Nothing is written. The log is read, from the newest snapshot before the window that has the state of the whole log.
+Two states live in this process: the recorded one and that of the re-run.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from koord_scheduler.domain.pods.equivalence_classes import scheduler_name_of
 from koord_scheduler.domain.replay.packing import Packing, packing_of
 from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed, recompute
 from koord_scheduler.domain.replay.recording import Nomination, recording_of
+from koord_scheduler.domain.replay.snapshot import equals_fold, load_state, schema_fingerprint
 from koord_scheduler.domain.replay.what_if import Fate, WhatIf
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
@@ -27,9 +29,13 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
+from koordcore.ports.snapshots import SnapshotStore
+from koordcore.protocol.objects import Pod
 
 from koordctl.access.log import BATCH, LogTrouble, everything_kept, skipped_positions
 
+FOLD = "scheduler"
+"""Name under which the scheduler saves its snapshots."""
 ALIASES = ("default-scheduler",)
 """The first profile serves pods with these scheduler names, as the service does by default."""
 
@@ -126,6 +132,7 @@ async def compare(
     log: EventLog,
     observations: ObservationLog,
     explanations: ObservationLog,
+    snapshots: SnapshotStore,
     configuration: EffectiveConfiguration,
     begin: int,
     end: int,
@@ -137,6 +144,7 @@ async def compare(
         log: The stream of facts.
         observations: The stream of usage reports.
         explanations: The stream of explanations.
+        snapshots: Store with the scheduler's snapshots, from which the run starts if one fits.
         configuration: The configuration to try.
         begin: The window starts behind this position.
         end: Last position of the window.
@@ -146,14 +154,21 @@ async def compare(
         LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
     skipped = await skipped_positions(log)
-    recorded_state, what_if = empty_state(configuration), WhatIf(empty_state(configuration))
+    saved = await _saved_state(snapshots, configuration, begin)
+    recorded_state, what_if = _state_of(configuration, saved), WhatIf(_state_of(configuration, saved))
+    position, first = recorded_state.log.position, (await log.head()).first_seq
+    # A batch earlier, from which the re-run learns the time and whether the snapshot is inside an append.
+    after = min(position, max(position - BATCH, first - 1))
     window: list[StoredEvent] = []
+    specs: dict[str, Pod | None] = {}
     try:
-        async for batch in log.history(0, end, batch=BATCH):
+        async for batch in log.history(after, end, batch=BATCH):
             for stored in batch:
                 if stored.seq in skipped:
                     skip(recorded_state, stored.seq)
                     continue
+                if stored.seq > begin and not window:
+                    specs = {uid: pod.pod for uid, pod in recorded_state.pods.items()}
                 fold(recorded_state, stored)
                 if stored.seq <= begin:
                     what_if.before(stored)
@@ -165,7 +180,7 @@ async def compare(
         reports = await everything_kept(observations)
         what_if.rerun(events, recording, reports, lambda position: progress(end + position))
         tried = {*recording.placed, *(attempt.uid for attempt in recording.attempts)}
-        unserved = await _unserved(log, what_if.state.frameworks, tried - what_if.placed.keys(), end, skipped)
+        unserved = _unserved(specs, window, what_if.state.frameworks, tried - what_if.placed.keys())
     except UnreadableEvent as error:
         raise LogTrouble(f"{error}; a recorded skip lets the fold continue: koord bus skip --help") from error
     return Comparison(
@@ -185,25 +200,48 @@ async def compare(
     )
 
 
-async def _unserved(
-    log: EventLog, frameworks: Frameworks, uids: Set[str], end: int, skipped: Container[int]
+async def _saved_state(snapshots: SnapshotStore, configuration: EffectiveConfiguration, begin: int) -> bytes | None:
+    """Return the newest snapshot up to `begin` that is equal to the fold of the whole log; None if there is none."""
+    fingerprint, at_most = schema_fingerprint(empty_state(configuration).frameworks.folding), begin
+    try:
+        while found := await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=at_most):
+            data = b"".join(found.state)
+            if equals_fold(_state_of(configuration, data), begin):
+                return data
+            at_most = found.seq - 1
+    except TimeoutError:  # a server that was set up before the operator might read them does not answer
+        pass
+    return None
+
+
+def _state_of(configuration: EffectiveConfiguration, saved: bytes | None) -> SchedulerState:
+    state = empty_state(configuration)
+    if saved is not None:
+        load_state(state, saved)
+    return state
+
+
+def _unserved(
+    specs: Mapping[str, Pod | None], window: Iterable[StoredEvent], frameworks: Frameworks, uids: Set[str]
 ) -> Counter[str]:
     """Return the scheduler names that no profile has, each with the number of pods that ask for it.
+
+    Args:
+        specs: Uid -> pod at the beginning of the window; None: it was deleted.
+        window: The events of the window.
+        frameworks: The tried profiles.
+        uids: The pods to look at.
 
     Raises:
         UnreadableEvent: An event cannot be read.
     """
-    found: dict[str, str] = {}
-    if not uids:
-        return Counter()
-    async for batch in log.history(0, end, kinds=["podspec"], batch=BATCH):
-        for stored in batch:
-            if stored.ref.id not in uids or stored.seq in skipped:
-                continue
+    found = {uid: pod for uid in uids if (pod := specs.get(uid)) is not None}
+    for stored in window:
+        if stored.ref.kind == "podspec" and stored.ref.id in uids:
             event = CATALOGUE.read(stored)
-            if isinstance(event, PodSpecAdded | PodSpecChanged) and frameworks.of(event.object) is None:
-                found[stored.ref.id] = scheduler_name_of(event.object)
-    return Counter(found.values())
+            if isinstance(event, PodSpecAdded | PodSpecChanged):
+                found[stored.ref.id] = event.object
+    return Counter(scheduler_name_of(pod) for pod in found.values() if frameworks.of(pod) is None)
 
 
 async def recomputed(

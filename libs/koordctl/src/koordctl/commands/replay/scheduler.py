@@ -109,6 +109,7 @@ async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, st
                 bus.events,
                 bus.observations,
                 bus.explanations,
+                bus.snapshots,
                 configuration,
                 start,
                 end,

@@ -287,6 +287,26 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         operate(state, uid, "")
 
 
+def equals_fold(state: SchedulerState, position: int) -> bool:
+    """Return whether a what-if run that begins behind `position` may start from a loaded state.
+
+    It must not if a member of a gang waits: which member the queue holds for its gang is not stored. It must not if
+    the state has later facts, which were confirmed while the snapshot was written.
+
+    Args:
+        state: The state that `load_state` filled.
+        position: Position behind which the run begins.
+    """
+    newest = (
+        *(pod.seq for pod in state.pods.values()),
+        *(ledger.seq for _, ledger in state.assumed.ledgers.items()),
+        *state.status.writes.seqs.values(),
+    )
+    roster = state.cluster.gangs.roster
+    waits = any(state.queue.get(uid) is not None and roster.gang_of(uid) is not None for uid in state.pods)
+    return not waits and max(newest, default=0) <= position
+
+
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:
     fields: dict[str, Any] = msgspec.structs.asdict(saved)
     pod = state.pods[saved.uid] = PodRecord(**fields)
