@@ -138,6 +138,8 @@ class Month:
         self._shapes = _shapes()
         self._number = 0
         self._placed: list[_Life] = []
+        self._decided = 0
+        self._acknowledged = 0
         self._rounds = 0
 
     def batches(self) -> Iterator[list[Written]]:
@@ -227,6 +229,14 @@ class Month:
     def _place(self, life: _Life, team: str, queued_at: str, seconds: float) -> None:
         name = life.machine.name
         based_on = BasedOn(self._count, 0)
+        self._decided += 1
+        basis = DecisionBasis(
+            based_on=based_on,
+            ordinal=self._decided,
+            decided_at=self.now.timestamp(),
+            acknowledged=self._acknowledged,
+            found=True,
+        )
         scores = [NodeScore(name, 90 - rank, {"NodeResourcesFit": 90 - rank}) for rank in range(3)]
         placed = PodPlaced(
             namespace=team,
@@ -235,7 +245,7 @@ class Month:
             requests=life.shape.entry.requests,
             attempt=1,
             queued_at=queued_at,
-            basis=DecisionBasis(based_on=based_on, ordinal=life.placement, decided_at=self.now.timestamp(), found=True),
+            basis=basis,
             explanation=PlacementExplanation(
                 nodes_considered=len(self._machines),
                 nodes_feasible=len(self._machines) - 3,
@@ -248,6 +258,7 @@ class Month:
         life.placement = self._count
         entry = msgspec.structs.replace(life.shape.entry, uid=life.uid, namespace=team, name=life.name)
         self._write("node", name, NodeResourcesTaken(pods=[entry]), "scheduler/0", life.uid)
+        self._acknowledged = self._count
         self._at(self._seconds + 0.05, self._bind, life)
         self._at(self._seconds + 2, self._start, life)
         if seconds != float("inf"):
@@ -269,6 +280,7 @@ class Month:
         released = PodReleased(namespace=team, name=life.name, node=name, reason="deleted")
         self._write("pod", life.uid, released, "scheduler/0", life.uid)
         self._write("node", name, NodeResourcesReturned(pods=[life.uid]), "scheduler/0", life.uid)
+        self._acknowledged = self._count
         self._take(life, -1)
 
     def _overcommit(self, machine: _Machine) -> None:
