@@ -7,6 +7,7 @@ The ledger says which pods are there, what they take and what they were given. P
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.state.desired import DesiredView, apply_push, view_of, with_last_fact
@@ -15,6 +16,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.nodes.desired_state import desired_node
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, Event, StoredEvent
+from koordcore.events.objects.gateway import PodBound
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.ports.desired import DesiredNode, Push
@@ -22,7 +24,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.values import codec
-from koordcore.values.allocation import Allocation
+from koordcore.values.allocation import Allocation, ClaimBinding
 from msgspec.structs import replace as replace_fields
 from support.histories import Recorder, node, pod
 
@@ -50,7 +52,7 @@ class World:
         self.manager = ManagerView()
         self._folded = 0
         self._pushed = 0
-        self._write("nodespec", NODE, NodeSpecAdded(object=node(NODE)))
+        self.write("nodespec", NODE, NodeSpecAdded(object=node(NODE)))
         self.agent = view_of(self.bucket())
 
     def bucket(self) -> DesiredNode:
@@ -79,26 +81,26 @@ class World:
             case "restart":
                 self.restart()
             case "submit" if spec is None:
-                self._write("podspec", uid, PodSpecAdded(object=pod(step.pod, 500)))
+                self.write("podspec", uid, PodSpecAdded(object=pod(step.pod, 500)))
             case "bound-by-others" if spec is None:
                 bound = pod(step.pod, 700)
                 bound.spec.node_name = NODE
                 bound.metadata.annotations = {keys.RESOURCE_STATUS: f'{{"cpuset":"{step.variation}"}}'}
-                self._write("podspec", uid, PodSpecAdded(object=bound))
+                self.write("podspec", uid, PodSpecAdded(object=bound))
             case "place" if spec is not None and uid not in held and not spec.object.spec.node_name:
                 self._take(uid, step, 500)
             case "resize" if uid in held:
                 self._take(uid, step, 500 + 100 * step.variation)
             case "release" if uid in held:
-                self._write("node", NODE, NodeResourcesReturned(pods=[uid]))
+                self.write("node", NODE, NodeResourcesReturned(pods=[uid]))
             case "label" if spec is not None:
                 changed = codec.decode(codec.encode(spec.object), type(spec.object))
                 changed.metadata.labels[keys.SUB_PRIORITY] = str(step.variation)
                 changed.metadata.annotations[keys.CPU_BURST] = f'{{"policy":"none","cpuBurstPercent":{step.variation}}}'
-                self._write("podspec", uid, PodSpecChanged(object=changed))
+                self.write("podspec", uid, PodSpecChanged(object=changed))
             case "delete" if spec is not None:
                 name = spec.object.metadata.name
-                self._write("podspec", uid, PodSpecDeleted(namespace="default", name=name))
+                self.write("podspec", uid, PodSpecDeleted(namespace="default", name=name))
             case _:
                 pass
 
@@ -117,9 +119,9 @@ class World:
     def _take(self, uid: str, step: Step, cpu_milli: int) -> None:
         wanted = pod(step.pod, cpu_milli)
         entry = pod_on_node(uid, wanted, Allocation(cpuset=str(step.pod), quota=f"q-{step.variation}"))
-        self._write("node", NODE, NodeResourcesTaken(pods=[entry]))
+        self.write("node", NODE, NodeResourcesTaken(pods=[entry]))
 
-    def _write(self, kind: str, id_: str, event: Event) -> None:
+    def write(self, kind: str, id_: str, event: Event) -> None:
         self.log.write(kind, id_, event)
         for stored in self.log.events[self._folded :]:
             self.manager.fold(stored)
@@ -128,6 +130,25 @@ class World:
                 assert after is not None
                 self.agent, self._pushed = after, stored.seq
         self._folded = len(self.log.events)
+
+
+@pytest.mark.parametrize("binds_pods", [True, False])
+def test_the_bucket_tells_which_pods_wait_for_their_claims(binds_pods: bool) -> None:
+    world = World()
+    world.do(Step("submit", 0))
+    claim = ClaimBinding(namespace="default", claim="data")
+    taken = pod_on_node("uid-0", pod(0, 500), Allocation(volume_claims=(claim,)))
+    world.write("node", NODE, NodeResourcesTaken(pods=[taken]))
+
+    def unbound() -> list[str]:
+        strategy = NodePolicies().colocation(NODE, node(NODE))
+        value = desired_node(world.manager, NODE, strategy, binds_pods=binds_pods)
+        assert value is not None
+        return value.unbound
+
+    assert unbound() == (["uid-0"] if binds_pods else [])
+    world.write("podspec", "uid-0", PodBound(node=NODE, placement=1, bound_at="2026-01-01T00:00:00Z"))
+    assert unbound() == []
 
 
 def of_ledger(view: DesiredView) -> dict[str, AgentPod]:

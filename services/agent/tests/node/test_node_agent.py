@@ -23,7 +23,9 @@ from koordcore.events.management.nodepolicy import NodeSloRendered
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.objects import pod_from_json
+from koordcore.values.allocation import Allocation, ClaimBinding
 from koordcore.values.invalid import InvalidInput
+from msgspec import structs
 
 GIB = 1 << 30
 BE_ROOT = "kubepods.slice/kubepods-besteffort.slice"
@@ -231,6 +233,21 @@ def test_the_report_says_what_was_measured_and_which_quota_holds() -> None:
     ]
     windows = {window.duration_seconds: set(window.usage) for window in report.aggregated_node_usages}
     assert windows == {300: {"avg", "p50", "p90", "p95", "p99"}, 600: set(), 1800: set()}
+
+
+def test_a_pod_that_waits_for_its_claims_starts_when_the_bucket_tells_that_it_is_bound() -> None:
+    claim = ClaimBinding(namespace="default", claim="data")
+    waits = structs.replace(entry("a", "LS", 1_000), allocation=Allocation(volume_claims=(claim,)))
+    view = view_of(structs.replace(desired(node=7).desired, binds_pods=True))
+    placed = apply_push(view, push("node", NodeResourcesTaken(pods=[waits]), 9, 7))
+    assert placed is not None
+    assert placed.may_be_old
+    node = Node(apply_push(placed, push("node", NodeResourcesTaken(pods=[entry("b", "LS", 1_000)]), 10, 9)))
+    assert node.run().facts == (PodsStarted(pods=["b"]),)
+
+    node.agent.desired = desired(waits, entry("b", "LS", 1_000), node=10)
+    assert not desired(waits).may_be_old
+    assert PodsStarted(pods=["a"]) in node.run().facts
 
 
 def test_pushes_are_applied_in_order_and_a_gap_asks_for_the_whole() -> None:

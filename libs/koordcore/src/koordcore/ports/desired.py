@@ -21,6 +21,8 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         pods: Pods in the node's ledger as of position `as_of["node"]`.
         details: Uid -> labels and annotations, for pods whose object has changed since the ledger entry.
         others: Pods that another scheduler bound to the node. No ledger contains them.
+        binds_pods: Whether an API server binds the pods, so that a placed pod may wait for its volume claims.
+        unbound: Uids of pods in `pods` that wait for their volume claims.
         slo: Effective NodeSLO spec as JSON; None if not rendered yet.
         capacity: Capacity of the node: cpu in milli-cores, others in whole units.
         allocatable: Allocatable of the node: cpu in milli-cores, others in whole units.
@@ -34,6 +36,8 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pods: list[PodOnNode] = []
     details: dict[str, PodDetails] = {}
     others: list[PodOnNode] = []
+    binds_pods: bool = False
+    unbound: list[str] = []
     slo: dict[str, Any] | None = None
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}

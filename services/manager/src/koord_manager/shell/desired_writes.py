@@ -39,7 +39,10 @@ async def write_desired_states(context: ManagerContext, policies: NodePolicies) 
         node = view.node(token)
         async with slots:
             try:
-                desired = desired_node(view, token, policies.colocation(token, node)) if node else None
+                desired = None
+                if node is not None:
+                    strategy = policies.colocation(token, node)
+                    desired = desired_node(view, token, strategy, binds_pods=not context.standalone)
                 if desired is None:
                     await context.desired.delete(name_from_token(token))
                     term_state.nodes.discard(token)

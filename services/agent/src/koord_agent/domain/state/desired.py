@@ -83,6 +83,11 @@ class DesiredView:
         return self.as_of.get(LEDGER, 0) < self.ledger_seq
 
     @property
+    def may_be_old(self) -> bool:
+        """Whether the bucket may have a newer state: it misses facts, or no fact tells that a pod is bound."""
+        return self.misses_facts or bool(self.desired.unbound)
+
+    @property
     def as_of(self) -> Mapping[str, int]:
         """Kind of an aggregate -> position of its last fact that this state contains."""
         return self.desired.as_of
@@ -274,7 +279,13 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
             before = {entry.uid: entry for entry in desired.pods}
             after = pods_after(before, event)
             details = {uid: each for uid, each in desired.details.items() if uid in after}
-            desired = msgspec.structs.replace(desired, pods=list(after.values()), details=details)
+            unbound = [
+                uid
+                for uid, entry in after.items()
+                if uid in desired.unbound
+                or (desired.binds_pods and entry.allocation.volume_claims and before.get(uid) is not entry)
+            ]
+            desired = msgspec.structs.replace(desired, pods=list(after.values()), details=details, unbound=unbound)
             pods = {
                 entry.uid: view.pods[entry.uid]
                 if before.get(entry.uid) is entry

@@ -32,7 +32,7 @@ READS_AT_ONCE = 32
 REREAD_SECONDS = 300.0
 """Age of a desired state after which it is read again, in host time."""
 MISSING_SECONDS = (1.0, 10.0)
-"""Shortest and longest interval of reading the bucket for nodes whose desired state is missing or misses facts."""
+"""Shortest and longest interval of reading the bucket for nodes whose desired state is missing or may be old."""
 GAP_SECONDS = 0.3
 """Delay before the bucket is read after a gap, because the manager has to fold the missed fact first."""
 KEPT_PUSHES = 1_000
@@ -283,7 +283,7 @@ class DesiredStates:
         pause, most = MISSING_SECONDS
         while True:
             await asyncio.sleep(pause * self._jitter())
-            missing = [node for node in self.nodes if (view := self.views.get(node)) is None or view.misses_facts]
+            missing = [node for node in self.nodes if (view := self.views.get(node)) is None or view.may_be_old]
             pause = min(pause * 2, most) if missing else most
             self._want(missing)
 

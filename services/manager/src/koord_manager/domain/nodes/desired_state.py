@@ -25,13 +25,16 @@ from koordcore.values.resources import parse_amounts
 from koord_manager.domain.cluster.view import ManagerView
 
 
-def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) -> DesiredNode | None:
+def desired_node(
+    view: ManagerView, token: str, strategy: ColocationStrategy, *, binds_pods: bool = False
+) -> DesiredNode | None:
     """Return the desired state of a node for its agent, or None if the node does not exist.
 
     Args:
         view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
         strategy: Colocation strategy of the node. It gives the measuring policy while none is published.
+        binds_pods: Whether an API server binds the pods.
     """
     node = view.node(token)
     if node is None:
@@ -46,11 +49,18 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
         **(rendered or {}),
     }
     kinds = ("node", "nodepolicy", "nodespec")
+    specs = view.state.of_kind(PodSpecState)
     return DesiredNode(
         node=name_from_token(token),
         pods=list(pods.values()),
         details=_changed_details(view, pods),
         others=[pod_on_node(uid, pod, allocation_of(pod.metadata.annotations)) for uid, pod in view.others_on(token)],
+        binds_pods=binds_pods,
+        unbound=[
+            uid
+            for uid, entry in pods.items()
+            if binds_pods and entry.allocation.volume_claims and uid in specs and not specs[uid].object.spec.node_name
+        ],
         slo=policy.slo if policy else None,
         capacity=parse_amounts(node.status.capacity),
         allocatable=parse_amounts(node.status.allocatable),
