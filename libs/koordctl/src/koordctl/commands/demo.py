@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +17,10 @@ from koordctl.access.clients import demo_directory, running_stack, var_directory
 from koordctl.commands.trace_folder import TRACE_FOLDER, find_trace
 from koordctl.demo.device_day import DeviceDaySummary
 from koordctl.demo.failing_devices import run_failing_devices
-from koordctl.demo.on_running import RunningDemo, run_on_running
+from koordctl.demo.on_running import RunningDemo, RunningSummary, run_on_running
 from koordctl.demo.run import DemoOptions, run
 from koordctl.demo.submitting import Watching
-from koordctl.demo.summary import Checks, Summary, table, write_summary
+from koordctl.demo.summary import Checks, Summary, write_summary
 from koordctl.demo.tail import PodCounts
 from koordctl.demo.trace import InvalidTrace, node_manifest, read_nodes, read_pods
 from koordctl.embedded.nodes import write_nodes
@@ -117,8 +117,7 @@ def _without_a_stack(
         return
     with _watching() as watching:
         summary = asyncio.run(run_on_running(found, watching))
-    _show_rows(summary.table())
-    _show_checks(summary)
+    show(summary)
     if not summary.all_held:
         raise typer.Exit(1)
 
@@ -189,24 +188,16 @@ def _became(pods: PodCounts) -> str:
     return f"{pods.placed:,} placed, {pods.evicted:,} evicted for others, {pods.pending:,} pending{ended}"
 
 
-def show(summary: Summary | DeviceDaySummary) -> None:
+def show(summary: Summary | DeviceDaySummary | RunningSummary) -> None:
     """Print the demo's table of results, and for each invariant whether it held."""
-    _show_rows(table(summary) if isinstance(summary, Summary) else summary.rows())
-    _show_checks(summary)
-
-
-def _show_rows(rows: Iterable[tuple[str, str]]) -> None:
     figures = Table(box=None, pad_edge=False, show_header=False)
     figures.add_column()
     figures.add_column(justify="right", overflow="fold")
-    for what, how_much in rows:
+    for what, how_much in summary.rows():
         figures.add_row(what, how_much)
     console.print(figures)
-
-
-def _show_checks(checks: Checks) -> None:
-    for rule, held, found in checks.invariants():
+    for rule, held, found in summary.invariants():
         mark = "[green]held[/green]  " if held else "[red]BROKEN[/red]"
         console.print(f"{mark} {rule}: {found}", highlight=False, soft_wrap=True)
-    for sentence in checks.violations[:20]:
+    for sentence in summary.violations[:20]:
         console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)

@@ -63,7 +63,7 @@ class RunningSummary(Checks, frozen=True, kw_only=True):
     placed_p99_ms: float
     events: int
 
-    def table(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str]]:
         """Return the rows of the table of results, as (label, value)."""
         return [
             ("pods", f"{self.pods:,}"),

@@ -161,6 +161,37 @@ class Summary(Checks, frozen=True, kw_only=True):
     wall_s: float
     speed: float
 
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the rows of the table of results, as (label, value)."""
+        pending = [(f"  {reason}", f"{count:,}") for reason, count in by_count(self.pending_reasons)]
+        return [
+            ("pods submitted, without evicted ones", f"{self.pods_submitted:,}"),
+            ("pods placed", f"{self.pods_placed:,}"),
+            ("pods running on their nodes", f"{self.pods_started:,}"),
+            ("pods evicted for others", f"{self.pods_evicted:,}"),
+            ("pods pending", f"{self.pods_pending:,}"),
+            *pending,
+            ("cpu requested, without overcommit", f"{self.requested_cpu_percent:.1f} %"),
+            ("cpu requested, with overcommit", f"{self.requested_cpu_with_overcommit_percent:.1f} %"),
+            ("cpu utilisation, without overcommit", f"{self.utilisation_requested_only_percent:.1f} %"),
+            ("cpu utilisation, with overcommit", f"{self.utilisation_with_overcommit_percent:.1f} %"),
+            ("pods with GPUs", f"{self.gpu_pods:,}, {self.shared_gpus:,} GPUs have several"),
+            ("GPUs allocated", f"{self.gpu_allocated_percent:.1f} %"),
+            ("GPUs that failed or came back", f"{self.device_reports_after_start:,}"),
+            ("best-effort quota changes", f"{self.suppressions:,}"),
+            ("load peak, protection on", self.protected.sentence()),
+            ("load peak, protection off", self.unprotected.sentence()),
+            ("this host, measured", f"{self.real_node} uses {cores(self.real_node_cpu_milli)} cores"),
+            ("container on this host", self.real_container.sentence()),
+            ("submit to placed, p50", duration_text(self.submit_to_placed_p50_ms / 1000)),
+            ("submit to placed, p99", duration_text(self.submit_to_placed_p99_ms / 1000)),
+            ("first placement after first submit", duration_text(self.first_placement_ms / 1000)),
+            ("events", f"{self.events:,} ({self.events_per_s:,.0f}/s)"),
+            ("replay from zero", f"{self.replay_events_per_s:,.0f} events/s"),
+            ("stack ready after", duration_text(self.startup_s)),
+            ("whole run", duration_text(self.wall_s)),
+        ]
+
 
 def write_summary(path: Path, summary: Checks) -> None:
     """Write the summary as JSON, one field per line."""
@@ -187,38 +218,6 @@ def main_reason(reasons: Mapping[str, int]) -> str:
     Of reasons with the same number of nodes, the first one by name is returned.
     """
     return max(sorted(reasons), key=lambda reason: reasons[reason]) if reasons else "no node"
-
-
-def table(summary: Summary) -> list[tuple[str, str]]:
-    """Return the rows of the demo's table of results, as (label, value)."""
-    pending = [(f"  {reason}", f"{count:,}") for reason, count in by_count(summary.pending_reasons)]
-    return [
-        ("pods submitted, without evicted ones", f"{summary.pods_submitted:,}"),
-        ("pods placed", f"{summary.pods_placed:,}"),
-        ("pods running on their nodes", f"{summary.pods_started:,}"),
-        ("pods evicted for others", f"{summary.pods_evicted:,}"),
-        ("pods pending", f"{summary.pods_pending:,}"),
-        *pending,
-        ("cpu requested, without overcommit", f"{summary.requested_cpu_percent:.1f} %"),
-        ("cpu requested, with overcommit", f"{summary.requested_cpu_with_overcommit_percent:.1f} %"),
-        ("cpu utilisation, without overcommit", f"{summary.utilisation_requested_only_percent:.1f} %"),
-        ("cpu utilisation, with overcommit", f"{summary.utilisation_with_overcommit_percent:.1f} %"),
-        ("pods with GPUs", f"{summary.gpu_pods:,}, {summary.shared_gpus:,} GPUs have several"),
-        ("GPUs allocated", f"{summary.gpu_allocated_percent:.1f} %"),
-        ("GPUs that failed or came back", f"{summary.device_reports_after_start:,}"),
-        ("best-effort quota changes", f"{summary.suppressions:,}"),
-        ("load peak, protection on", summary.protected.sentence()),
-        ("load peak, protection off", summary.unprotected.sentence()),
-        ("this host, measured", f"{summary.real_node} uses {cores(summary.real_node_cpu_milli)} cores"),
-        ("container on this host", summary.real_container.sentence()),
-        ("submit to placed, p50", duration_text(summary.submit_to_placed_p50_ms / 1000)),
-        ("submit to placed, p99", duration_text(summary.submit_to_placed_p99_ms / 1000)),
-        ("first placement after first submit", duration_text(summary.first_placement_ms / 1000)),
-        ("events", f"{summary.events:,} ({summary.events_per_s:,.0f}/s)"),
-        ("replay from zero", f"{summary.replay_events_per_s:,.0f} events/s"),
-        ("stack ready after", duration_text(summary.startup_s)),
-        ("whole run", duration_text(summary.wall_s)),
-    ]
 
 
 def by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:

@@ -6,7 +6,7 @@ import msgspec
 from koordcore.events.scheduling.explanations import PodUnschedulable
 
 
-class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
+class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
     """A reason why nodes were refused, and the number of pending pods with it.
 
     Attributes:
@@ -22,7 +22,7 @@ class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
     nodes_max: int
 
 
-def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[ReasonCount]:
+def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[PendingReason]:
     """Count the reasons in the last explanations of pending pods. The most frequent one comes first."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     for explanation in explanations:
@@ -32,6 +32,6 @@ def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[ReasonCount]
                 counted[exclusion.plugin, reason] = (pods + 1, max(most, nodes))
     ordered = sorted(counted.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
     return [
-        ReasonCount(plugin=plugin, reason=reason, pods=pods, nodes_max=most)
+        PendingReason(plugin=plugin, reason=reason, pods=pods, nodes_max=most)
         for (plugin, reason), (pods, most) in ordered
     ]

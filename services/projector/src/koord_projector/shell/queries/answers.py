@@ -9,6 +9,7 @@ import msgspec
 from koordcore.stories.device_cards import Card
 from koordcore.stories.hardware import NodeHardware, Owner
 
+from koord_projector.domain.pending import PendingReason
 from koord_projector.domain.timeline import TimelineEntry
 from koord_projector.shell.queries.moments import Moment
 
@@ -273,22 +274,6 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     object: dict[str, Any] | None
     timeline: list[TimelineEntry]
     usage: list[PodUsagePoint]
-
-
-class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why nodes were refused, and the number of pending pods with it.
-
-    Attributes:
-        plugin: Plugin that refused the nodes.
-        reason: Text of the reason.
-        pods: Number of pending pods with this reason.
-        nodes_max: Largest number of nodes that it excluded for one pod.
-    """
-
-    plugin: str
-    reason: str
-    pods: int
-    nodes_max: int
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import TimelineEntry, pod_timeline
-from koord_projector.shell.queries.answers import PendingAnswer, PendingReason, PodItem, PodsAnswer
+from koord_projector.shell.queries.answers import PendingAnswer, PodItem, PodsAnswer
 from koord_projector.shell.queries.moments import Moment
 from koord_projector.shell.queries.objects import stored_explanation, stored_fact
 
@@ -268,10 +268,7 @@ async def explain_pending(connection: AsyncConnection, moment: Moment) -> Pendin
         judged=sum(row.body is not None for row in rows),
         attempted=sum((row.attempt or 0) > 0 for row in rows),
         examined=len(rows),
-        reasons=[
-            PendingReason(plugin=each.plugin, reason=each.reason, pods=each.pods, nodes_max=each.nodes_max)
-            for each in count_reasons(explanations)
-        ],
+        reasons=count_reasons(explanations),
         pods=[_item(row) for row in rows[:_SHOWN_PENDING]],
     )
 
