@@ -6,6 +6,7 @@ Source:
 
 from collections import Counter as Counts
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import Event
@@ -82,47 +83,39 @@ class ControllerMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, *, writes_objects: bool = False) -> None:
+        gauge = partial(Gauge, registry=registry)
         self._writes_objects = writes_objects
         self._reconciled = {
-            what: Gauge(
-                f"slo_controller_{what}_reconcile_count",
-                f"Decisions about {what}, by outcome",
-                ["status", "reason"],
-                registry=registry,
+            what: gauge(
+                f"slo_controller_{what}_reconcile_count", f"Decisions about {what}, by outcome", ["status", "reason"]
             )
             for what in ("node_resource", "nodemetric", "nodeslo", "quota_profile")
         }
         self._parsed = {
-            what: Gauge(
+            what: gauge(
                 f"slo_controller_{what}_spec_parse_count",
                 f"Specs of {what} rendered from the configuration, by outcome",
                 ["status", "reason"],
-                registry=registry,
             )
             for what in ("nodemetric", "nodeslo")
         }
-        self._plugins = Gauge(
+        self._plugins = gauge(
             "slo_controller_node_resource_run_plugin_status",
             "Calculations of nodes, by plugin and outcome",
             ["plugin", "status", "reason"],
-            registry=registry,
         )
-        self._lent = Gauge(
+        self._lent = gauge(
             "slo_controller_node_extended_resource_allocatable_internal",
             "Overcommitted resources of a node before publication; cpu in cores",
             ["node", "resource", "unit"],
-            registry=registry,
         )
         self._lent_at: dict[str, float] = {}
-        self._objects = Gauge("koord_manager_recommender_objects", "Number of Recommendations", registry=registry)
-        self._low_confidence = Gauge(
+        self._objects = gauge("koord_manager_recommender_objects", "Number of Recommendations")
+        self._low_confidence = gauge(
             "koord_manager_recommender_low_confidence_objects",
             "Number of Recommendations with less than a day of history",
-            registry=registry,
         )
-        self._samples = Gauge(
-            "koord_manager_recommender_samples", "Samples taken in by this process", registry=registry
-        )
+        self._samples = gauge("koord_manager_recommender_samples", "Samples taken in by this process")
         self._loop = Histogram(
             "koord_manager_recommender_loop_seconds",
             "Duration of one step of a recommender run, in seconds",
@@ -131,19 +124,14 @@ class ControllerMetrics:
         self._failures = Counter(
             "koord_manager_decision_failures", "Number of decisions that failed", ["controller"], registry=registry
         )
-        self._failing = Gauge(
+        self._failing = gauge(
             "koord_manager_failing_objects",
             "Number of objects (and whole controllers) whose last decision failed",
             ["controller"],
-            registry=registry,
         )
         self._failing_before: set[str] = set()
-        self._levels = Gauge(
-            "koord_manager_slo_level_nodes", "Number of nodes, by health level", ["level"], registry=registry
-        )
-        self._mass = Gauge(
-            "koord_manager_slo_mass_abnormal", "1 if more nodes look abnormal than may be lowered", registry=registry
-        )
+        self._levels = gauge("koord_manager_slo_level_nodes", "Number of nodes, by health level", ["level"])
+        self._mass = gauge("koord_manager_slo_mass_abnormal", "1 if more nodes look abnormal than may be lowered")
 
     def set_up(self, plugins: Iterable[str]) -> None:
         """Count the start of each node resource plugin that runs in this process."""

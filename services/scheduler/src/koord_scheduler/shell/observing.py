@@ -5,6 +5,7 @@ Source: scheduler-core spec, 15
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from koordcore.events.scheduling.explanations import PodUnschedulable
@@ -44,121 +45,96 @@ class SchedulerMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, profiles: Sequence[str]) -> None:
-        attempts = Counter(
-            "scheduler_schedule_attempts",
-            "Attempts to schedule pods, by result",
-            ["result", "profile"],
-            registry=registry,
-        )
-        seconds = Histogram(
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        attempts = counter("scheduler_schedule_attempts", "Attempts to schedule pods, by result", ["result", "profile"])
+        seconds = histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Time of one decision in the host's time",
             ["result", "profile"],
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        timeouts = Counter(
-            "scheduler_scheduling_timeout", "Decisions without an outcome for too long", ["profile"], registry=registry
-        )
+        timeouts = counter("scheduler_scheduling_timeout", "Decisions without an outcome for too long", ["profile"])
         own = [_ProfileMetrics(attempts, seconds, timeouts, profile) for profile in profiles]
         self._by_profile = dict(zip(profiles, own, strict=True))
         self._first = own[0]
-        self.sli_seconds = Histogram(
+        self.sli_seconds = histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "From submission to a placement that the log has stored, in the run's time",
-            registry=registry,
             buckets=_SLI_SECONDS,
         )
         self.in_flight = Gauge(
             "scheduler_appends_in_flight", "Batches that the log has not answered", registry=registry
         )
-        self.refolds = Counter(
-            "scheduler_refused_decisions",
-            "Decisions that the log refused because the facts had changed",
-            registry=registry,
+        self.refolds = counter(
+            "scheduler_refused_decisions", "Decisions that the log refused because the facts had changed"
         )
-        self._preemptions = Counter(
-            "scheduler_preemption_attempts", "Attempts to make room at the cost of others", registry=registry
-        )
-        self._victims = Histogram(
-            "scheduler_preemption_victims", "Pods that one preemption takes", registry=registry, buckets=_VICTIMS
-        )
-        self._rounds = Histogram(
+        self._preemptions = counter("scheduler_preemption_attempts", "Attempts to make room at the cost of others")
+        self._victims = histogram("scheduler_preemption_victims", "Pods that one preemption takes", buckets=_VICTIMS)
+        self._rounds = histogram(
             "scheduler_gang_schedule_cycle_duration_seconds",
             "Turn of a gang group, in the run's time",
             ["reason", "job_size"],
-            registry=registry,
             buckets=_ROUND_SECONDS,
         )
-        self.status_seconds = Histogram(
+        self.status_seconds = histogram(
             "scheduler_update_elastic_quota_status_duration_seconds",
             "Finding out how changed quotas and gangs stand, in the host's time",
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self.question_seconds = Histogram(
+        self.question_seconds = histogram(
             "scheduler_capacity_question_duration_seconds",
             "Answers to capacity questions, in the host's time",
-            registry=registry,
             buckets=_ROUND_SECONDS,
         )
-        self.question_pause_seconds = Histogram(
+        self.question_pause_seconds = histogram(
             "scheduler_capacity_question_pause_seconds",
             "Pause of the decisions while the process is forked for a capacity question, in the host's time",
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self._job_preemptions = Histogram(
+        self._job_preemptions = histogram(
             "scheduler_job_preemption_duration_seconds",
             "Attempts that looked for room for a whole job at the cost of others, in the host's time",
             ["jobName", "result"],
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self._batches = Histogram(
+        self._batches = histogram(
             "scheduler_inline_batch_schedule_duration_seconds",
             "Attempts that placed all members of a planned job at once, in the host's time",
             ["result"],
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self._by_pod = Histogram(
+        self._by_pod = histogram(
             "scheduler_batch_algorithm_by_pod_duration_seconds",
             "Time of placing a planned job at once, for each of its pods",
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self._by_node = Histogram(
+        self._by_node = histogram(
             "scheduler_batch_algorithm_by_node_duration_seconds",
             "The same for each of its nodes",
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self._next_pods = Histogram(
+        self._next_pods = histogram(
             "scheduler_next_pod_delete_from_queue_latency",
             "Taking a pod out of the queue past its turn, in every 100th attempt, in the host's seconds",
-            registry=registry,
             buckets=_PLUGIN_SECONDS,
         )
-        self.quota_seconds = Histogram(
+        self.quota_seconds = histogram(
             "scheduler_elastic_quota_process_latency",
             "Taking in a quota's change, in the host's seconds",
             ["operation"],
-            registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
-        self._plugins = Histogram(
+        self._plugins = histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Calls of plugins in every 100th attempt, in the host's time",
             ["plugin", "extension_point", "status"],
-            registry=registry,
             buckets=_PLUGIN_SECONDS,
         )
-        self._points = Histogram(
+        self._points = histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "All plugins of an extension point in every 100th attempt, in the host's time",
             ["extension_point", "status", "profile"],
-            registry=registry,
             buckets=_PLUGIN_SECONDS,
         )
         self.evaluated = NodeCounts(

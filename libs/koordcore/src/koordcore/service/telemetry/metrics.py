@@ -8,6 +8,7 @@ Source:
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from prometheus_client import (
@@ -50,31 +51,25 @@ class BusMetrics(measured.BusMetrics):
     """Prometheus metrics of how this process uses the log, as `koordcore.bus.metrics.BusMetrics` defines them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._append = Counter("koord_bus_append", "Appends by outcome", ["outcome"], registry=registry)
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self._append = counter("koord_bus_append", "Appends by outcome", ["outcome"])
         self._append_seconds = Histogram(
             "koord_bus_append_seconds",
             "Time from the first attempt of an append to its outcome",
             registry=registry,
             buckets=APPEND_SECONDS_BUCKETS,
         )
-        self._conflicts = Counter("koord_bus_conflicts", "Refused expectations", ["kind"], registry=registry)
-        self._lag_events = Gauge("koord_bus_follower_lag_events", "Events not folded yet", ["fold"], registry=registry)
-        self._lag_seconds = Gauge(
-            "koord_bus_follower_lag_seconds", "Age of the oldest event not folded yet", ["fold"], registry=registry
-        )
-        self._halted = Gauge(
-            "koord_bus_follower_halted", "1: the fold stopped before an event", ["fold"], registry=registry
-        )
-        self._dlq_depth = Gauge("koord_bus_dlq_depth", "Parked work items", ["consumer"], registry=registry)
-        self._gaps = Counter("koord_bus_gap", "Gaps that made a follower start again", ["fold"], registry=registry)
-        self._snapshot_age = Gauge(
-            "koord_bus_snapshot_age_seconds", "Age of the newest snapshot", ["fold"], registry=registry
-        )
-        self._log_bytes = Gauge("koord_bus_log_bytes", "Size of the stream of facts", registry=registry)
-        self._log_limit = Gauge("koord_bus_log_limit_bytes", "Largest size of the stream of facts", registry=registry)
-        self._drift = Counter(
-            "koord_bus_drift", "Differences between the fold and the world", ["kind"], registry=registry
-        )
+        self._conflicts = counter("koord_bus_conflicts", "Refused expectations", ["kind"])
+        self._lag_events = gauge("koord_bus_follower_lag_events", "Events not folded yet", ["fold"])
+        self._lag_seconds = gauge("koord_bus_follower_lag_seconds", "Age of the oldest event not folded yet", ["fold"])
+        self._halted = gauge("koord_bus_follower_halted", "1: the fold stopped before an event", ["fold"])
+        self._dlq_depth = gauge("koord_bus_dlq_depth", "Parked work items", ["consumer"])
+        self._gaps = counter("koord_bus_gap", "Gaps that made a follower start again", ["fold"])
+        self._snapshot_age = gauge("koord_bus_snapshot_age_seconds", "Age of the newest snapshot", ["fold"])
+        self._log_bytes = gauge("koord_bus_log_bytes", "Size of the stream of facts")
+        self._log_limit = gauge("koord_bus_log_limit_bytes", "Largest size of the stream of facts")
+        self._drift = counter("koord_bus_drift", "Differences between the fold and the world", ["kind"])
         self._outcomes: dict[str, Counter] = {}
 
     def append(self, outcome: str, seconds: float) -> None:

@@ -4,6 +4,7 @@ Source: agent spec, 19.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from koordcore.events.agents.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
@@ -27,51 +28,38 @@ class AgentMetrics:
     """Prometheus metrics of the agent's process: start, plans, facts and outbox."""
 
     def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
         self._per_node = nodes <= MOST_NODES
-        self._start = Gauge(
-            "koordlet_start_time", "Start time of the agent in seconds since the epoch", ["node"], registry=registry
-        )
-        self._plans = Counter(
-            "koordlet_qos_plan", "Plans of strategies by result", ["plugin", "result"], registry=registry
-        )
-        self._evictions = Counter(
-            "koordlet_pod_eviction", "Pods evicted by this process", ["node", "reason"], registry=registry
-        )
-        self._evicted = Counter(
+        self._start = gauge("koordlet_start_time", "Start time of the agent in seconds since the epoch", ["node"])
+        self._plans = counter("koordlet_qos_plan", "Plans of strategies by result", ["plugin", "result"])
+        self._evictions = counter("koordlet_pod_eviction", "Pods evicted by this process", ["node", "reason"])
+        self._evicted = counter(
             "koordlet_pod_eviction_detail",
             "Pods evicted by this process, by name",
             ["node", "pod_namespace", "pod_name", "reason"],
-            registry=registry,
         )
         self._evicted_of: dict[tuple[str, str, str, str], None] = {}
-        self._interference = Gauge(
-            "koordlet_interference_contentions",
-            "Ongoing contentions by signal",
-            ["kind"],
-            registry=registry,
-        )
-        self._states = Gauge(
+        self._interference = gauge("koordlet_interference_contentions", "Ongoing contentions by signal", ["kind"])
+        self._states = gauge(
             "koordlet_interference_state",
             "1 while a pod is disturbed in this signal, 0 afterwards",
             ["node", "pod_uid", "kind"],
-            registry=registry,
         )
         self._disturbed: dict[tuple[str, str, str], None] = {}
-        self.nodes = Gauge("koord_agent_nodes", "Nodes of this process", registry=registry)
+        self.nodes = gauge("koord_agent_nodes", "Nodes of this process")
         self.nodes.set(nodes)
-        self.pods = Gauge("koord_agent_running_pods", "Running pods on the nodes of this process", registry=registry)
+        self.pods = gauge("koord_agent_running_pods", "Running pods on the nodes of this process")
         self.cycle_seconds = Histogram(
             "koord_agent_cycle_seconds",
             "Seconds of one cycle over all nodes",
             registry=registry,
             buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
         )
-        self.reports = Counter("koord_agent_reports", "Published usage reports", registry=registry)
-        self.problems = Counter("koord_agent_problems", "Problems of node cycles", registry=registry)
-        self._outbox = Gauge(
-            "koord_agent_outbox_facts", "Facts in the outbox that are not in the log yet", registry=registry
-        )
-        self._refused = Gauge("koord_agent_outbox_refused", "Facts that the full outbox refused", registry=registry)
+        self.reports = counter("koord_agent_reports", "Published usage reports")
+        self.problems = counter("koord_agent_problems", "Problems of node cycles")
+        self._outbox = gauge("koord_agent_outbox_facts", "Facts in the outbox that are not in the log yet")
+        self._refused = gauge("koord_agent_outbox_refused", "Facts that the full outbox refused")
 
     def started(self, node: str, unix: float) -> None:
         """Set the metric of the agent's start time.

@@ -5,6 +5,7 @@ Source:
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -26,6 +27,7 @@ class GatewayMetrics:
         drifted: Callable[[str], None] = lambda _: None,
         wrote: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
+        gauge = partial(Gauge, registry=registry)
         self._wrote = wrote
         self.drifted = drifted
         self._writes = Counter(
@@ -34,21 +36,10 @@ class GatewayMetrics:
         self._failures = Counter(
             "koord_gateway_failures", "Number of objects that failed.", ("part",), registry=registry
         )
-        self._lists = Gauge(
-            "koord_gateway_lists", "Lists of a resource in this term.", ("resource",), registry=registry
-        )
-        self._synced = Gauge(
-            "koord_gateway_synced", "1 if the resource has been listed in this term.", ("resource",), registry=registry
-        )
-        self._errors = Gauge(
-            "koord_gateway_watch_errors",
-            "Lists and watches that failed in this term.",
-            ("resource",),
-            registry=registry,
-        )
-        self._unreadable = Gauge(
-            "koord_gateway_unreadable_objects", "Objects that could not be read.", ("resource",), registry=registry
-        )
+        self._lists = gauge("koord_gateway_lists", "Lists of a resource in this term.", ("resource",))
+        self._synced = gauge("koord_gateway_synced", "1 if the resource has been listed in this term.", ("resource",))
+        self._errors = gauge("koord_gateway_watch_errors", "Lists and watches that failed in this term.", ("resource",))
+        self._unreadable = gauge("koord_gateway_unreadable_objects", "Objects that could not be read.", ("resource",))
 
     def failed(self, part: str) -> None:
         """Count an error about one object in a part of the gateway.
