@@ -89,7 +89,7 @@ class RoundPlayer:
             cluster: The cluster of the round.
         """
         attempts = tuple(attempts)
-        moves = moves_of(attempts, self._asked, self._migrating)
+        moves = moves_of(cluster.now, attempts, self._asked, self._migrating)
         own = {move.job: self._job(move, cluster.now) for move in moves if move.job}
         waiting = [job for job in self.jobs if is_waiting(job) and not job.is_paused]
         decided = arbitration_pass(self.jobs, [*waiting, *own.values()], cluster, self._controller).decided
