@@ -90,9 +90,9 @@ class Installation(Services):
         flags = ("--kubeconfig", str(self.credentials), *shipped_flags("manager.yaml"), *address, *flags)
         await self.start(name, "koord_manager", flags, env, cluster=cluster, log=log)
 
-    async def start_scheduler(self, name: str = "scheduler") -> None:
-        """Start a scheduler with the flags of the Deployment."""
-        await self.start(name, "koord_scheduler", shipped_flags("scheduler.yaml"))
+    async def start_scheduler(self, name: str = "scheduler", *flags: str) -> None:
+        """Start a scheduler with the flags of the Deployment and these."""
+        await self.start(name, "koord_scheduler", (*shipped_flags("scheduler.yaml"), *flags))
 
     async def start_both(self, *flags: str, manager: str = "manager") -> None:
         """Start a manager and a scheduler at once, and wait until the manager is ready.

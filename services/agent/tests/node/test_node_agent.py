@@ -22,6 +22,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, Stored
 from koordcore.events.management.nodepolicy import NodeSloRendered
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
 from koordcore.ports.desired import DesiredNode, Push
+from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.allocation import Allocation, ClaimBinding
 from koordcore.values.invalid import InvalidInput
@@ -54,7 +55,12 @@ def entry(uid: str, qos: str, cpu_milli: int, usage: str = '{"profile":"constant
     )
 
 
-def desired(*pods: PodOnNode, slo: Mapping[str, object] | None = SLO, **as_of: int) -> DesiredView:
+def desired(
+    *pods: PodOnNode,
+    slo: Mapping[str, object] | None = SLO,
+    annotations: Mapping[str, str] | None = None,
+    **as_of: int,
+) -> DesiredView:
     """Desired state of a node of 10 cores."""
     return view_of(
         DesiredNode(
@@ -63,6 +69,7 @@ def desired(*pods: PodOnNode, slo: Mapping[str, object] | None = SLO, **as_of: i
             slo=dict(slo) if slo is not None else None,
             capacity={"cpu": 10_000, "memory": 64 * GIB},
             allocatable={"cpu": 10_000, "memory": 64 * GIB},
+            annotations=dict(annotations or {}),
             as_of=as_of,
         )
     )
@@ -159,6 +166,16 @@ def test_best_effort_is_suppressed_with_its_terms_and_released_when_switched_off
     )
     assert node.quota() == "-1"
     assert node.run(3).facts == ()
+
+
+@pytest.mark.parametrize("reservation", ['{"resources":{"cpu":"2"}}', '{"reservedCPUs":"0-1"}'])
+def test_best_effort_gets_nothing_of_what_the_node_reserves(reservation: str) -> None:
+    reserving = {keys.NODE_RESERVATION: reservation}
+    node = Node(desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000), annotations=reserving))
+    node.run(4)
+    (suppressed,) = [fact for fact in node.said if isinstance(fact, BeCpuSuppressed)]
+    assert (suppressed.terms["reserved"], suppressed.terms["budget"]) == (2_000, 500)
+    assert node.quota() == str(suppressed.new_quota_us) == "50000"
 
 
 def test_a_lost_or_malformed_policy_never_loosens_what_protects() -> None:

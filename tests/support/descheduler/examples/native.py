@@ -71,19 +71,21 @@ def _fragmentation(make: Builder) -> ExampleCluster:
 
 
 def _node_load(make: Builder) -> ExampleCluster:
-    """Node 1 uses 3.6 of 4 cores, and 3 are allowed. The pod of kube-system would fit the excess best.
+    """Node 1 uses 2.9 of 4 cores. It reserves 0.2, so 2.85 are allowed.
 
-    The other pods are of one workload, so a second one cannot leave before the next report.
+    The pod of kube-system would fit the excess best. The other pods are of one workload, so a second one cannot leave
+    before the next report.
     """
     pods = [
-        make.pod("most", 1, annotations={USAGE: "1500"}),
-        make.pod("enough", 1, leaves=True, annotations={USAGE: "1200"}),
+        make.pod("most", 1, annotations={USAGE: "1200"}),
+        make.pod("enough", 1, leaves=True, annotations={USAGE: "800"}),
         make.pod("elsewhere", 2),
         make.pod("system-0", 1, namespace="kube-system", annotations={USAGE: "600"}),
         make.pod("system-1", 2, namespace="kube-system"),
         make.pod("system-2", 2, namespace="kube-system"),
     ]
-    return make.cluster([make.node(1), make.node(2)], pods, away=True)
+    reserving = {keys.NODE_RESERVATION: json.dumps({"resources": {"cpu": "200m"}})}
+    return make.cluster([make.node(1, annotations=reserving), make.node(2)], pods, away=True)
 
 
 def _node_reservation(make: Builder) -> ExampleCluster:
