@@ -12,6 +12,7 @@ from koordcore.events.objects.gateway import PodEvicted
 from koordcore.events.objects.mirror import NodeSpecChanged
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json
+from koordcore.stories.closed_nodes import signature
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 from support.descheduler.jobs import configuration, job, reached
@@ -92,14 +93,15 @@ async def test_nodes_that_are_closed_and_opened_are_recorded_with_the_one_who_di
     drained = ("drain.descheduler.koordinator.sh/drain-node", "d1")
     move = RoundMove(namespace="d", name="p", uid="u-p", node="a", profile="x", plugin="CustomPriority", reason="r")
 
-    async def node(closed: bool, *taints: tuple[str, str]) -> None:
+    async def node(closed: bool, *taints: tuple[str, str], by: str = "") -> None:
+        meta = {"name": "a", "annotations": signature(by, AT) if by else {}}
         spec = {"unschedulable": closed, "taints": [{"key": k, "value": v, "effect": "NoSchedule"} for k, v in taints]}
-        event = NodeSpecChanged(object=node_from_json({"metadata": {"name": "a"}, "spec": spec, "status": {}}))
+        event = NodeSpecChanged(object=node_from_json({"metadata": meta, "spec": spec, "status": {}}))
         await world.write(AggregateRef("nodespec", "a"), event)
 
     await node(False)
-    await node(True)
-    await node(False, ("other", "1"))
+    await node(True, by="alice@host")
+    await node(False, ("other", "1"), by="alice@host")
     await world.write(ROUNDS, RoundDecided(started_at=AT, moves=[move], closed=["a"]))
     await node(True, ("other", "1"))
     await node(False, drained)
@@ -109,6 +111,7 @@ async def test_nodes_that_are_closed_and_opened_are_recorded_with_the_one_who_di
     assert (intent.action, intent.plugin, intent.profile, intent.round) == ("cordon", "CustomPriority", "x", AT)
     done = [each for each in records if each.decision == "done"]
     assert [each.round for each in done if each.plugin == "CustomPriority"] == [AT]
+    assert [each.asked_by for each in done[:2]] == ["alice@host", ""], "the signature of an earlier change stays"
     found = [(each.action, each.plugin, each.node, *each.after.values()) for each in done]
     assert found == [
         ("cordon", "", "a", "true"),

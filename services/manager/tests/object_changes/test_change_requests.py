@@ -58,12 +58,15 @@ async def test_node_is_closed_and_opened_and_keeps_its_other_taints(tmp_path: Pa
     async with gateway_world(tmp_path, begin=False) as world:
         kept = {"key": "kept", "effect": "NoExecute"}
         await world.server.apply({**node("n"), "spec": {"taints": [kept]}})
-        close = ChangeNode(name="n", labels={"plan": "d"}, taints=[DRAINED], unschedulable=True)
+        close = ChangeNode(
+            name="n", labels={"plan": "d"}, annotations={"by": "u"}, taints=[DRAINED], unschedulable=True
+        )
         assert await change(world, close, close, ChangeNode(name="other")) == ["done", "done", "absent"]
         found = world.server.object("nodes", "", "n")
         assert found is not None
         assert {taint["key"] for taint in found["spec"]["taints"]} >= {"kept", "drain"}
         assert (found["spec"]["unschedulable"], found["metadata"]["labels"]["plan"]) == (True, "d")
+        assert found["metadata"]["annotations"]["by"] == "u"
         opened = ChangeNode(name="n", labels={"plan": None}, removed_taints=[DRAINED], unschedulable=False)
         assert await change(world, opened) == ["done"]
         found = world.server.object("nodes", "", "n")

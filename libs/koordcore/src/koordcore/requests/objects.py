@@ -66,6 +66,7 @@ class ChangeNode(msgspec.Struct, frozen=True, kw_only=True, tag="node", omit_def
     Attributes:
         name: Name of the node.
         labels: Label -> value; None removes the label.
+        annotations: Annotation -> new value. A change that sets nothing else is a no-op.
         taints: Taints to add. A taint with the same key and effect is replaced.
         removed_taints: Taints to remove, by key and effect.
         unschedulable: New value of `spec.unschedulable`; None leaves it.
@@ -73,6 +74,7 @@ class ChangeNode(msgspec.Struct, frozen=True, kw_only=True, tag="node", omit_def
 
     name: str
     labels: dict[str, str | None] = {}
+    annotations: dict[str, str] = {}
     taints: list[Taint] = []
     removed_taints: list[Taint] = []
     unschedulable: bool | None = None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.protocol.drains.documents import DRAIN_NODE, NODE_GROUP, NODE_PLANNING
+from koordcore.protocol.keys import CLOSED_BY
 from koordcore.protocol.objects import Node
 
 
@@ -36,12 +37,14 @@ class NodeAct(NamedTuple):
         key: Field, taint key or label that changed.
         value: Its new value; "" if it was removed.
         drain: Whether a drain made the change.
+        user: User of `koord cordon` or `koord uncordon` who made it; "" if somebody else did.
     """
 
     action: str
     key: str
     value: str
     drain: bool
+    user: str = ""
 
 
 def node_acts(before: Node | None, after: Node) -> Iterator[NodeAct]:
@@ -54,7 +57,8 @@ def node_acts(before: Node | None, after: Node) -> Iterator[NodeAct]:
     was_closed = before is not None and before.spec.unschedulable
     if after.spec.unschedulable != was_closed:
         action = "cordon" if after.spec.unschedulable else "uncordon"
-        yield NodeAct(action, "spec.unschedulable", str(after.spec.unschedulable).lower(), drain=False)
+        value = str(after.spec.unschedulable).lower()
+        yield NodeAct(action, "spec.unschedulable", value, drain=False, user=_user(before, after))
     old, new = _drain_taint(before), _drain_taint(after)
     if old != new:
         yield NodeAct("untaint" if new is None else "taint", DRAIN_NODE, new or "", drain=True)
@@ -63,6 +67,18 @@ def node_acts(before: Node | None, after: Node) -> Iterator[NodeAct]:
         value = after.metadata.labels.get(label, "")
         if value != previous:
             yield NodeAct("label", label, value, drain=True)
+
+
+def signature(user: str, at: str) -> dict[str, str]:
+    """Return the annotation of a node that names the user who closes or opens it, and the RFC 3339 time."""
+    return {CLOSED_BY: f"{user} at {at}"}
+
+
+def _user(before: Node | None, after: Node) -> str:
+    """Return the user of the signature that was set with the change; "" if none was. An older one stays on the node."""
+    earlier = "" if before is None else before.metadata.annotations.get(CLOSED_BY, "")
+    text = after.metadata.annotations.get(CLOSED_BY, "")
+    return text.rpartition(" at ")[0] if text != earlier else ""
 
 
 def _drain_taint(node: Node | None) -> str | None:

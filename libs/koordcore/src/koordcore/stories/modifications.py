@@ -267,7 +267,7 @@ def _of_node(
     for act in node_acts(before, after):
         by = Closer("Drain") if act.drain else closing.pop(name, Closer()) if act.action == "cordon" else Closer()
         record = _record(stored, Act(act.action, "done"), configured)
-        yield msgspec.structs.replace(record, **by._asdict(), node=name, after={act.key: act.value})
+        yield msgspec.structs.replace(record, **by._asdict(), asked_by=act.user, node=name, after={act.key: act.value})
 
 
 def _of_costs(

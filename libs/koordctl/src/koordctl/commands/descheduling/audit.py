@@ -43,7 +43,8 @@ def audit(
 ) -> None:
     """Show what the descheduler changed or refused to change, and who changed its configuration or tried another one.
 
-    Nodes that were closed or opened are shown whoever did it. BY names the plugin or the drain, else it was a user.
+    Nodes that were closed or opened are shown whoever did it. BY names the plugin, the drain, or the user of
+    `koord cordon`.
 
     With --requests, show who asked the services for a change, a dry run or a what-if, and with which result. The log
     keeps these records for 90 days.

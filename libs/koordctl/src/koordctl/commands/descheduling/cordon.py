@@ -1,10 +1,14 @@
 """`koord cordon` and `koord uncordon`: close nodes for new pods, and open them again."""
 
 import sys
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from koordcore.requests.objects import ChangeNode, ChangeResult
+from koordcore.service.process_user import user_at_host
+from koordcore.stories.closed_nodes import signature
+from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.log import wait_for
 from koordctl.access.object_changes import change_objects
@@ -37,7 +41,8 @@ def uncordon(node: Nodes) -> None:
 
 def _change(names: list[str], *, unschedulable: bool) -> None:
     """Set `spec.unschedulable` of nodes, and print one line per node. End with status 1 if one does not exist."""
-    changes = [ChangeNode(name=name, unschedulable=unschedulable) for name in names]
+    by = signature(user_at_host(), rfc3339(datetime.now(UTC)))
+    changes = [ChangeNode(name=name, unschedulable=unschedulable, annotations=by) for name in names]
     failed = False
     for name, outcome in zip(names, wait_for(change_objects(changes)), strict=True):
         if outcome.result is ChangeResult.DONE:

@@ -109,6 +109,7 @@ def node_request(change: objects.ChangeNode, document: Json) -> Request:
         codec.DecodeError: The node is not valid.
     """
     wanted = changed_node(node_from_json(document), change)
-    metadata: Json = {"resourceVersion": document["metadata"].get("resourceVersion", ""), "labels": change.labels}
+    version = document["metadata"].get("resourceVersion", "")
+    metadata: Json = {"resourceVersion": version, "labels": change.labels, "annotations": change.annotations}
     spec: Json = {"taints": codec.to_builtins(wanted.spec.taints), "unschedulable": wanted.spec.unschedulable}
     return Request("change-node", "PATCH", node_path(change.name), {"metadata": metadata, "spec": spec}, MERGE_PATCH)

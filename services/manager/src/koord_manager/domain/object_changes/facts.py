@@ -47,14 +47,16 @@ def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: O
 
 
 def changed_node(node: Node, change: ChangeNode) -> Node:
-    """Return a node with the labels, taints and `unschedulable` that a change asks for. `node` is not changed."""
+    """Return a node with labels, annotations, taints and `unschedulable` as a change asks. `node` is not changed."""
     labels = {name: text for name, text in {**node.metadata.labels, **change.labels}.items() if text is not None}
     gone = {(taint.key, taint.effect) for taint in (*change.taints, *change.removed_taints)}
     taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in gone]
     unschedulable = node.spec.unschedulable if change.unschedulable is None else change.unschedulable
     return msgspec.structs.replace(
         node,
-        metadata=msgspec.structs.replace(node.metadata, labels=labels),
+        metadata=msgspec.structs.replace(
+            node.metadata, labels=labels, annotations={**node.metadata.annotations, **change.annotations}
+        ),
         spec=msgspec.structs.replace(node.spec, taints=[*taints, *change.taints], unschedulable=unschedulable),
     )
 
