@@ -19,7 +19,7 @@ from koordcore.values.timestamps import rfc3339
 from support.kubernetes.cluster_day import CLUSTER, Day, cluster_day, fold_of
 from support.kubernetes.gateway_world import node, pod
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats]
 
 PODS = 6
 

@@ -12,7 +12,7 @@ from koordcore.protocol import keys
 from support.kubernetes.cluster_day import Day, cluster_day
 from support.kubernetes.gateway_world import install_crds, node
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "reservations"
 

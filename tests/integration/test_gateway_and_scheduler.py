@@ -9,7 +9,7 @@ from koordcore.state.aggregates import PodState
 from support.kubernetes.cluster_day import Day, cluster_day, fold_of
 from support.kubernetes.gateway_world import node, pod
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats]
 
 
 async def begin(day: Day, *names: str) -> None:

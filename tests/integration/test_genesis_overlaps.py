@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.genesis import genesis
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
@@ -81,7 +80,6 @@ def told_hardware(log: SmallLog) -> NodeHardware:
     )
 
 
-@pytest.mark.timeout(120)
 async def test_overlapping_pods_of_another_scheduler_are_reported_kept_and_never_made_worse(tmp_path: Path) -> None:
     amounts = {CORE: "200", RATIO: "200", "koordinator.sh/gpu-memory": "160Gi"}
     machine = node(NODE)

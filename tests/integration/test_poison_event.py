@@ -20,7 +20,7 @@ from koordcore.service.run import Shell
 from support.running_service import running_service
 from support.until import until
 
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.nats]
 
 NODE = {
     "apiVersion": "v1",

@@ -9,7 +9,7 @@ from koordcore.protocol.manifests import read_documents
 from koordctl.what_if.admission import read_profiles, title, tried_of
 from support.manager.recording import Json, recording
 
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats]
 
 PRIORITY: Json = {
     "apiVersion": "scheduling.k8s.io/v1",

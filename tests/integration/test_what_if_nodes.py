@@ -10,7 +10,7 @@ from koordcore.state.aggregates import NodePolicyState
 from koordctl.what_if.nodes import lends_otherwise, slo_differences
 from support.manager.recording import Json, Recorder, recording
 
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats]
 
 NODES = ("n1", "n2", "n3")
 CORES = 16

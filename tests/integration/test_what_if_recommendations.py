@@ -8,7 +8,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState, RecommendationState
 from support.manager.recording import GIB, Json, Recorder, recording
 
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats]
 
 MINUTES_IN_A_SECOND = 10
 

@@ -30,7 +30,7 @@ from koordctl.what_if.scheduler import Comparison, compare
 from support.scheduler.configurations import PACKED
 from support.until import until
 
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats]
 
 URGENT, PATIENT = 100000, 10
 

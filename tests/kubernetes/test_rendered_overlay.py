@@ -10,7 +10,6 @@ from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, rendered
 
 pytestmark = [
     pytest.mark.kubernetes,
-    pytest.mark.timeout(120),
     pytest.mark.skipif(missing_programs() is not None, reason="kubectl not built: `make test-kubernetes` needs Go"),
 ]
 

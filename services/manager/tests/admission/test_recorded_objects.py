@@ -27,7 +27,6 @@ def kept_request(request: Request) -> Request | None:
     return msgspec.structs.replace(request, object=kept, old_object=old)
 
 
-@pytest.mark.timeout(120)
 def test_what_is_kept_of_an_object_is_decided_as_the_object_is() -> None:
     rng = random.Random(SEED)
     outcomes: Counter[str] = Counter()

@@ -19,7 +19,7 @@ AT_ONCE = 100
 NAMES = 12
 T0 = unix_seconds(CREATED)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow]
 
 BASE = reservation(
     requests={"cpu": "100m", "memory": "1Mi"},
