@@ -9,6 +9,7 @@ from koordcore.events.descheduling.repack import (
     RepackEnded,
     RepackForgotten,
     RepackMove,
+    RepackMoved,
     RepackPlanned,
 )
 from koordcore.events.envelope import Event
@@ -24,6 +25,7 @@ def write_plan(write: Write, number: int) -> None:
             gang="d/g", members=[pod], nodes=["n"], moves=[RepackMove(job="j", pod=pod, source="n")], gpus=number
         ),
         RepackCommitted(reservations={"j": "n"}),
+        RepackMoved(),
         RepackEnded(result="done", reason="all 1 pods have moved"),
         RepackForgotten(),
     )
