@@ -86,6 +86,18 @@ def test_it_says_zones_pools_and_what_the_machine_is(tmp_path: Path) -> None:
     assert (reporter.pools.reserved, reporter.pools.system_exclusive) == ({1}, {2})
 
 
+def test_zones_offer_less_if_the_node_asks_for_it_by_its_label(tmp_path: Path) -> None:
+    allocatable = {"cpu": 7_000, "memory": 3 << 29}
+    for is_asked in (False, True):
+        labels = {keys.ENABLE_NUMA_RESERVATION: "true"} if is_asked else {}
+        reporter = TopologyReporter(machine(tmp_path / str(is_asked)), PLACES)
+        report = reporter.report(desired(labels=labels, allocatable=allocatable), [], 0)
+        assert report is not None
+        less = (500, 1 << 28) if is_asked else (0, 0)
+        offered = [(zone.allocatable["cpu"], zone.allocatable["memory"]) for zone in report.zones]
+        assert offered == [(4_000 - less[0], (1 << 30) - less[1])] * 2
+
+
 def test_it_is_said_when_it_changed_and_not_again_after_a_restart(tmp_path: Path) -> None:
     host = machine(tmp_path / "machine")
     reporter = TopologyReporter(host, PLACES)

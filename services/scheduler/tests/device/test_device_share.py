@@ -270,6 +270,30 @@ def test_a_node_without_device_object_gives_what_its_resources_allow() -> None:
     assert _given(scheduler, "plain") == ()
 
 
+UNSHARED = PCIE_LEVEL.replace("enablePCIeLevelExclusive: true", "gpuShareUnsupportedModels: [{vendor: v, model: T4}]")
+
+
+def test_models_that_cannot_be_shared_and_providers_that_a_node_lacks_refuse_shares_only() -> None:
+    log = SmallLog()
+    labels = {keys.GPU_VENDOR: "v", keys.GPU_MODEL: "T4", keys.GPU_ISOLATION_PROVIDER: "HAMi-core"}
+    for name, kept in (("t4", [*labels]), ("h20", [keys.GPU_VENDOR])):
+        log.add_node(node(name, cpu="100", memory="1Ti", more=MORE, labels={key: labels[key] for key in kept}))
+        _put(log, device(name, board()))
+    share, isolated = {CORE: "10", RATIO: "10"}, {keys.GPU_ISOLATION_PROVIDER: "HAMi-core"}
+    on_t4 = {"nodeSelector": {keys.GPU_MODEL: "T4"}}
+    log.add_pod(asking("whole", {"nvidia.com/gpu": "8"}, **on_t4))
+    log.add_pod(asking("share", share))
+    log.add_pod(asking("isolated", share, labels=isolated))
+    scheduler = Scheduler(log, UNSHARED)
+    scheduler.run()
+    assert {uid: scheduler.state.pods[uid].node for uid in ("whole", "share")} == {"whole": "t4", "share": "h20"}
+    (failure, other) = _refusal(scheduler, "isolated").explanation.exclusions[0].reasons.items()
+    assert {failure[0], other[0]} == {
+        'model "T4" of vendor "v" does not support GPU Share',
+        "HAMi-core isolation provider not found on the node",
+    }
+
+
 def _foreign(uid: str, minors: list[int], node_name: str = "a") -> Pod:
     amounts = {CORE: "100", RATIO: "100", "koordinator.sh/gpu-memory": "80Gi"}
     allocated = {"gpu": [{"minor": minor, "resources": amounts} for minor in minors]}

@@ -1,5 +1,8 @@
 """Pods get whole CPUs and zones of their own through the whole cycle, and nobody gets them twice."""
 
+import json
+
+from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
 from koord_scheduler.domain.pods.record import Phase
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol import keys
@@ -35,6 +38,28 @@ def test_an_lsr_pod_gets_whole_cores_and_the_next_one_gets_others() -> None:
     first, second = allocation_of(scheduler, "p"), allocation_of(scheduler, "q")
     assert first.cpu_bind_policy == second.cpu_bind_policy == "FullPCPUs"
     assert {first.cpuset, second.cpuset} == {"0-3", "8-11"}, "LeastAllocated: the zone with more free CPUs first"
+
+
+def test_the_label_of_a_node_decides_which_zone_comes_first_and_the_page_names_it() -> None:
+    log = SmallLog()
+    add_numa_node(log, "a", labels={keys.NUMA_ALLOCATE_STRATEGY: "MostAllocated"})
+    for uid in ("p", "q"):
+        log.add_pod(lsr_pod(uid, 4))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert {allocation_of(scheduler, uid).cpuset for uid in ("p", "q")} == {"0-3", "4-7"}
+    (plugin,) = [
+        each for each in scheduler.state.frameworks.first.profile.filters if isinstance(each, NodeNUMAResource)
+    ]
+    answer = plugin.pages()["nodes/{node}"]
+    page = json.loads(json.dumps(answer({"node": "a"})))
+    assert {uid: held["cpuset"] for uid, held in page["pods"].items()} in (
+        {"p": "0-3", "q": "4-7"},
+        {"p": "4-7", "q": "0-3"},
+    )
+    assert (page["availableCPUs"], page["topology"]["numaAllocateStrategy"]) == ("8-15", "MostAllocated")
+    assert page["allocatedCPUs"]["0"] == {"refCount": 1, "exclusivePolicy": "None"}
+    assert answer({"node": "unknown"}) is None
 
 
 def test_a_plain_pod_gets_nothing_and_is_not_concerned() -> None:
