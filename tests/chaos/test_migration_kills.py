@@ -146,14 +146,19 @@ class Log:
         return found
 
     def is_settled(self, emptied: str) -> bool:
-        """Return whether a node is empty, all jobs have ended, and no Reservation waits for a node or a pod."""
+        """Return whether a node is empty, all jobs and Reservations have ended, and their resources are given back."""
         jobs = self.state.of_kind(MigrationState).values()
         return (
             self.is_empty(emptied)
             and len(self.running()) == REPLICAS
             and all(job.ended_at for job in jobs)
             and all(view.phase in ("Succeeded", "Failed") for view in reservations_in(self.state))
+            and len(self.held()) == REPLICAS
         )
+
+    def held(self) -> list[str]:
+        """Return the uids that hold resources of nodes: those of pods and of Reservations."""
+        return [pod.uid for ledger in self.state.of_kind(NodeLedger).values() for pod in ledger.pods.values()]
 
     def is_empty(self, node: str) -> bool:
         """Return whether no pod is placed on a node."""
@@ -199,9 +204,7 @@ class Log:
         """Check that no pod is lost or doubled, and that nothing but these pods holds resources of a node."""
         running = self.running()
         assert running == set(self.state.of_kind(PodSpecState))
-        held = [pod.uid for ledger in self.state.of_kind(NodeLedger).values() for pod in ledger.pods.values()]
-        assert len(held) == REPLICAS, "resources are held by somebody else, or twice"
-        assert set(held) == running
+        assert sorted(self.held()) == sorted(running), "resources are held by somebody else, or twice"
 
 
 def step_of(event: Event) -> str:
