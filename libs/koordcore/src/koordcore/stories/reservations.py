@@ -12,15 +12,8 @@ import msgspec
 
 from koordcore.protocol.objects import LabelSelector, ObjectMeta
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.reservations import document as documents
 from koordcore.protocol.reservations import status as reservation_status
-from koordcore.protocol.reservations.document import (
-    Reservation,
-    ReservationOwnerRule,
-    phase_by_others,
-    reservation_from_json,
-    reserve_pod,
-    status_by_others,
-)
 from koordcore.values import codec
 from koordcore.values.duration import NANOS_PER_SECOND, parse_duration
 from koordcore.values.invalid import InvalidInput
@@ -79,13 +72,13 @@ def reservation_view(document: Mapping[str, object], status: reservation_status.
             nothing about the Reservation, the status in the object replaces it: another scheduler wrote that.
     """
     try:
-        reservation = reservation_from_json(document)
-        asked = pod_requests(reserve_pod(reservation))
-        if status == reservation_status.ReservationStatus() and phase_by_others(reservation):
-            status = status_by_others(reservation)
+        reservation = documents.reservation_from_json(document)
+        asked = pod_requests(documents.reserve_pod(reservation))
+        if status == reservation_status.ReservationStatus() and documents.phase_by_others(reservation):
+            status = documents.status_by_others(reservation)
         problem = ""
     except (codec.DecodeError, InvalidInput) as error:
-        reservation, asked, problem = Reservation(metadata=_metadata(document)), {}, str(error)
+        reservation, asked, problem = documents.Reservation(metadata=_metadata(document)), {}, str(error)
     meta, spec = reservation.metadata, reservation.spec
     has_node = bool(status.allocatable)
     is_open = status.phase == reservation_status.AVAILABLE
@@ -112,7 +105,7 @@ def reservation_view(document: Mapping[str, object], status: reservation_status.
     )
 
 
-def ends_at(reservation: Reservation) -> str:
+def ends_at(reservation: documents.Reservation) -> str:
     """Return the RFC 3339 time at which a Reservation expires; empty if it never does, or if its times are invalid.
 
     Source:
@@ -130,7 +123,7 @@ def ends_at(reservation: Reservation) -> str:
     return rfc3339(min(ends)) if nanos and ends else ""
 
 
-def owner_text(rule: ReservationOwnerRule) -> str:
+def owner_text(rule: documents.ReservationOwnerRule) -> str:
     """Return a rule of `spec.owners[]` as text, for example "ReplicaSet default/web" or "app=web, tier in (a, b)"."""
     parts: list[str] = []
     if rule.object is not None:

@@ -21,16 +21,8 @@ import msgspec
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
+from koordcore.values import allocation as allocations
 from koordcore.values import codec
-from koordcore.values.allocation import (
-    NOTHING,
-    AllocatedDevice,
-    Allocation,
-    ReservationUse,
-    VirtualFunction,
-    ZoneAmounts,
-    combined,
-)
 from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts, quantity_of
@@ -96,7 +88,7 @@ class _Reservation(msgspec.Struct, frozen=True):
     uid: str
 
 
-def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -> dict[str, str]:
+def allocation_annotations(allocation: allocations.Allocation, present: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that binding a pod with this allocation sets on it.
 
     A binding cannot remove an annotation. If the pod was created with an allocation annotation that does not apply, the
@@ -107,7 +99,7 @@ def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -
         present: Annotations that the pod object has now.
     """
     written = {key: "" for key in ALLOCATION_KEYS if present.get(key)} if present else {}
-    if allocation is NOTHING:
+    if allocation is allocations.NOTHING:
         return written
     if allocation.cpuset or allocation.zones:
         zones = [_ZoneResources(zone.zone, _texts(zone.amounts)) for zone in allocation.zones]
@@ -126,7 +118,7 @@ def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -
     return written
 
 
-def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
+def parse_allocation(annotations: Mapping[str, str]) -> allocations.Allocation:
     """Read the allocation of a pod from its annotations.
 
     Used for pods that another scheduler bound, and for pods whose placement was lost with the log. An absent or empty
@@ -135,30 +127,32 @@ def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
     Raises:
         InvalidInput: An annotation is not valid JSON, or one of its values is invalid.
     """
-    return combined([parse(annotations) for key, parse in _PARSERS.items() if annotations.get(key)])
+    return allocations.combined([parse(annotations) for key, parse in _PARSERS.items() if annotations.get(key)])
 
 
-def allocation_of(annotations: Mapping[str, str]) -> Allocation:
+def allocation_of(annotations: Mapping[str, str]) -> allocations.Allocation:
     """Read the allocation of a pod from its annotations. An invalid annotation counts as absent."""
-    parts: list[Allocation] = []
+    parts: list[allocations.Allocation] = []
     for key, parse in _PARSERS.items() if annotations else ():
         if annotations.get(key):
             try:
                 parts.append(parse(annotations))
             except InvalidInput:
                 continue
-    return combined(parts) if parts else NOTHING
+    return allocations.combined(parts) if parts else allocations.NOTHING
 
 
-def _cpus_and_zones(annotations: Mapping[str, str]) -> Allocation:
+def _cpus_and_zones(annotations: Mapping[str, str]) -> allocations.Allocation:
     status = _decoded(annotations, keys.RESOURCE_STATUS, _ResourceStatus)
     try:
         parse_cpuset(status.cpuset)
-        zones = tuple(ZoneAmounts(zone.node, _amounts(zone.resources)) for zone in status.numa_node_resources or ())
+        zones = tuple(
+            allocations.ZoneAmounts(zone.node, _amounts(zone.resources)) for zone in status.numa_node_resources or ()
+        )
     except InvalidInput as error:
         raise error.at(f"[{keys.RESOURCE_STATUS}]") from error
     spec = _spec_of(annotations) if status.cpuset else _ResourceSpec()
-    return Allocation(
+    return allocations.Allocation(
         cpuset=status.cpuset,
         cpu_bind_policy=spec.bind_policy,
         cpu_exclusive_policy=spec.exclusive_policy,
@@ -166,34 +160,34 @@ def _cpus_and_zones(annotations: Mapping[str, str]) -> Allocation:
     )
 
 
-def _devices(annotations: Mapping[str, str]) -> Allocation:
+def _devices(annotations: Mapping[str, str]) -> allocations.Allocation:
     by_type = _decoded(annotations, keys.DEVICE_ALLOCATED, dict[str, list[_Device] | None])
     try:
-        return Allocation(
+        return allocations.Allocation(
             devices=tuple(_device(type_, device) for type_, devices in by_type.items() for device in devices or ())
         )
     except InvalidInput as error:
         raise error.at(f"[{keys.DEVICE_ALLOCATED}]") from error
 
 
-def _device(type_: str, device: _Device) -> AllocatedDevice:
+def _device(type_: str, device: _Device) -> allocations.AllocatedDevice:
     extension = device.extension or _Extension()
-    return AllocatedDevice(
+    return allocations.AllocatedDevice(
         type=type_,
         minor=device.minor,
         id=device.id,
         amounts=_amounts(device.resources),
-        virtual_functions=tuple(VirtualFunction(each.minor, each.bus_id) for each in extension.vfs or ()),
+        virtual_functions=tuple(allocations.VirtualFunction(each.minor, each.bus_id) for each in extension.vfs or ()),
         template=extension.template,
     )
 
 
-def _reservation(annotations: Mapping[str, str]) -> Allocation:
+def _reservation(annotations: Mapping[str, str]) -> allocations.Allocation:
     used = _decoded(annotations, keys.RESERVATION_ALLOCATED, _Reservation)
-    return Allocation(reservation=ReservationUse(name=used.name, uid=used.uid))
+    return allocations.Allocation(reservation=allocations.ReservationUse(name=used.name, uid=used.uid))
 
 
-_PARSERS: Final[Mapping[str, Callable[[Mapping[str, str]], Allocation]]] = {
+_PARSERS: Final[Mapping[str, Callable[[Mapping[str, str]], allocations.Allocation]]] = {
     keys.RESOURCE_STATUS: _cpus_and_zones,
     keys.DEVICE_ALLOCATED: _devices,
     keys.RESERVATION_ALLOCATED: _reservation,
@@ -219,7 +213,7 @@ def _spec_of(annotations: Mapping[str, str]) -> _ResourceSpec:
         return _ResourceSpec()
 
 
-def _completed_spec(allocation: Allocation, present: Mapping[str, str]) -> str | None:
+def _completed_spec(allocation: allocations.Allocation, present: Mapping[str, str]) -> str | None:
     """Return the pod's resource-spec with the applied policies; None if it already states them."""
     if not allocation.cpu_bind_policy and not allocation.cpu_exclusive_policy:
         return None
@@ -232,7 +226,7 @@ def _completed_spec(allocation: Allocation, present: Mapping[str, str]) -> str |
     return None if completed is written else _text(completed)
 
 
-def _device_object(device: AllocatedDevice) -> dict[str, object]:
+def _device_object(device: allocations.AllocatedDevice) -> dict[str, object]:
     written: dict[str, object] = {"minor": device.minor, "resources": _texts(device.amounts)}
     if device.id:
         written["id"] = device.id

@@ -13,16 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from koordcore.protocol.config import strategy as strategies
 from koordcore.protocol.config.sections import SECTIONS, SectionName
-from koordcore.protocol.config.strategy import (
-    RATIO_LABELS,
-    Section,
-    Strategy,
-    default_section,
-    override_colocation,
-    override_system,
-    read_section,
-)
 from koordcore.protocol.config.typed import (
     ColocationStrategy,
     colocation_strategy,
@@ -67,16 +59,16 @@ class SloControllerConfig:
             then keeps its old settings.
     """
 
-    sections: Mapping[SectionName, Section]
+    sections: Mapping[SectionName, strategies.Section]
     colocation_error: bool = False
 
-    def section(self, name: SectionName) -> Section | None:
+    def section(self, name: SectionName) -> strategies.Section | None:
         """Return a section; None if no valid text was read for it and it has no defaults."""
         return self.sections.get(name)
 
     def strategy_for(
         self, name: SectionName, labels: Mapping[str, str], annotations: Mapping[str, str]
-    ) -> Strategy | None:
+    ) -> strategies.Strategy | None:
         """Return the strategy of one section for a node as JSON, with the overrides on the node applied.
 
         Args:
@@ -95,9 +87,9 @@ class SloControllerConfig:
             return None
         strategy = section.strategy_for(labels)
         if name is SectionName.COLOCATION:
-            return override_colocation(strategy, labels, annotations)
+            return strategies.override_colocation(strategy, labels, annotations)
         if name is SectionName.SYSTEM:
-            return override_system(strategy, annotations)
+            return strategies.override_system(strategy, annotations)
         return strategy
 
     def is_colocation_enabled(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
@@ -108,7 +100,7 @@ class SloControllerConfig:
         section = self.sections.get(SectionName.COLOCATION)
         if section is None or not section.cluster["enable"]:
             return False
-        strategy = override_colocation(section.strategy_for(labels), labels, annotations)
+        strategy = strategies.override_colocation(section.strategy_for(labels), labels, annotations)
         return strategy["enable"] is True
 
 
@@ -135,7 +127,7 @@ def default_config(*, colocation_error: bool = False) -> SloControllerConfig:
             its old settings.
     """
     return SloControllerConfig(
-        sections={name: default_section(name) for name in SectionName}, colocation_error=colocation_error
+        sections={name: strategies.default_section(name) for name in SectionName}, colocation_error=colocation_error
     )
 
 
@@ -152,11 +144,11 @@ def read_config_map(previous: SloControllerConfig | None, data: Mapping[str, str
     if data is None:
         config = default_config(colocation_error=True)
         return ConfigReading(config=config, rejections=(), changed=_changed(previous, config))
-    sections: dict[SectionName, Section] = {}
+    sections: dict[SectionName, strategies.Section] = {}
     rejections: list[SectionRejected] = []
     for name, table in SECTIONS.items():
         try:
-            sections[name] = read_section(name, data.get(name.key))
+            sections[name] = strategies.read_section(name, data.get(name.key))
         except InvalidInput as error:
             rejections.append(
                 SectionRejected(
@@ -171,14 +163,14 @@ def read_config_map(previous: SloControllerConfig | None, data: Mapping[str, str
             if kept is not None:
                 sections[name] = kept
             elif not table.idle_without_value:
-                sections[name] = default_section(name)
+                sections[name] = strategies.default_section(name)
     refused = {rejection.section for rejection in rejections}
     config = SloControllerConfig(sections=sections, colocation_error=SectionName.COLOCATION in refused)
     return ConfigReading(config=config, rejections=tuple(rejections), changed=_changed(previous, config))
 
 
 def _changed(previous: SloControllerConfig | None, config: SloControllerConfig) -> frozenset[SectionName]:
-    before: Mapping[SectionName, Section] = {} if previous is None else previous.sections
+    before: Mapping[SectionName, strategies.Section] = {} if previous is None else previous.sections
     return frozenset(name for name in SectionName if before.get(name) != config.sections.get(name))
 
 
@@ -209,10 +201,10 @@ class NodeStrategies:
         if section is None:
             return None
         base = section.strategy_for(labels)
-        if COLOCATION_STRATEGY not in annotations and not any(label in labels for label, _ in RATIO_LABELS):
+        if COLOCATION_STRATEGY not in annotations and not any(label in labels for label, _ in strategies.RATIO_LABELS):
             # the section keeps its strategies alive, so their identity is a safe key
             known = self._colocation.get(id(base))
             if known is None:
                 known = self._colocation[id(base)] = colocation_strategy(base)
             return known
-        return colocation_strategy(override_colocation(base, labels, annotations))
+        return colocation_strategy(strategies.override_colocation(base, labels, annotations))

@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from koordcore.ports.clock import Clock
+from koordcore.service.leader import lease as leases
 from koordcore.service.leader.election import LeaseElection
-from koordcore.service.leader.lease import (
-    LeaseConflict,
-    LeaseRecord,
-    LeaseTimes,
-    LeaseUnavailable,
-    SeenLease,
-    WrittenLease,
-)
 
 if TYPE_CHECKING:
     import httpx
@@ -68,7 +61,7 @@ class ServiceAccountHttp:
         """
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
-            raise LeaseUnavailable("KUBERNETES_SERVICE_HOST is not set: not in a cluster")
+            raise leases.LeaseUnavailable("KUBERNETES_SERVICE_HOST is not set: not in a cluster")
         shown = f"[{host}]" if ":" in host else host
         return cls(f"https://{shown}:{port}", ca_file=SERVICE_ACCOUNT / "ca.crt", token_file=SERVICE_ACCOUNT / "token")
 
@@ -91,7 +84,7 @@ class ServiceAccountHttp:
                 headers["authorization"] = f"Bearer {_read_token(self._token_file)}"
             answer = await self._client.request(method, path, content=body, headers=headers)
         except (httpx.HTTPError, OSError) as error:
-            raise LeaseUnavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
+            raise leases.LeaseUnavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
         return answer.status_code, answer.content
 
     async def close(self) -> None:
@@ -148,27 +141,27 @@ class KubernetesLeaseStore:
         self._one = f"{self._all}/{name}"
         self._metadata = _Metadata(name=name, namespace=namespace)
 
-    async def read(self) -> SeenLease:
+    async def read(self) -> leases.SeenLease:
         """Read the Lease object. If it does not exist, the record is None and the version is empty."""
         status, body = await self._http.request("GET", self._one, None)
         if status == _NOT_FOUND:
             self._metadata = _Metadata(name=self._metadata.name, namespace=self._metadata.namespace)
-            return SeenLease(None, "")
+            return leases.SeenLease(None, "")
         if status != _OK:
-            raise LeaseUnavailable(_refused("GET", self._one, status, body))
+            raise leases.LeaseUnavailable(_refused("GET", self._one, status, body))
         lease = _decode(body)
         self._metadata = lease.metadata
         spec = lease.spec
-        record = LeaseRecord(
+        record = leases.LeaseRecord(
             holder=spec.holder_identity or "",
             epoch=(spec.lease_transitions or 0) + 1,
             acquired_at_unix=_unix(spec.acquire_time),
             renewed_at_unix=_unix(spec.renew_time),
             duration_seconds=float(spec.lease_duration_seconds or 0),
         )
-        return SeenLease(record, lease.metadata.resource_version)
+        return leases.SeenLease(record, lease.metadata.resource_version)
 
-    async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+    async def write(self, record: leases.LeaseRecord, version: str, *, acquiring: bool) -> leases.WrittenLease:
         """Replace the Lease object at this version, or create it for an empty version.
 
         A release leaves out `holderIdentity`, as client-go does.
@@ -185,18 +178,18 @@ class KubernetesLeaseStore:
         method, path = ("PUT", self._one) if version else ("POST", self._all)
         status, answer = await self._http.request(method, path, body)
         if status == _CONFLICT or (status == _NOT_FOUND and version):
-            raise LeaseConflict(_refused(method, path, status, answer))
+            raise leases.LeaseConflict(_refused(method, path, status, answer))
         if status not in (_OK, _CREATED):
-            raise LeaseUnavailable(_refused(method, path, status, answer))
+            raise leases.LeaseUnavailable(_refused(method, path, status, answer))
         self._metadata = _decode(answer).metadata
-        return WrittenLease(self._metadata.resource_version, record.epoch)
+        return leases.WrittenLease(self._metadata.resource_version, record.epoch)
 
 
 def _decode(body: bytes) -> _Lease:
     try:
         return msgspec.json.decode(body, type=_Lease)
     except msgspec.DecodeError as error:
-        raise LeaseUnavailable(f"the API server's answer is not a Lease: {error}") from error
+        raise leases.LeaseUnavailable(f"the API server's answer is not a Lease: {error}") from error
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> str:
@@ -229,7 +222,7 @@ class LeaseLeadership(LeaseElection):
         holder: str,
         clock: Clock,
         http: KubernetesHttp | None = None,
-        times: LeaseTimes | None = None,
+        times: leases.LeaseTimes | None = None,
         jitter: Random | None = None,
     ) -> None:
         store = KubernetesLeaseStore(http or ServiceAccountHttp.in_cluster(), namespace=namespace, name=name)

@@ -13,17 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.hooks.tc_plan import (
-    FIRST_OWN_MINOR,
-    NET_CLASSES,
-    TcPlan,
-    TcPod,
-    TcPresent,
-    ipset_lines,
-    mark_rule,
-    tc_lines,
-    tc_plan,
-)
+from koord_agent.domain.hooks import tc_plan as traffic_plan
 from koord_agent.domain.hooks.tc_qos import SYSTEM_CLASS, is_tc_enabled
 from koord_agent.domain.kernel.cgroup_files import Unsupported
 from koord_agent.domain.plans.plan import CgroupFile
@@ -82,7 +72,7 @@ class TrafficControl:
         self._read = read
         self._write = write
         self._run = run
-        self._applied: TcPlan | None = None
+        self._applied: traffic_plan.TcPlan | None = None
         self._interface = ""
         self._next_check = 0
         self._is_removed = False
@@ -100,7 +90,7 @@ class TrafficControl:
                 return self._remove()
             pods = [pod for pod in look.pods if pod.is_active and pod.uid not in look.frozen]
             wanted = [
-                TcPod(
+                traffic_plan.TcPod(
                     uid=pod.uid,
                     labels=pod.labels,
                     annotations=pod.annotations,
@@ -111,7 +101,7 @@ class TrafficControl:
                 for pod in pods
             ]
             known = {pod.directory: classid for pod in wanted if (classid := self._classid(pod.directory)) is not None}
-            plan = tc_plan(look.slo or {}, wanted, known)
+            plan = traffic_plan.tc_plan(look.slo or {}, wanted, known)
             problems = self._classify(plan, known)
             if plan != self._applied or look.now_ms >= self._next_check:
                 problems += self._change(plan)
@@ -122,7 +112,7 @@ class TrafficControl:
             return [f"network QoS by tc: {error}"]
         return problems
 
-    def _change(self, plan: TcPlan) -> list[str]:
+    def _change(self, plan: traffic_plan.TcPlan) -> list[str]:
         """Change sets, rules, classes and filters. Return an error if tc refused some of its lines.
 
         Raises:
@@ -132,24 +122,24 @@ class TrafficControl:
         present = self._present(interface)
         if self._applied is not None and interface == self._interface:
             ours = self._applied.filters
-            present = TcPresent(
+            present = traffic_plan.TcPresent(
                 has_qdisc=present.has_qdisc,
                 minors=present.minors,
                 filters={minor: ours.get(minor) for minor in present.filters},
             )
         self._interface = interface
-        self._run(("ipset", "restore"), _script(ipset_lines(plan)))
-        for each in NET_CLASSES:
-            if not self._has_rule(mark_rule(each)):
-                self._run((*_IPTABLES, "-A", _CHAIN, *mark_rule(each)), "")
+        self._run(("ipset", "restore"), _script(traffic_plan.ipset_lines(plan)))
+        for each in traffic_plan.NET_CLASSES:
+            if not self._has_rule(traffic_plan.mark_rule(each)):
+                self._run((*_IPTABLES, "-A", _CHAIN, *traffic_plan.mark_rule(each)), "")
         try:
             # -force: a kernel without cgroup filters refuses these lines, and takes all others.
-            self._run(("tc", "-force", "-batch", "-"), _script(tc_lines(plan, interface, present)))
+            self._run(("tc", "-force", "-batch", "-"), _script(traffic_plan.tc_lines(plan, interface, present)))
         except CommandFailed as error:
             return [f"network QoS by tc: {error}"]
         return []
 
-    def _classify(self, plan: TcPlan, known: Mapping[str, int]) -> list[str]:
+    def _classify(self, plan: traffic_plan.TcPlan, known: Mapping[str, int]) -> list[str]:
         """Write net_cls.classid of the pods whose value differs. Without cgroup v1, pods have no such file."""
         problems: list[str] = []
         for directory, classid in plan.classids.items():
@@ -170,10 +160,10 @@ class TrafficControl:
         """Remove classes, rules and sets, also those of an earlier process."""
         if self._is_removed:
             return []
-        if self._has_rule(mark_rule(SYSTEM_CLASS)):
-            for each in NET_CLASSES:
-                if self._has_rule(mark_rule(each)):
-                    self._run((*_IPTABLES, "-D", _CHAIN, *mark_rule(each)), "")
+        if self._has_rule(traffic_plan.mark_rule(SYSTEM_CLASS)):
+            for each in traffic_plan.NET_CLASSES:
+                if self._has_rule(traffic_plan.mark_rule(each)):
+                    self._run((*_IPTABLES, "-D", _CHAIN, *traffic_plan.mark_rule(each)), "")
                 self._run(("ipset", "destroy", each.name), "")
             interface = self._interface or self._default_interface()
             if self._present(interface).has_qdisc:
@@ -194,19 +184,19 @@ class TrafficControl:
             raise CommandFailed("the machine has no default route")
         return str(routes[0]["dev"])
 
-    def _present(self, interface: str) -> TcPresent:
+    def _present(self, interface: str) -> traffic_plan.TcPresent:
         """Return the qdisc, classes and filters of an interface; addresses of filters are not read and stay None."""
         shown = self._run(("tc", "-j", "qdisc", "show", "dev", interface), "")
         qdiscs: list[dict[str, Any]] = json.loads(shown or "[]")
         if not any(each.get("root") and (each.get("kind"), each.get("handle")) == ("htb", "1:") for each in qdiscs):
-            return TcPresent()
+            return traffic_plan.TcPresent()
         classes = self._run(("tc", "class", "show", "dev", interface), "")
         filters = self._run(("tc", "filter", "show", "dev", interface, "parent", "1:"), "")
         prefs = {int(found) for found in _after(filters, "pref")}
-        return TcPresent(
+        return traffic_plan.TcPresent(
             has_qdisc=True,
             minors=frozenset(int(found.partition(":")[2], 16) for found in _after(classes, "htb")),
-            filters=dict.fromkeys(pref for pref in sorted(prefs) if pref >= FIRST_OWN_MINOR),
+            filters=dict.fromkeys(pref for pref in sorted(prefs) if pref >= traffic_plan.FIRST_OWN_MINOR),
         )
 
 

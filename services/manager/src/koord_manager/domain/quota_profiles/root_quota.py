@@ -15,17 +15,9 @@ from koordcore.protocol.lenient_json import decode
 from koordcore.protocol.objects import LabelSelector, Node, ObjectMeta
 from koordcore.protocol.selectors import compile_selector
 from koordcore.values import codec
+from koordcore.values import resources as amounts
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_value
-from koordcore.values.resources import (
-    CPU,
-    ResourceList,
-    add,
-    amount_of,
-    format_resources,
-    parse_resources,
-    quantity_of,
-)
 
 UNLIMITED: Final = 4611686018427387
 _DEFAULT_KEYS: Final = ("cpu", "memory")
@@ -114,22 +106,22 @@ def root_quota(
         manager spec, 14; vectors manager/quota_profile
     """
     selector = compile_selector(profile.spec.node_selector) if profile.spec.node_selector is not None else None
-    total: ResourceList = {}
-    unschedulable: ResourceList = {}
+    total: amounts.ResourceList = {}
+    unschedulable: amounts.ResourceList = {}
     count = 0
     for node in nodes:
         if selector is None or not selector.matches(node.metadata.labels):
             continue
         count += 1
         allocatable = _readable(node)
-        total = add(total, allocatable)
+        total = amounts.add(total, allocatable)
         if node.spec.unschedulable or not _is_ready(node):
-            unschedulable = add(unschedulable, allocatable)
+            unschedulable = amounts.add(unschedulable, allocatable)
     ratio = _ratio(profile.spec.resource_ratio)
     total, unschedulable = _scaled(total, ratio), _scaled(unschedulable, ratio)
     tree_id = tree_id_of(profile)
     resource_keys = _resource_keys(profile)
-    total_texts, unschedulable_texts = format_resources(total), format_resources(unschedulable)
+    total_texts, unschedulable_texts = amounts.format_resources(total), amounts.format_resources(unschedulable)
     return RootQuota(
         namespace=profile.metadata.namespace,
         name=profile.spec.quota_name,
@@ -154,9 +146,9 @@ def root_quota(
     )
 
 
-def _readable(node: Node) -> ResourceList:
+def _readable(node: Node) -> amounts.ResourceList:
     try:
-        return parse_resources(node.status.allocatable)
+        return amounts.parse_resources(node.status.allocatable)
     except InvalidInput:
         return {}  # such a node lends nothing to anybody
 
@@ -173,12 +165,12 @@ def _ratio(text: str | None) -> float | None:
     return ratio if 0 < ratio <= 1 else None
 
 
-def _scaled(resources: ResourceList, ratio: float | None) -> ResourceList:
+def _scaled(resources: amounts.ResourceList, ratio: float | None) -> amounts.ResourceList:
     if ratio is None:
         return resources
     return {
-        name: quantity_of(name, int(float(amount_of(name, quantity)) * ratio))
-        if name == CPU
+        name: amounts.quantity_of(name, int(float(amounts.amount_of(name, quantity)) * ratio))
+        if name == amounts.CPU
         else of_value(int(float(quantity.value()) * ratio), quantity.notation)
         for name, quantity in resources.items()
     }

@@ -22,28 +22,9 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain.gateway.binding import (
-    Binding,
-    Later,
-    Settled,
-    binding_request,
-    judge_binding,
-    judge_look,
-    known_outcome,
-    outcome_draft,
-    pending_binding,
-    pod_path,
-)
+from koord_manager.domain.gateway import binding as bindings
+from koord_manager.domain.gateway import eviction as evictions
 from koord_manager.domain.gateway.device_object import pending_device
-from koord_manager.domain.gateway.eviction import (
-    Evicted,
-    Waits,
-    eviction_draft,
-    eviction_request,
-    is_leaving,
-    judge_eviction,
-    pending_eviction,
-)
 from koord_manager.domain.gateway.node_lock import label_request, lock_request, look_request
 from koord_manager.domain.gateway.node_objects import Known, pending_node_metric, pending_node_slo, pending_zones
 from koord_manager.domain.gateway.node_writes import pending_metadata, pending_status
@@ -224,36 +205,36 @@ class Outbox:
 
     async def _bind(self, uid: str) -> bool | float | AtMost:
         view = self._facts.view
-        binding = pending_binding(view, uid)
+        binding = bindings.pending_binding(view, uid)
         if binding is None:
             self._volumes.forget(uid)
             return True
-        settled = known_outcome(view, binding)
+        settled = bindings.known_outcome(view, binding)
         if settled is None and binding.claims:
             prepared = await self._volumes.bind(view, binding, self._facts.clock.now())
-            if isinstance(prepared, Later):
+            if isinstance(prepared, bindings.Later):
                 return AtMost(seconds_until_due(binding, self._facts.clock.now()))
             settled = prepared
         if settled is None and (binding.lock or binding.labels):
             prepared = await self._prepare(binding)
-            if isinstance(prepared, Later):
+            if isinstance(prepared, bindings.Later):
                 return 0.0
             settled = prepared
         if settled is None:
-            request = binding_request(binding)
+            request = bindings.binding_request(binding)
             failpoint("binding_decided_before_request")
             answer = await self._send(request)
             failpoint("binding_answered_before_fact")
-            judged = judge_binding(answer.status, answer.message())
-            if isinstance(judged, Later) and judged.look:
+            judged = bindings.judge_binding(answer.status, answer.message())
+            if isinstance(judged, bindings.Later) and judged.look:
                 found = await send(
-                    self._api, Request("read-pod", "GET", pod_path(binding.namespace, binding.name), None)
+                    self._api, Request("read-pod", "GET", bindings.pod_path(binding.namespace, binding.name), None)
                 )
                 pod = _pod_in(found)
-                judged = judge_look(binding, found.status, pod)
+                judged = bindings.judge_look(binding, found.status, pod)
             if judged is None:
                 return True  # the pod is gone: the mirror says so, and the scheduler takes the place back
-            if isinstance(judged, Later):
+            if isinstance(judged, bindings.Later):
                 return answer.retry_after or 0.0
             settled = judged
         if settled.failure:
@@ -262,13 +243,13 @@ class Outbox:
             )
         return await self._record_binding(binding.uid, settled)
 
-    async def _prepare(self, binding: Binding) -> Settled | Later | None:
+    async def _prepare(self, binding: bindings.Binding) -> bindings.Settled | bindings.Later | None:
         """Lock the node for a device plugin and set labels on the pod. Return None if the pod can be bound now."""
         requests = [label_request(binding)]
         if binding.lock:
             found = await self._send(look_request(binding))
             decided = lock_request(self._facts.view, binding, found.status, found.body, self._facts.clock.now())
-            if isinstance(decided, Settled | Later):
+            if isinstance(decided, bindings.Settled | bindings.Later):
                 return decided
             requests.append(decided)
         for request in filter(None, requests):
@@ -277,41 +258,41 @@ class Outbox:
                 case Meaning.DONE | Meaning.GONE:
                     pass
                 case Meaning.REFUSED:
-                    return Settled("Forbidden" if answer.status == 403 else "Invalid", answer.message())
+                    return bindings.Settled("Forbidden" if answer.status == 403 else "Invalid", answer.message())
                 case _:
-                    return Later()
+                    return bindings.Later()
         return None
 
-    async def _record_binding(self, uid: str, settled: Settled) -> bool:
+    async def _record_binding(self, uid: str, settled: bindings.Settled) -> bool:
         self._volumes.forget(uid)
         view = self._facts.view
-        binding, now = pending_binding(view, uid), self._facts.clock.now()
-        return binding is None or await self._facts.write(lambda: outcome_draft(view, binding, settled, now))
+        binding, now = bindings.pending_binding(view, uid), self._facts.clock.now()
+        return binding is None or await self._facts.write(lambda: bindings.outcome_draft(view, binding, settled, now))
 
     async def _evict(self, uid: str) -> bool | float:
         view = self._facts.view
-        eviction = pending_eviction(view, uid)
+        eviction = evictions.pending_eviction(view, uid)
         if eviction is None:
             return True
         retry_after: float | None = None
         answer = NOT_ASKED
-        if is_leaving(view, eviction):
-            ended = Evicted(gone=True)
+        if evictions.is_leaving(view, eviction):
+            ended = evictions.Evicted(gone=True)
         else:
             asked = eviction.request
             if asked.method == "delete":
                 now = rfc3339(self._facts.clock.now())
                 await self._send(disruption_target(uid, asked.namespace, asked.name, asked.message, now))
             failpoint("eviction_decided_before_request")
-            answer = await self._send(eviction_request(eviction))
+            answer = await self._send(evictions.eviction_request(eviction))
             retry_after = answer.retry_after
-            ended = judge_eviction(eviction, answer.status, answer.message(), self._facts.clock.now())
-        if isinstance(ended, Waits):
+            ended = evictions.judge_eviction(eviction, answer.status, answer.message(), self._facts.clock.now())
+        if isinstance(ended, evictions.Waits):
             if BUDGET_CAUSE in answer.body:
                 self._pending_writes.hold(uid, eviction.request, ended.why)
                 self._spoken()
             return retry_after or 0.0
-        return await self._facts.write(lambda: eviction_draft(view, eviction, ended))
+        return await self._facts.write(lambda: evictions.eviction_draft(view, eviction, ended))
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 

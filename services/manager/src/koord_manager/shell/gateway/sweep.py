@@ -12,13 +12,7 @@ from koordcore.events.envelope import AggregateRef
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
-from koord_manager.domain.gateway.drift import (
-    drift_draft,
-    find_drift,
-    healed_draft,
-    is_due,
-    open_drifts,
-)
+from koord_manager.domain.gateway import drift as drifts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
@@ -61,9 +55,9 @@ class Sweep:
         except (RequestRefused, Unreachable, codec.DecodeError) as error:
             self._logger.info("sweep_ended_early", problem=str(error))
             return len(found)
-        for ref in open_drifts(self._facts.view):
+        for ref in drifts.open_drifts(self._facts.view):
             if ref not in found:
-                await self._facts.write(lambda ref=ref: healed_draft(self._facts.view, ref, "vanished"))
+                await self._facts.write(lambda ref=ref: drifts.healed_draft(self._facts.view, ref, "vanished"))
         if found:
             self._logger.info("drift", objects=len(found), first=str(min(found)))
         return len(found)
@@ -86,14 +80,14 @@ class Sweep:
 
     async def _compare(self, seen: Seen) -> bool:
         view = self._facts.view
-        drift = find_drift(view, seen)
+        drift = drifts.find_drift(view, seen)
         if drift is None:
             return False
         self._metrics.drifted(seen.resource.plural)
-        await self._facts.append([drift_draft(view, drift)])
-        again = find_drift(view, seen)  # the mirror goes on meanwhile: what it has brought since is newer
-        if is_due(view, drift) and again is not None and again.fingerprint == drift.fingerprint:
+        await self._facts.append([drifts.drift_draft(view, drift)])
+        again = drifts.find_drift(view, seen)  # the mirror goes on meanwhile: what it has brought since is newer
+        if drifts.is_due(view, drift) and again is not None and again.fingerprint == drift.fingerprint:
             await self._facts.write(lambda: next_draft(view, seen))
-            await self._facts.write(lambda: healed_draft(view, seen.ref, "reobserved"))
+            await self._facts.write(lambda: drifts.healed_draft(view, seen.ref, "reobserved"))
             self._logger.warning("drift_healed", aggregate=str(seen.ref), difference=drift.difference)
         return True

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from koord_projector.shell.postgres.database import Database
 from koord_projector.shell.queries import answers
+from koord_projector.shell.queries import pods as pod_queries
 from koord_projector.shell.queries.audit import AuditFilter, page_modifications
 from koord_projector.shell.queries.cluster import series, sum_nodes
 from koord_projector.shell.queries.colocation import describe_colocation
@@ -22,15 +23,6 @@ from koord_projector.shell.queries.hardware import describe_hardware, list_devic
 from koord_projector.shell.queries.moments import normal_time, resolve
 from koord_projector.shell.queries.nodes import describe_node, list_nodes, pod_usage
 from koord_projector.shell.queries.objects import aggregates_hash, list_objects, require_kind, state_at
-from koord_projector.shell.queries.pods import (
-    PodFilter,
-    explain_pending,
-    find_pod,
-    find_uid,
-    list_pods,
-    pod_counts,
-    pod_life,
-)
 from koord_projector.shell.queries.reservations import list_reservations
 from koord_projector.shell.queries.rounds import list_rounds
 from koord_projector.shell.queries.search import search_everything
@@ -134,7 +126,7 @@ class Handlers:
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
             nodes = await list_nodes(connection, moment)
-            pods = await pod_counts(connection, moment)
+            pods = await pod_queries.pod_counts(connection, moment)
         return json_answer(
             answers.ClusterAnswer(
                 moment=moment,
@@ -249,7 +241,7 @@ class Handlers:
     async def pods(self, request: Request) -> Response:
         """Answer `GET /api/pods` with a `PodsAnswer`: a page of the pods that match the parameters."""
         query = request.query_params
-        wanted = PodFilter(
+        wanted = pod_queries.PodFilter(
             namespace=text_of(query, "namespace"),
             phase=text_of(query, "phase", PHASES),
             qos=text_of(query, "qos", QOS),
@@ -260,7 +252,7 @@ class Handlers:
         limit, cursor, at = number_of(query, LIMIT_PODS) or 100, text_of(query, "cursor"), text_of(query, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
-            return json_answer(await list_pods(connection, moment, wanted, limit=limit, cursor=cursor))
+            return json_answer(await pod_queries.list_pods(connection, moment, wanted, limit=limit, cursor=cursor))
 
     async def pod(self, request: Request) -> Response:
         """Answer `GET /api/pods/{uid}` with a `PodAnswer`: one pod and its life; 404 if there was no such pod."""
@@ -273,14 +265,14 @@ class Handlers:
         namespace, name = text_of(request.path_params, "namespace"), text_of(request.path_params, "name")
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
-            uid = await find_uid(connection, await resolve(connection, at), namespace, name)
+            uid = await pod_queries.find_uid(connection, await resolve(connection, at), namespace, name)
             return await _pod_answer(connection, uid or "", at)
 
     async def pending(self, request: Request) -> Response:
         """Answer `GET /api/pending` with a `PendingAnswer`: the reasons why pods are pending."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
-            return json_answer(await explain_pending(connection, await resolve(connection, at)))
+            return json_answer(await pod_queries.explain_pending(connection, await resolve(connection, at)))
 
     async def events(self, request: Request) -> Response:
         """Answer `GET /api/events` with an `EventsAnswer`: a page of the facts that match the parameters."""
@@ -336,7 +328,7 @@ class Handlers:
 
 async def _pod_answer(connection: AsyncConnection, uid: str, at: str) -> Response:
     moment = await resolve(connection, at)
-    pod = await find_pod(connection, moment, uid) if uid else None
+    pod = await pod_queries.find_pod(connection, moment, uid) if uid else None
     if pod is None:
         return refusal(404, "there was no such pod up to that moment")
     spec = await state_at(connection, moment, "podspec", uid)
@@ -346,7 +338,7 @@ async def _pod_answer(connection: AsyncConnection, uid: str, at: str) -> Respons
             moment=moment,
             pod=pod,
             object=None if spec is None else spec.get("object"),
-            timeline=await pod_life(connection, moment, uid),
+            timeline=await pod_queries.pod_life(connection, moment, uid),
             usage=usage,
         )
     )

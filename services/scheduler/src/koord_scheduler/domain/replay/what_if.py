@@ -35,21 +35,13 @@ from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.queue.queued_pod import Came, QueueState
+from koord_scheduler.domain.replay import recording as recordings
 from koord_scheduler.domain.replay.altered_events import stored_as, subject_of, without_node
-from koord_scheduler.domain.replay.recording import (
-    PREEMPTED,
-    Appended,
-    Nomination,
-    Recorded,
-    Recording,
-    Term,
-    nomination_of,
-)
 from koord_scheduler.domain.state.state import SchedulerState
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
 """Kinds of aggregates that schedulers write. In the window, their events are skipped."""
-_NOBODY: Final[Term] = ("", "")
+_NOBODY: Final[recordings.Term] = ("", "")
 IDLE_SECONDS: Final = 1.0
 """After this time without an event, a scheduler has decided everything that it could."""
 EVENTS_OF_PROGRESS: Final = 1_000
@@ -78,7 +70,7 @@ class WhatIf:
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
         self.placed: dict[str, str] = {}
-        self.nominated: list[Nomination] = []
+        self.nominated: list[recordings.Nomination] = []
         self.evicted: dict[str, tuple[str, str]] = {}
         self.decided = 0
         self._names: dict[str, tuple[str, str]] = {}
@@ -86,16 +78,16 @@ class WhatIf:
         self._seq = 0
         self._half = ""
         self._is_half = False
-        self._recording = Recording()
+        self._recording = recordings.Recording()
         self._gone: set[str] = set()
         self._turns: Counter[str] = Counter()
         self._in_flight: list[NodeWork] = []
-        self._answers: dict[str, Appended] = {}
+        self._answers: dict[str, recordings.Appended] = {}
         self._owed: dict[str, None] = {}
         self._woken = 0
-        self._term: Term | None = None
+        self._term: recordings.Term | None = None
         self._ordinal = 0
-        self._known: tuple[Term, int, int] = (_NOBODY, 0, 0)
+        self._known: tuple[recordings.Term, int, int] = (_NOBODY, 0, 0)
         self._reports: Sequence[StoredEvent] = ()
         self._next_report = 0
 
@@ -124,7 +116,7 @@ class WhatIf:
     def rerun(
         self,
         events: Sequence[StoredEvent],
-        recording: Recording,
+        recording: recordings.Recording,
         reports: Sequence[StoredEvent] = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
@@ -187,7 +179,7 @@ class WhatIf:
             stored = self._bind_failed(stored)
         fold(self.state, stored)
 
-    def _answer(self, coming: Recorded | None, position: int) -> None:
+    def _answer(self, coming: recordings.Recorded | None, position: int) -> None:
         """Confirm what the log has up to a position and the next attempt knows, before more is folded."""
         if self._in_flight or self.state.assumed.to_release:
             known = position if coming is None else min(coming.acknowledged, position)
@@ -199,7 +191,7 @@ class WhatIf:
         """Fold evictions that others requested. Evictions by preemption are decided here."""
         event = CATALOGUE.read(stored)
         skip(self.state, stored.seq)
-        is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
+        is_own = isinstance(event, PodEvictionRequested) and event.reason == recordings.PREEMPTED
         if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.nominator.evictions):
             fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._next_seq()))
 
@@ -223,7 +215,7 @@ class WhatIf:
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
-    def _again(self, one: Recorded) -> None:
+    def _again(self, one: recordings.Recorded) -> None:
         """Repeat a recorded attempt, after the unrecorded decisions that its scheduler had made by then."""
         while self._next_report < len(self._reports) and self._reports[self._next_report].seq <= one.observed:
             fold_report(self.state, self._reports[self._next_report])
@@ -239,7 +231,7 @@ class WhatIf:
         self._ordinal = max(self._ordinal, one.order[0])
         self._turns[one.uid] -= 1
         if one.stored:
-            self._answers[one.uid] = Appended(one.stored, one.term)
+            self._answers[one.uid] = recordings.Appended(one.stored, one.term)
         self._attempt(one.uid, one.now)
         if not self._turns[one.uid]:
             self._owed[one.uid] = None
@@ -332,7 +324,7 @@ class WhatIf:
         freed = self._recording.freed.get(uid)
         return bool(freed) and self._is_to_come(freed[0])
 
-    def _is_to_come(self, appended: Appended | None) -> bool:
+    def _is_to_come(self, appended: recordings.Appended | None) -> bool:
         """Return whether the append was still unknown to the scheduler whose attempt is repeated now."""
         term, position, acknowledged = self._known
         return appended is not None and appended.seq > (acknowledged if appended.term == term else position)
@@ -381,11 +373,11 @@ class WhatIf:
         pairs: set[tuple[str, str]] = set()
         for draft in taken.drafts:
             if isinstance(draft.event, PodNominated):
-                self.nominated.append(nomination_of(draft.event))
+                self.nominated.append(recordings.nomination_of(draft.event))
                 pairs.update((draft.ref.id, victim.uid) for victim in draft.event.victims)
         for draft in taken.drafts:
             event, uid = draft.event, draft.ref.id
-            if isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED:
+            if isinstance(event, PodEvictionRequested) and event.reason == recordings.PREEMPTED:
                 self.evicted[uid] = (event.namespace, event.name)
                 if uid not in {victim for _, victim in pairs & self._recording.pairs}:
                     self._gone.add(uid)
