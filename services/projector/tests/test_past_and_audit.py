@@ -33,14 +33,17 @@ from koordcore.events.descheduling.decisions import (
     RoundMove,
 )
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
 from koordcore.place import open_place
+from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 from koordcore.state import ClusterState
 from koordcore.state.kinds import STATE_TYPES
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
+from koordctl.access.audit_records import logged_modifications
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 from support.histories import Recorder, node
@@ -315,3 +318,42 @@ async def test_all_records_of_one_fact_are_on_one_page(postgres_dsn: str) -> Non
             found += page.modifications
     assert sizes == [2 * MOST_COSTS, 2 * MOST_COSTS, 0], "two facts on each page"
     assert found[::-1] == modifications_of(log.events)
+
+
+async def test_the_audit_of_a_workload_has_its_pods_also_of_its_replica_sets(postgres_dsn: str) -> None:
+    log = Recorder()
+    for number, (kind, name, namespace) in enumerate(
+        (
+            ("Deployment", "shop", "web"),
+            ("ReplicaSet", "shop-7d4b9c", "web"),
+            ("ReplicaSet", "shop-old-7d4b9c", "web"),
+            ("StatefulSet", "shop", "web"),
+            ("Deployment", "shop", "test"),
+        )
+    ):
+        uid, meta = f"u-{number}", ObjectMeta(name=f"p-{number}", namespace=namespace, uid=f"u-{number}")
+        meta.labels = {"pod-template-hash": "7d4b9c"}
+        meta.owner_references = [OwnerReference(kind=kind, name=name, uid="w", controller=True)]
+        log.write("podspec", uid, PodSpecAdded(object=Pod(metadata=meta, spec=PodSpec())))
+        asked = PodEvictionRequested(namespace=namespace, name=meta.name, initiator="descheduler", reason="Descheduled")
+        log.write("eviction", uid, asked)
+    log.write("eviction", "u-1", PodEvicted())
+    log.write("podspec", "u-1", PodSpecDeleted(namespace="web", name="p-1"))
+    async with projector(postgres_dsn) as it:
+        it.write(log.events)
+        async with it.running():
+            await it.caught_up()
+        async with it.database.reading() as connection:
+            for workload, uids in (
+                ("Deployment/web/shop", {"u-0", "u-1"}),
+                ("StatefulSet/web/shop", {"u-3"}),
+                ("Job/web/shop", set[str]()),
+            ):
+                wanted = AuditFilter(workload=workload)
+                page = await page_modifications(connection, wanted, before=None, after=0, limit=99, complete=True)
+                expected = [each for each in modifications_of(log.events) if each.uid in uids]
+                assert page.modifications[::-1] == expected
+                assert await logged_modifications(it.context.log, 0, len(log.events), workload) == expected
+            wanted = AuditFilter(workload="Deployment/shop")
+            with pytest.raises(InvalidInput, match="KIND/NAMESPACE/NAME"):
+                await page_modifications(connection, wanted, before=None, after=0, limit=99, complete=True)

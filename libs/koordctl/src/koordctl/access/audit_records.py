@@ -15,11 +15,14 @@ from urllib.parse import urlencode
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Origin, StoredEvent
 from koordcore.events.management.access import RequestAudited
+from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.ports.eventlog import EventLog
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from koordcore.stories.workloads import controls, workload_of
 from koordcore.values import codec
 
 from koordctl.access.clients import ask, find_service
-from koordctl.access.log import OpenLog, everything_kept, open_log
+from koordctl.access.log import everything_kept, open_log
 
 PATIENCE_SECONDS: Final = 2.0
 """Longest wait for a projector that is a little behind the log."""
@@ -69,8 +72,8 @@ async def modifications(wanted: dict[str, str], since: int) -> list[Modification
     The projector answers, if it has all facts of the log. Otherwise, the whole log is read.
 
     Args:
-        wanted: Parameter of `/api/audit` -> its value, by which the projector selects. Records from the log are not
-            selected.
+        wanted: Parameter of `/api/audit` -> its value, by which the projector selects. Records from the log are
+            selected by `workload` only.
         since: Only records after this position of the log.
 
     Raises:
@@ -79,7 +82,11 @@ async def modifications(wanted: dict[str, str], since: int) -> list[Modification
     async with open_log() as log:
         head = (await log.bus.events.head()).last_seq
         found = _projected(wanted, since, head)
-        return await _read(log, since, head) if found is None else found
+        return (
+            await logged_modifications(log.bus.events, since, head, wanted.get("workload", ""))
+            if found is None
+            else found
+        )
 
 
 def _projected(wanted: dict[str, str], since: int, head: int) -> list[Modification] | None:
@@ -112,13 +119,29 @@ def _page(base: str, params: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-async def _read(log: OpenLog, since: int, head: int) -> list[Modification]:
-    """Return the records in the log. All facts of its kinds are read, because later ones name no object."""
-    reader, first = AuditReader(), (await log.bus.events.head()).first_seq
-    return [
-        record
-        async for batch in log.bus.events.history(max(first - 1, 0), head, kinds=KINDS)
-        for stored in batch
-        for record in reader.read(stored)
-        if record.position > since
-    ]
+async def logged_modifications(log: EventLog, since: int, head: int, workload: str = "") -> list[Modification]:
+    """Return the records in the log, oldest first. All facts of its kinds are read, because later ones name no object.
+
+    Args:
+        log: The log.
+        since: Only records after this position.
+        head: Position up to which the log is read.
+        workload: Only records about the pods of this workload, as KIND/NAMESPACE/NAME; "": all records.
+
+    Raises:
+        InvalidInput: The workload does not have these three parts.
+        LogTrouble: The log cannot be reached.
+    """
+    reader, first = AuditReader(), (await log.head()).first_seq
+    target, uids = workload_of(workload, "--workload") if workload else None, set[str]()
+    found: list[Modification] = []
+    kinds = KINDS if target is None else (*KINDS, "podspec")
+    async for batch in log.history(max(first - 1, 0), head, kinds=kinds):
+        for stored in batch:
+            if stored.ref.kind != "podspec":
+                found.extend(record for record in reader.read(stored) if record.position > since)
+            elif target is not None:
+                event = CATALOGUE.read(stored)
+                if isinstance(event, PodSpecAdded) and controls(target, event.object):
+                    uids.add(stored.ref.id)
+    return found if target is None else [record for record in found if record.uid in uids]

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 from koordcore.stories.modifications import Modification
+from koordcore.stories.workloads import workload_of
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.audit_records import audited_requests, modifications
@@ -23,6 +25,9 @@ _COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "CONFIGURATION", "R
 def audit(
     pod: Annotated[str | None, typer.Option("--pod", help="Only this pod: its name, namespace/name, or uid.")] = None,
     node: Annotated[str | None, typer.Option("--node", help="Only this node, and pods and drains of it.")] = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", help="Only pods of this workload: KIND/NAMESPACE/NAME.")
+    ] = None,
     job: Annotated[str | None, typer.Option("--job", help="Only this PodMigrationJob.")] = None,
     plugin: Annotated[str | None, typer.Option("--plugin", help="Only this plugin or controller, or Drain.")] = None,
     action: Annotated[
@@ -55,6 +60,8 @@ def audit(
 
       koord audit --pod default/web-0
 
+      koord audit --workload Deployment/web/shop
+
       koord audit --action config_change -o json
 
       koord audit --node node-1 --plugin LowNodeLoad -o json
@@ -67,6 +74,8 @@ def audit(
             fail(f"--since must be a position with --requests, got {since!r}", status=2)
         _show_requests(subject, int(since), output)
         return
+    if workload is not None:
+        _check_workload(workload)
     begin, end = "" if is_position else _time("--since", since), "" if until is None else _time("--until", until)
 
     def is_wanted(record: Modification) -> bool:
@@ -81,7 +90,15 @@ def audit(
             and action in (None, record.action)
         )
 
-    asked = {"pod": pod, "node": node, "job": job, "plugin": plugin, "action": action, "reason": reason}
+    asked = {
+        "pod": pod,
+        "node": node,
+        "workload": workload,
+        "job": job,
+        "plugin": plugin,
+        "action": action,
+        "reason": reason,
+    }
     wanted = {name: value for name, value in {**asked, "since": begin, "until": end}.items() if value}
     found = wait_for(modifications(wanted, int(since) if is_position else 0))
     records = [record for record in found if is_wanted(record)]
@@ -126,6 +143,14 @@ def _time(option: str, text: str) -> str:
         return rfc3339(parse_moment(text))
     except ValueError:
         fail(f"{option} must be an RFC 3339 time, got {text!r}", status=2)
+
+
+def _check_workload(text: str) -> None:
+    """End the command if a text does not name a workload."""
+    try:
+        workload_of(text, "--workload")
+    except InvalidInput as error:
+        fail(error.sentence(), status=2)
 
 
 def _show_requests(subject: str | None, since: int, output: Format) -> None:

@@ -1,9 +1,10 @@
-"""The audit of the descheduler: pages of its modifications, newest first, by pod, node, reason, time and more."""
+"""The audit of the descheduler: pages of its modifications, newest first, by pod, workload, reason, time and more."""
 
 from typing import Any, Final
 
 import msgspec
 from koordcore.stories.modifications import Modification
+from koordcore.stories.workloads import workload_of
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,7 +19,24 @@ _CONDITIONS: Final = {
     "reason": "position(lower(:reason) in lower(reasons)) > 0",
     "since": "at >= :since",
     "until": "at <= :until",
+    "workload": """(namespace = :namespace AND EXISTS (
+        SELECT 1 FROM (
+            SELECT CAST(body AS jsonb) AS pod FROM events
+             WHERE kind = 'podspec' AND id = modifications.uid AND type = 'PodSpecAdded'
+            UNION ALL
+            SELECT CAST(state AS jsonb) FROM aggregate_versions WHERE kind = 'podspec' AND id = modifications.uid
+        ) AS known,
+        jsonb_to_recordset(pod #> '{object,metadata,ownerReferences}')
+            AS owner(kind text, name text, controller boolean)
+         WHERE owner.controller AND (
+               (owner.kind = :kind AND owner.name = :name)
+               OR (CAST(:kind AS text) = 'Deployment' AND owner.kind = 'ReplicaSet'
+                   AND owner.name = CAST(:name AS text) || '-' ||
+                       (pod #>> '{object,metadata,labels,pod-template-hash}'))
+         )
+    ))""",
 }
+"""Field of `AuditFilter` -> its condition. A dropped fact of a pod is replaced by the version of its state."""
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +51,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
         reason: Part of the reasons, in upper or lower case.
         since: RFC 3339 time; earlier modifications are left out.
         until: RFC 3339 time; later modifications are left out.
+        workload: Workload that controls the pod, as KIND/NAMESPACE/NAME.
     """
 
     pod: str = ""
@@ -43,6 +62,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     since: str = ""
     until: str = ""
+    workload: str = ""
 
 
 class AuditAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +92,16 @@ async def page_modifications(
         after: Only modifications at a higher position.
         limit: Largest number of modifications. Those of one fact stay together, so there may be some hundred more.
         complete: Whether the tables are up to date.
+
+    Raises:
+        InvalidInput: The workload is not KIND/NAMESPACE/NAME.
     """
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     given = {name: value for name, value in msgspec.to_builtins(wanted).items() if value}
     values: dict[str, Any] = {"after": after, "limit": limit, **given}
+    if wanted.workload:
+        workload = workload_of(wanted.workload, "workload")
+        values |= {"kind": workload.kind, "namespace": workload.namespace, "name": workload.name}
     conditions = ["position > :after", *(_CONDITIONS[name] for name in given)]
     if before is not None:
         conditions.append("position < :before")

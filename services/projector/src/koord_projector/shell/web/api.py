@@ -124,6 +124,7 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
             parameters=(
                 _query("pod", "Only this pod: its name, namespace/name, or uid."),
                 _query("node", "Only pods and drains of this node."),
+                _query("workload", "Only pods of this workload, as KIND/NAMESPACE/NAME."),
                 _query("job", "Only this PodMigrationJob."),
                 _query("plugin", "Only this plugin or controller."),
                 _query("action", "Only this action."),

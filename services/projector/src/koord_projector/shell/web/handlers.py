@@ -215,7 +215,7 @@ class Handlers:
         query = request.query_params
         times = {name: text_of(query, name) for name in ("since", "until")}
         wanted = AuditFilter(
-            **{name: text_of(query, name) for name in ("pod", "node", "job", "plugin", "action", "reason")},
+            **{name: text_of(query, name) for name in ("pod", "node", "workload", "job", "plugin", "action", "reason")},
             **{name: normal_time(given, name) if given else "" for name, given in times.items()},
         )
         before, after = number_of(query, BEFORE), number_of(query, AFTER) or 0
