@@ -484,3 +484,43 @@ def test_cores_gpus_and_rdma_devices_come_from_one_numa_node() -> None:
     log.add_pod(six)
     scheduler.run()
     assert _minors(scheduler, "six") == [2, 3]
+
+
+UNALIGNED = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    multiPoint:
+      enabled:
+      - name: NodeNUMAResource
+      - name: DeviceShare
+  pluginConfig:
+  - name: DeviceShare
+    args:
+      disableDeviceNUMATopologyAlignment: true
+"""
+
+
+@pytest.mark.parametrize("is_aligned", [True, False])
+def test_devices_may_lie_beside_another_numa_node_if_their_alignment_is_off(*, is_aligned: bool) -> None:
+    log = SmallLog()
+    add_numa_node(log, "a")
+    log.add_node(node("a", cpu="16", memory="64Gi", more=MORE))
+    _put(log, device("a", board()))
+    log.add_pod(lsr_pod("cores", 8, policy="SingleNUMANode"))
+    scheduler = Scheduler(log, UNALIGNED.replace("true", "false") if is_aligned else UNALIGNED)
+    scheduler.run()
+    (busy,) = scheduler.state.assumed.ledgers.holders("a")["cores"].allocation.zones
+    # the CPUs of one zone are taken, and the GPUs of the other zone
+    log.add_pod(_foreign("gpus", [0, 1, 2, 3] if busy.zone == 1 else [4, 5, 6, 7]))
+    log.add_pod(lsr_pod("job", 4, policy="SingleNUMANode", more={"nvidia.com/gpu": "2"}))
+    scheduler.run()
+    if is_aligned:
+        assert not scheduler.state.pods["job"].node
+        assert "NUMA" in _refusal(scheduler, "job").message
+        return
+    (zone,) = scheduler.state.assumed.ledgers.holders("a")["job"].allocation.zones
+    assert zone.zone == 1 - busy.zone
+    assert [minor // 4 for minor in _minors(scheduler, "job")] == [busy.zone] * 2
