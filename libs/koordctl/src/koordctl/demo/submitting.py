@@ -97,12 +97,12 @@ async def delete_pods(client: httpx.AsyncClient, pods: Sequence[TracePod]) -> No
     """Delete pods of the trace.
 
     Raises:
-        httpx.HTTPStatusError: The manager refused.
+        EmbeddedError: The manager refused; the message is the first refusal.
     """
     for begin in range(0, len(pods), CHUNK):
         part = pods[begin : begin + CHUNK]
         items = [{"kind": "Pod", "namespace": NAMESPACE, "name": pod.name} for pod in part]
-        (await client.post("/v1/delete", json={"kind": "List", "items": items})).raise_for_status()
+        await submit(client, items, "/v1/delete")
 
 
 async def settle(sent: int, tail: Tail, watching: Watching) -> None:

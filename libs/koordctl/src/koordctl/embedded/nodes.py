@@ -145,8 +145,8 @@ def _key(manifest: Manifest) -> tuple[str, str]:
     return manifest["kind"], manifest["metadata"]["name"]
 
 
-async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> int:
-    """Apply documents and return how many the manager accepted.
+async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest], path: str = "/v1/apply") -> int:
+    """Apply documents, or delete what they name at the path `/v1/delete`. Return how many the manager accepted.
 
     The call is repeated while no manager leads or the log is unavailable.
 
@@ -158,7 +158,7 @@ async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> in
     while True:
         problem: str
         try:
-            answer = await client.post("/v1/apply", content=body)
+            answer = await client.post(path, content=body)
         except httpx.HTTPError as error:
             problem = str(error) or type(error).__name__
         else:
@@ -183,5 +183,6 @@ def _first_problem(answer: httpx.Response) -> str:
         if result.get("errors"):
             error = result["errors"][0]
             name = f"{result.get('kind', 'document')}/{result.get('name', '?')}"
-            return f"{name} {result['action']}: {error['field']} {error['rule']} {error['value']}".strip()
+            words = (f"{name} {result['action']}:", error["field"], error["rule"], error["value"])
+            return " ".join(word for word in words if word)
     return str(body.get("error", f"HTTP {answer.status_code}"))

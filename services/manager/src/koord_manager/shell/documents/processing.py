@@ -49,6 +49,7 @@ JUDGED_BY_ALL = frozenset(("ElasticQuota",))
 """Kinds that depend on documents of any kind before them: quotas depend on other quotas and on their users."""
 REFOLDS = 8
 """Number of refusals of the log after which a document fails (event-bus spec, 4.3)."""
+_FULL = "the log is full ({}): enlarge it (koord bus bootstrap --log-size), or give its servers more disk"
 
 
 async def serve_documents(context: ManagerContext) -> None:
@@ -208,7 +209,7 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
                 )
             case Full(reason=reason) | Unavailable(reason=reason):
                 context.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
-                _answer(work, _failed(work, reason))
+                _answer(work, _failed(work, _FULL.format(reason) if isinstance(outcome, Full) else reason))
     return again
 
 
