@@ -15,7 +15,7 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.kubelet import KubeletConfiguration
 from koord_agent.domain.state.pods import agent_pod_from_json
 from koord_agent.shell.collect.collectors import Collectors
-from koord_agent.shell.collect.topology import SYNC_EVERY_MS, TopologyReporter
+from koord_agent.shell.collect.topology import CPU_INFO_EVERY_MS, SYNC_EVERY_MS, TopologyReporter
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.store.local_store import LocalStore
@@ -73,7 +73,8 @@ def test_it_says_zones_pools_and_what_the_machine_is(tmp_path: Path) -> None:
         ("node-0", 4_000, 1 << 30),
         ("node-1", 4_000, 1 << 30),
     ]
-    assert value(report, keys.CPU_BASIC_INFO) == {"cpuModel": "A CPU", "vendorID": "GenuineIntel"}
+    threads = {"hyperThreadEnabled": True}  # two CPUs have one core
+    assert value(report, keys.CPU_BASIC_INFO) == {"cpuModel": "A CPU", "vendorID": "GenuineIntel", **threads}
     assert value(report, keys.CPU_TOPOLOGY)["detail"][5] == {"id": 5, "core": 1, "socket": 0, "node": 0}
     assert value(report, keys.CPU_SHARED_POOLS) == [
         {"socket": 0, "node": 0, "cpuset": "0,5"},
@@ -84,6 +85,34 @@ def test_it_says_zones_pools_and_what_the_machine_is(tmp_path: Path) -> None:
     assert value(report, keys.NODE_RESERVATION) == {"reservedCPUs": "1"}
     assert reporter.pools is not None
     assert (reporter.pools.reserved, reporter.pools.system_exclusive) == ({1}, {2})
+
+
+@pytest.mark.parametrize("text", ['{"cpuset":"2-3"}', '{"cpuset":"2-3","cpusetExclusive":false}'])
+def test_cpus_of_system_qos_are_reported_as_the_node_states_them(tmp_path: Path, text: str) -> None:
+    reporter = TopologyReporter(machine(tmp_path), PLACES)
+    report = reporter.report(desired(annotations={keys.SYSTEM_QOS_RESOURCE: text}), [], 0)
+    assert report is not None
+    assert report.annotations[keys.SYSTEM_QOS_RESOURCE] == text
+    assert ("2" in value(report, keys.CPU_SHARED_POOLS)[1]["cpuset"]) is ("false" in text)
+
+
+def test_turbo_that_is_switched_off_later_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def places(_: LinuxHost) -> tuple[CpuPlace, ...]:
+        return PLACES  # not the CPUs of the machine of the test
+
+    monkeypatch.setattr(LinuxHost, "cpu_topology", places)
+    no_turbo = tmp_path / "sys/devices/system/cpu/intel_pstate/no_turbo"
+    no_turbo.parent.mkdir(parents=True)
+    no_turbo.write_text("0\n")
+    reporter = TopologyReporter(machine(tmp_path), PLACES)
+    first = reporter.report(desired(), [], 0)
+    assert first is not None
+    assert value(first, keys.CPU_BASIC_INFO)["turboEnabled"]
+    no_turbo.write_text("1\n")
+    assert reporter.report(desired(), [], CPU_INFO_EVERY_MS - 1) is None
+    later = reporter.report(desired(), [], CPU_INFO_EVERY_MS + SYNC_EVERY_MS)
+    assert later is not None
+    assert "turboEnabled" not in value(later, keys.CPU_BASIC_INFO)
 
 
 def test_zones_offer_less_if_the_node_asks_for_it_by_its_label(tmp_path: Path) -> None:

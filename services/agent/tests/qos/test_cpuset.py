@@ -167,14 +167,15 @@ def test_a_value_whose_file_was_missing_is_proposed_again_in_the_next_cycle() ->
     assert list(strategy.propose(look(SHARED, PINNED, now_ms=2_000), {}, in_place).plans) == []
 
 
-def test_malformed_annotations_keep_the_last_rule_and_leave_the_pod_alone() -> None:
+@pytest.mark.parametrize("text", ["{", '{"cpuset":"a-b","cpusetExclusive":false}'])
+def test_malformed_annotations_keep_the_last_rule_and_leave_the_pod_alone(text: str) -> None:
     strategy = CpusetStrategy()
     assert proposed(strategy, look(SHARED))
     bad = look(SHARED, annotations={}, now_ms=RENEW_AFTER_MS)
-    object.__setattr__(bad, "annotations", {keys.SYSTEM_QOS_RESOURCE: "{"})
+    object.__setattr__(bad, "annotations", {keys.SYSTEM_QOS_RESOURCE: text})
     again = strategy.propose(bad, {}, STATE)
     assert [plan.value for plan in again.plans] == ["0-3,4-7"]
-    assert "system" in "".join(again.problems)
+    assert "its system CPUs stay as they were" in "".join(again.problems)
 
 
 def test_a_quota_stays_if_the_flag_says_so() -> None:

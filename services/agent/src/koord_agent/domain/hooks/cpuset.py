@@ -13,6 +13,7 @@ from koordcore.protocol.lenient_json import decode
 from koordcore.protocol.qos import KubeQos, QosClass
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
 from koordcore.values.allocation import NOTHING
+from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import ZERO, quantity_from_json
 
@@ -136,10 +137,13 @@ def system_cpuset(annotations: Mapping[str, str]) -> str:
     """Return the CPU list of system QoS in the annotations of a node; "" if there is none.
 
     Raises:
-        InvalidInput: The annotation is malformed.
+        InvalidInput: The annotation is malformed, or its CPU list is.
     """
     system = parse_system_qos_resource(annotations)
-    return "" if system is None else system.cpuset
+    if system is None:
+        return ""
+    parse_cpuset(system.cpuset)  # a malformed list would keep containers from starting
+    return system.cpuset
 
 
 def container_cpuset(

@@ -5,14 +5,14 @@ Source: agent spec, 4.7.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 from koordcore.events.agents.nodestate import CpuCache, DeviceInventoryChanged, NodeTopologyReported, TopologyZone
 from koordcore.events.envelope import Event
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy
+from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, SystemQosResource
 from koordcore.protocol.reservation import numa_zone_reserved
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
@@ -113,7 +113,6 @@ class NodeTopology:
         memory: Memory of each NUMA node, in order.
         basic: cpuModel, hyperThreadEnabled and so on; empty and false values are left out.
         kubelet: Configuration of the kubelet; None if there is no kubelet or it has not answered yet.
-        kubelet_entries: Entries of the CPU manager's state: UID of a pod -> container -> CPU list.
         l3_caches: L3 caches; empty if unknown.
     """
 
@@ -121,7 +120,6 @@ class NodeTopology:
     memory: Sequence[NumaMemory]
     basic: Mapping[str, str | bool]
     kubelet: KubeletConfiguration | None = None
-    kubelet_entries: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     l3_caches: Sequence[CpuCache] = ()
 
 
@@ -202,6 +200,8 @@ def _annotations(found: NodeTopology, pools: CpuPools) -> dict[str, str]:
         )
     if pools.reserved:
         values[keys.NODE_RESERVATION] = {"reservedCPUs": format_cpuset(pools.reserved)}
-    if pools.system_exclusive:
-        values[keys.SYSTEM_QOS_RESOURCE] = {"cpuset": format_cpuset(pools.system_exclusive)}
+    if pools.system:
+        values[keys.SYSTEM_QOS_RESOURCE] = SystemQosResource(
+            cpuset=format_cpuset(pools.system), exclusive=bool(pools.system_exclusive)
+        )
     return {key: codec.encode(value).decode() for key, value in values.items()}

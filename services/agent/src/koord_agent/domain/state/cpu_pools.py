@@ -35,6 +35,7 @@ class CpuPools:
         reserved: CPUs of the node reservation.
         system_exclusive: CPUs of system QoS that no other pod may use.
         kubelet: CPUs that a static CPU manager assigned to pods.
+        system: CPUs of system QoS, whether other pods may use them or not.
     """
 
     ls: tuple[SharedPool, ...]
@@ -42,6 +43,7 @@ class CpuPools:
     reserved: CpuSet
     system_exclusive: CpuSet
     kubelet: tuple[KubeletAllocation, ...]
+    system: CpuSet = EMPTY
 
 
 def cpu_pools(
@@ -69,14 +71,16 @@ def cpu_pools(
     ls = free - _owned(pods)
     be = free - _owned(pod for pod in pods if pod.qos_label == QosClass.LSE)
     reserved = parse_cpuset(reported_reserved_cpus(node_reservation(annotations), topology))
-    system = parse_system_qos_resource(annotations)
-    exclusive = parse_cpuset(system.cpuset) if system is not None and system.exclusive else EMPTY
+    of_system = parse_system_qos_resource(annotations)
+    system = EMPTY if of_system is None else parse_cpuset(of_system.cpuset)
+    exclusive = system if of_system is not None and of_system.exclusive else EMPTY
     return CpuPools(
         ls=_grouped(topology, ls, without=reserved | exclusive),
         be=_grouped(topology, be, without=reserved | exclusive),
         reserved=reserved,
         system_exclusive=exclusive,
         kubelet=allocations,
+        system=system,
     )
 
 

@@ -58,7 +58,7 @@ class TopologyReporter:
         self._memory = host.numa.memory
         self._cpu_info_ms = cpu_info_ms
         self._cpu_info_due_ms: int | None = None
-        self._basic = _basic_info(host)
+        self._basic = _basic_info(host, self._topology)
         self._reports = reports
         self._report_hugepages = report_hugepages
         self._said = said
@@ -102,7 +102,7 @@ class TopologyReporter:
         return self._topology.places
 
     def _look_at_cpus(self, now_ms: int) -> None:
-        """Read the online CPUs, which may change at runtime. If reading fails, the last CPUs stay."""
+        """Read the online CPUs and what they can do; both may change. If reading fails, the last CPUs stay."""
         due = self._cpu_info_due_ms
         if due is not None and due - self._cpu_info_ms <= now_ms < due:
             return
@@ -112,6 +112,8 @@ class TopologyReporter:
         self.cpu_looks.count(succeeded=bool(places))
         if places and places != self._topology.places:
             self._topology = CpuTopology(places)
+        if due is not None:
+            self._basic = _basic_info(self._host, self._topology)
         self.l3_caches = read_l3_caches(self._host.roots.sys) or self.l3_caches
 
     def _report(
@@ -147,7 +149,7 @@ def _quantities(amounts: Amounts) -> ResourceList:
     return {name: of_milli(amount) if name == CPU else of_value(amount) for name, amount in amounts.items()}
 
 
-def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
+def _basic_info(host: LinuxHost, topology: CpuTopology) -> Mapping[str, str | bool]:
     """Return model, threads, turbo, cache mask and vendor of the CPU (agent spec, 4.4); empty if unreadable."""
     roots = host.roots
     lines: dict[str, str] = {}
@@ -162,7 +164,8 @@ def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
 
     return {
         "cpuModel": lines.get("model name", ""),
-        "hyperThreadEnabled": text("devices/system/cpu/smt/active") == "1",
+        "hyperThreadEnabled": text("devices/system/cpu/smt/active") == "1"
+        or any(len(cpus) > 1 for cpus in topology.cores.values()),
         "turboEnabled": text("devices/system/cpu/intel_pstate/no_turbo") == "0",
         "catL3CbmMask": (read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask")) or "").strip(),
         "vendorID": lines.get("vendor_id") or UNKNOWN_VENDOR,
