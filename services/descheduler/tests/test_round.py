@@ -1,6 +1,6 @@
 """The round: order of profiles and plugins, faults, budgets, dry run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -116,6 +116,31 @@ def test_dry_run_counts_and_proposes_nothing() -> None:
     outcome = run(profile("p", []), is_dry_run=True)
     assert {attempt.result for attempt in outcome.attempts} == {Result.DRY_RUN}
     assert outcome.proposals == []
+
+
+def test_dry_run_of_the_evict_plugin_counts_and_asks_it_for_nothing() -> None:
+    class InDryRun(Evictor):
+        is_dry_run = True
+
+        def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
+            raise AssertionError(pod)
+
+    outcome = run(replace(profile("p", []), evict=InDryRun()), limits=EvictionLimits(total=2))
+    results = [attempt.result for attempt in outcome.attempts[:3]]
+    assert results == [Result.DRY_RUN, Result.DRY_RUN, Result.TOTAL_LIMIT]
+
+
+def test_plugin_in_dry_run_leaves_budgets_and_pods_to_the_others() -> None:
+    class Trying(Plugin):
+        def deschedule(self, run: PluginRun) -> None:
+            for pod in (*CLUSTER.pods, *CLUSTER.pods):
+                run.try_evict(pod, "try")
+
+    known = profile("p", [])
+    outcome = run(replace(known, deschedule=(Trying("t", []), *known.deschedule)), limits=EvictionLimits(total=3))
+    tried, done = outcome.attempts[:3], outcome.attempts[3:]
+    assert {(each.plugin, each.result, each.is_move) for each in tried} == {("t", Result.DRY_RUN, False)}
+    assert [each.pod.name for each in done if each.is_move] == ["1", "2", "3"]
 
 
 def test_budgets_stay_when_the_cluster_is_too_small() -> None:

@@ -128,7 +128,7 @@ class Played:
 
     def answer(self) -> dict[str, Json]:
         """Return the common expectations of vectors."""
-        pods = [attempt.pod for attempt in self.attempts if attempt.result in ("success", "dry_run")]
+        pods = [attempt.pod for attempt in self.attempts if attempt.is_move]
         return {
             "evicted_count": len(pods),
             "evicted_per_node": dict(Counter(pod.node for pod in pods)),

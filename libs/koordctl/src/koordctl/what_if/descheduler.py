@@ -15,7 +15,6 @@ from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.effects import INITIATOR
-from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.look_ahead.dry_run import is_created
 from koord_descheduler.domain.look_ahead.moves import Move, moved, staying
 from koord_descheduler.domain.look_ahead.proving import Judged, judge
@@ -229,7 +228,7 @@ class DeschedulerRerun:
             return
         self.found.rounds += 1
         self.found.faults += [f"{each.plugin} of {each.profile}: {each.text}" for each in outcome.faults]
-        chosen = {each.pod.uid: each for each in outcome.attempts if each.result in (Result.SUCCESS, Result.DRY_RUN)}
+        chosen = {each.pod.uid: each for each in outcome.attempts if each.is_move}
         if not chosen:
             return
         found = self._judged(cluster, [*chosen.values()], now)

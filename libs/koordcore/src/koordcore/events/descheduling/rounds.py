@@ -50,7 +50,7 @@ class RoundAttempt(msgspec.Struct, frozen=True, kw_only=True):
         node: Node of the pod; "" if it has none.
         plugin: Name of the plugin.
         reason: Why the plugin chose the pod.
-        result: "success", or the reason why the eviction was refused.
+        result: "success", "dry_run", or the reason why the eviction was refused.
     """
 
     pod: str

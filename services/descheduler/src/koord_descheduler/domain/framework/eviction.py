@@ -127,6 +127,7 @@ class Attempt:
         result: Its result.
         plan: The plan that moves the pod together with others; None if it moves alone.
         target: Node on which the scheduler would place the pod; "" if it was not asked.
+        is_counted: Whether it counts against the budgets if it succeeds. False: the plugin itself is in dry run.
     """
 
     pod: PodView
@@ -137,6 +138,12 @@ class Attempt:
     result: Result
     plan: MovePlan | None = None
     target: str = ""
+    is_counted: bool = True
+
+    @property
+    def is_move(self) -> bool:
+        """Return whether the pod is evicted, or would be if configuration and evict plugin were not in dry run."""
+        return self.is_counted and self.result in (Result.SUCCESS, Result.DRY_RUN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +156,11 @@ class EvictionPath:
         filters: Filter plugins of the profile; all must accept a pod.
         evict_plugin: The plugin that carries out evictions.
         limiter: Budgets of the round.
-        is_dry_run: Whether evictions are counted and not carried out.
+        is_dry_run: Whether the configuration or the evict plugin asks that evictions are counted and not carried out.
         attempts: Requests of this round, in order.
         evicted: Uids of the pods that are being evicted, by this round in any profile or since an earlier one. No
             plugin gets one of them again.
+        tried: Uid of a pod and name of a plugin in dry run that would evict it.
 
     Source:
         descheduler spec, 5.1, 5.4
@@ -166,6 +174,7 @@ class EvictionPath:
     is_dry_run: bool = False
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     evicted: set[str] = field(default_factory=set[str])
+    tried: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     @property
     def is_exhausted(self) -> bool:
@@ -214,6 +223,22 @@ class EvictionPath:
             self.limiter.count(pod.node, pod.namespace)
             self.evicted.add(pod.uid)
         return is_done
+
+    def try_evict(self, pod: PodView, reason: str, plugin: str) -> None:
+        """Record once that a plugin in dry run would evict a pod. Budgets and the evict plugin are not asked."""
+        if (pod.uid, plugin) in self.tried:
+            return
+        self.tried.add((pod.uid, plugin))
+        attempt = Attempt(
+            pod=pod,
+            profile=self.profile,
+            plugin=plugin,
+            reason=reason,
+            evictor=self.evict_plugin.name,
+            result=Result.DRY_RUN,
+            is_counted=False,
+        )
+        self.attempts.append(attempt)
 
     def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Evict all pods of a plan and record one attempt for each, or evict none and record nothing.

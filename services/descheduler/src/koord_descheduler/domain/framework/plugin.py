@@ -51,6 +51,10 @@ class Evictor(Protocol):
         """Evict a pod if the budgets allow it. Return whether it is evicted, or would be in a dry run."""
         ...
 
+    def try_evict(self, pod: PodView, reason: str, plugin: str) -> None:
+        """Record that a plugin in dry run would evict a pod."""
+        ...
+
     def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Evict all pods of a plan, or none. Return the first pod that is refused; None if all are evicted."""
         ...
@@ -96,6 +100,10 @@ class PluginRun:
     def evict(self, pod: PodView, reason: str) -> bool:
         """Ask for the eviction of a pod. Return whether it is evicted, or would be in a dry run."""
         return self.evictor.evict(pod, reason, self.plugin)
+
+    def try_evict(self, pod: PodView, reason: str) -> None:
+        """Record that the plugin, which is in dry run, would evict a pod."""
+        self.evictor.try_evict(pod, reason, self.plugin)
 
     def evict_together(self, plan: MovePlan) -> PodView | None:
         """Ask for the eviction of all pods of a plan, or of none. Return the first pod that is refused."""
@@ -168,6 +176,16 @@ class EvictPlugin(Plugin, Protocol):
             plugin: Name of the plugin that asks.
             cluster: The cluster at the start of the round.
         """
+        ...
+
+
+@runtime_checkable
+class DryRunEvictPlugin(Plugin, Protocol):
+    """An evict plugin whose own arguments can ask for a dry run."""
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Return whether evictions are counted and not carried out."""
         ...
 
 

@@ -16,6 +16,7 @@ from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter
 from koord_descheduler.domain.framework.plugin import (
     BalancePlugin,
     DeschedulePlugin,
+    DryRunEvictPlugin,
     EvictPlugin,
     FilterPlugin,
     Plugin,
@@ -141,7 +142,7 @@ def run_round(
             filters=profile.filters,
             evict_plugin=profile.evict,
             limiter=limiter,
-            is_dry_run=is_dry_run,
+            is_dry_run=is_dry_run or (isinstance(profile.evict, DryRunEvictPlugin) and profile.evict.is_dry_run),
             attempts=outcome.attempts,
             evicted=evicted,
         )

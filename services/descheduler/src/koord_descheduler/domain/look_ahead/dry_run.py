@@ -10,7 +10,7 @@ from typing import Final
 
 from koordcore.requests.fit import FitAnswer, FitRequest
 
-from koord_descheduler.domain.framework.eviction import Attempt, Result
+from koord_descheduler.domain.framework.eviction import Attempt
 from koord_descheduler.domain.framework.round import PluginFault
 from koord_descheduler.domain.look_ahead.measures import Measures, measures_of
 from koord_descheduler.domain.look_ahead.moves import Move, moved
@@ -86,9 +86,7 @@ def dry_run(
         new = [
             attempt
             for attempt in outcome.attempts
-            if attempt.result in (Result.SUCCESS, Result.DRY_RUN)
-            and attempt.pod.uid not in chosen.homeless
-            and attempt.pod.uid not in chosen.useless
+            if attempt.is_move and attempt.pod.uid not in chosen.homeless and attempt.pod.uid not in chosen.useless
         ]
         before = frozenset(chosen.moving)
         for attempt in new[: max(0, MOST_MOVES - len(chosen.moving))]:

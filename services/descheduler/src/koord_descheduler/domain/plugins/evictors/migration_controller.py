@@ -82,6 +82,11 @@ class MigrationController:
         self._object_limiter = ObjectLimiter(args, shared.of(EvictionBuckets))
         shared.of(limits.MoveLimits).per_node = limits.per_node_limit(args)
 
+    @property
+    def is_dry_run(self) -> bool:
+        """Return whether its arguments ask that evictions are counted and no job is created."""
+        return self._args.dry_run
+
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons why a pod must not migrate now; empty if it may.
 

@@ -146,9 +146,9 @@ class CustomPriority:
                 continue
             misses = 0
             leaving.append(pod)
-        if not self._args.dry_run:
-            for pod in leaving:
-                run.evict(pod, f"evicting from {level} priority resource to lower priority resource")
+        evict = run.try_evict if self._args.dry_run else run.evict
+        for pod in leaving:
+            evict(pod, f"evicting from {level} priority resource to lower priority resource")
 
     def _drain(
         self,
@@ -160,13 +160,18 @@ class CustomPriority:
         run: PluginRun,
     ) -> None:
         """Evict all pods of a node if all of them have a place; else leave the node alone."""
-        if not bookings.book(pods, index, needs_fit=self._args.node_fit) or self._args.dry_run:
+        if not bookings.book(pods, index, needs_fit=self._args.node_fit):
+            return
+        reason = f"drain node {node.name} (sourcePriority={level})"
+        if self._args.dry_run:
+            for pod in pods:
+                run.try_evict(pod, reason)
             return
         closes = self._args.auto_cordon and not node.is_unschedulable
         if closes:
             run.propose(SetSchedulable(node.name, schedulable=False, plugin=NAME))
         for pod in pods:
-            if not run.evict(pod, f"drain node {node.name} (sourcePriority={level})"):
+            if not run.evict(pod, reason):
                 if closes:
                     run.propose(SetSchedulable(node.name, schedulable=True, plugin=NAME))
                 return

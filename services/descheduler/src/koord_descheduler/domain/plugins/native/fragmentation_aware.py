@@ -111,9 +111,10 @@ class FragmentationAware:
             for gain, pod in self._by_gain(node, requested, before, run):
                 if self._args.node_fit and not index.fits_any(pod, other_than=node.name):
                     continue
-                if run.pre_eviction_filter(pod) and not self._args.dry_run:
+                if run.pre_eviction_filter(pod):
                     reason = f"stdBefore={before:.4f} stdAfter={before - gain:.4f} gain={gain:.4f}"
-                    run.evict(pod, f"fragmentation reduction: {reason}")
+                    evict = run.try_evict if self._args.dry_run else run.evict
+                    evict(pod, f"fragmentation reduction: {reason}")
                 break
 
     def _by_gain(

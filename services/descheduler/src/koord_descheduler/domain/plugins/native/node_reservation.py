@@ -132,6 +132,8 @@ class _NodeVisit:
         ]
 
     def _evict(self, pod: PodView, reason: str) -> None:
+        if self._args.dry_run:
+            self._run.try_evict(pod, reason)
         if self._args.dry_run or self._run.evict(pod, reason):
             for name, amount in pod.requests.items():
                 self._requested[name] = self._requested.get(name, 0) - amount

@@ -115,7 +115,9 @@ class Pass:
                 return
             if not run.filter(pod):
                 continue
-            if not self.is_dry_run and not run.evict(pod, self._reason(row)):
+            if self.is_dry_run:
+                run.try_evict(pod, self._reason(row))
+            elif not run.evict(pod, self._reason(row)):
                 continue
             usage = metric.pods.get(pod.key)
             if usage is None:
