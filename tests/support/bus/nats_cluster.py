@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 
 import msgspec
+from koordcore.embedded.errors import StartError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsUser
 from koordcore.embedded.ports import LOOPBACK, free_ports
-from koordcore.embedded.process import POLL_SECONDS, StartError
+from koordcore.embedded.process import POLL_SECONDS
 
 
 class _MetaCluster(msgspec.Struct):

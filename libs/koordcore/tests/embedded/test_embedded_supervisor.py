@@ -10,15 +10,9 @@ from pathlib import Path
 
 import pytest
 from koordcore.embedded.background import start_in_background
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, StartError
 from koordcore.embedded.identity import ProcessIdentity, identify, is_alive, send_signal, start_mark
-from koordcore.embedded.process import (
-    NEVER_RESTART,
-    AlreadyRunningError,
-    EmbeddedError,
-    ProcessSpec,
-    RestartPolicy,
-    StartError,
-)
+from koordcore.embedded.process import NEVER_RESTART, ProcessSpec, RestartPolicy
 from koordcore.embedded.stack import (
     Phase,
     ProcessState,

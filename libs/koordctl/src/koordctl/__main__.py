@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 import typer
-from koordcore.embedded.process import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError
 from typer.exceptions import Abort, Exit, TyperException
 
 from koordctl.access.trouble import LogTrouble

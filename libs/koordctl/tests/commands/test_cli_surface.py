@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import typer
-from koordcore.embedded.process import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError
 from koordctl.__main__ import run
 from koordctl.app import app
 from koordctl.embedded.nodes import host_node_name, simulated_nodes

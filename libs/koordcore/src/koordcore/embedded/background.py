@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from koordcore.embedded.process import POLL_SECONDS, AlreadyRunningError, StartError, log_tail
+from koordcore.embedded.errors import AlreadyRunningError, StartError
+from koordcore.embedded.process import POLL_SECONDS, log_tail
 from koordcore.embedded.stack import Phase, Stack, read_stack
 
 

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from koordcore.embedded.process import BinaryNotFoundError
+from koordcore.embedded.errors import BinaryNotFoundError
 
 MINIMUM_NATS_VERSION = (2, 12, 0)
 """Oldest supported nats-server: it has atomic batches, and not the data-loss bugs of 2.10.20 to 2.10.22."""

@@ -7,7 +7,7 @@ server that was killed and is restarted.
 import secrets
 import socket
 
-from koordcore.embedded.process import EmbeddedError, PortInUseError
+from koordcore.embedded.errors import EmbeddedError, PortInUseError
 
 LOOPBACK = "127.0.0.1"
 # Linux hands out 32768..60999 to outgoing connections, macOS 49152..65535.

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koordcore.embedded.binaries import postgres_installation
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.ports import LOOPBACK, free_ports, require_free_port
 from koordcore.embedded.postgres_location import Location, locate, pointer_file
 from koordcore.embedded.postmaster import live_postmaster, remove_recycled_pid_file
-from koordcore.embedded.process import AlreadyRunningError, EmbeddedError, ProcessSpec
+from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.server import EmbeddedServer
 
 BACKENDS_STILL_THERE = "is still in use"

@@ -14,8 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.postmaster import live_postmaster
-from koordcore.embedded.process import AlreadyRunningError, EmbeddedError
 
 TRAVERSABLE_ROOT = Path("/var/tmp")  # noqa: S108  survives a reboot, unlike /tmp; folders in it are checked to be ours
 UNPRIVILEGED_USER = "nobody"

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from koordcore.embedded.errors import PortInUseError, StartError
 from koordcore.embedded.ports import is_port_free
-from koordcore.embedded.process import POLL_SECONDS, ChildProcess, PortInUseError, ProcessSpec, StartError
+from koordcore.embedded.process import POLL_SECONDS, ChildProcess, ProcessSpec
 
 PORT_ATTEMPTS = 5
 PORT_RELEASE_SECONDS = 5.0

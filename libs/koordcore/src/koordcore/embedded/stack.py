@@ -15,8 +15,9 @@ from typing import IO
 
 import msgspec
 
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.identity import ProcessIdentity, is_alive, send_signal
-from koordcore.embedded.process import POLL_SECONDS, AlreadyRunningError, EmbeddedError
+from koordcore.embedded.process import POLL_SECONDS
 
 STATE_VERSION = 1
 

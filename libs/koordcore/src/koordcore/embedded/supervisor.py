@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from koordcore.embedded import stack
+from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.identity import identify
-from koordcore.embedded.process import ChildProcess, EmbeddedError, ProcessSpec
+from koordcore.embedded.process import ChildProcess, ProcessSpec
 
 
 class Supervisor:

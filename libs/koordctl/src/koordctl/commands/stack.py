@@ -11,7 +11,7 @@ from typing import Annotated
 import httpx
 import typer
 from koordcore.embedded.background import start_in_background
-from koordcore.embedded.process import AlreadyRunningError, EmbeddedError
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import httpx
 import msgspec
-from koordcore.embedded.process import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.scheduling.pod import PodPlaced

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
-from koordcore.embedded.process import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError
 from koordcore.protocol.manifests import read_documents
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

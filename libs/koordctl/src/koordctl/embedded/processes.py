@@ -24,11 +24,12 @@ from koordcore.bus.read.stream_reader import ApiError
 from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
 from koordcore.bus.setup.manifest import BOOTSTRAP
 from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
-from koordcore.embedded.process import EmbeddedError, ProcessSpec, http_ok
+from koordcore.embedded.process import ProcessSpec, http_ok
 from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.values.invalid import InvalidInput
 

@@ -6,26 +6,19 @@
     4. has the subject the role?        `needs`
     5. who asked what?                  `audit`, when the answer has begun
 
-`http_guard` calls it after its own checks. `OpenGate` leaves out the steps 1 to 4. `ClosedGate` has all; every
-installation outside of the embedded stack has it. Next module to read: `authentication`.
+`http_guard` calls it after its own checks. `OpenGate` leaves out the steps 1 to 4, `closed_gate` has all.
 """
 
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from prometheus_client import Counter
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.types import Scope
 
 from koordcore.events.management.access import RequestAudited
-from koordcore.ports.clock import Clock
 from koordcore.service.access.audit import MOST_OBJECTS, OBJECTS, REQUEST, AuditTrail
-from koordcore.service.access.authentication import Authentication
-from koordcore.service.access.configuration import Limits
-from koordcore.service.access.identity import ANONYMOUS, Identity, Unauthenticated
+from koordcore.service.access.identity import ANONYMOUS, Identity
 from koordcore.service.access.needs import Need, need_of
-from koordcore.service.access.rate_limits import TokenBuckets
-from koordcore.service.telemetry.logging import logger
 
 IDENTITY: Final = "koord.identity"
 """Key of a request's scope under which handlers find its `Identity`."""
@@ -85,110 +78,3 @@ def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> Requ
         status=status,
         request=scope.get(REQUEST, ""),
     )
-
-
-_log: Final = logger("service.access")
-
-_SAFE: Final = ("GET", "HEAD")
-
-
-class ClosedGate:
-    """Admits the requests of known subjects with the needed role.
-
-    Args:
-        authentication: Finds out who sends a request; None: nobody is known, only public routes answer.
-        clock: The host's clock.
-        audit: Takes the audit records of requests.
-        refusals: Counter of refused requests by reason.
-    """
-
-    def __init__(
-        self,
-        authentication: Authentication | None,
-        *,
-        clock: Clock,
-        audit: AuditTrail,
-        refusals: Counter,
-    ) -> None:
-        self._authentication = authentication
-        self._clock = clock
-        self._audit = audit
-        self._refusals = refusals
-        self._buckets = TokenBuckets()
-
-    async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Return 401, 403 or 429 with the reason, or a redirect to the login; None if the request is admitted."""
-        need = need_of(scope["method"], scope["path"])
-        if _is_from_another_site(scope, headers):
-            self._refusals.labels("site").inc()
-            return JSONResponse({"error": "a page of another site sent this request"}, 403)
-        if need.role is None:
-            return self._slowed(_peer(scope), need.cost) if need.cost else None
-        try:
-            if self._authentication is None:
-                raise Unauthenticated("access is closed and http_access_file is not set, so nobody is known")
-            identity = await self._authentication.identity(headers)
-        except Unauthenticated as error:
-            # Each guess at a token costs, too. All strangers of one address share a bucket.
-            return self._slowed(_peer(scope), 1.0) or self._unknown(scope, headers, str(error))
-        scope[IDENTITY] = identity
-        slowed = self._slowed(identity.subject, need.cost)
-        if slowed is not None:
-            return slowed
-        if need.role not in identity.roles:
-            self._refusals.labels("role").inc()
-            await self._note(scope, need, identity, 403)
-            return _missing_role(scope, need, identity)
-        return None
-
-    async def answered(self, scope: Scope, status: int) -> None:
-        """Record an audited request of a known subject."""
-        identity = scope.get(IDENTITY)
-        if isinstance(identity, Identity):
-            await self._note(scope, need_of(scope["method"], scope["path"]), identity, status)
-
-    async def _note(self, scope: Scope, need: Need, identity: Identity, status: int) -> None:
-        if need.is_audited:
-            await self._audit.record(record_of(scope, need, identity, status))
-
-    def _slowed(self, key: str, cost: float) -> Response | None:
-        limits = Limits() if self._authentication is None else self._authentication.access.settings.limits
-        seconds = self._buckets.take(key, cost, self._clock.monotonic(), limits)
-        if not seconds:
-            return None
-        self._refusals.labels("rate").inc()
-        sentence = f"too many requests; the limit is {limits.requests_per_second:g} per second, retry in {seconds} s"
-        return JSONResponse({"error": sentence}, 429, {"retry-after": str(seconds)})
-
-    def _unknown(self, scope: Scope, headers: Mapping[bytes, bytes], reason: str) -> Response:
-        self._refusals.labels("credentials").inc()
-        _log.info("http_unauthenticated", path=scope["path"], reason=reason)
-        if scope["path"] == "/" and b"text/html" in headers.get(b"accept", b""):
-            return RedirectResponse(LOGIN_PATH, 303, {"cache-control": "no-store"})
-        sentence = f"{reason}; send a token as `Authorization: Bearer TOKEN`, or log in at {LOGIN_PATH}"
-        return JSONResponse({"error": sentence}, 401, {"www-authenticate": "Bearer"})
-
-
-def _missing_role(scope: Scope, need: Need, identity: Identity) -> Response:
-    has = ", ".join(sorted(identity.roles)) or "no role"
-    sentence = f"{scope['method']} {scope['path']} needs the role {need.role}; {identity.subject} has {has}"
-    return JSONResponse({"error": sentence, "role": need.role, "subject": identity.subject}, 403)
-
-
-def _is_from_another_site(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a browser says that a page of another site sends a request that changes something.
-
-    Requests with a token in a header are not concerned: a page of another site does not know the token.
-    """
-    if scope["method"] in _SAFE or b"authorization" in headers:
-        return False
-    site = headers.get(b"sec-fetch-site")
-    if site is not None:
-        return site not in (b"same-origin", b"none")
-    origin = headers.get(b"origin")
-    return origin is not None and origin.partition(b"://")[2] != headers.get(b"host")
-
-
-def _peer(scope: Scope) -> str:
-    client = scope.get("client")
-    return f"address:{client[0] if client else 'unknown'}"

@@ -57,8 +57,8 @@ def open_gate(settings: ServiceSettings, metrics: Metrics, audit: AuditTrail, *,
     if settings.is_open(is_loopback=is_loopback):
         return Opened(OpenGate(audit), [WHOAMI])
     from koordcore.service.access.authentication import Authentication
+    from koordcore.service.access.closed_gate import ClosedGate
     from koordcore.service.access.configuration import LiveAccess
-    from koordcore.service.access.gate import ClosedGate
     from koordcore.service.access.login import Login
 
     clock = SystemClock()

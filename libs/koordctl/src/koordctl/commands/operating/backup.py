@@ -166,7 +166,7 @@ async def _log_server(found: Backup, var: Path | None) -> AsyncGenerator[None]:
     if var is None:
         yield
         return
-    from koordcore.embedded.process import EmbeddedError
+    from koordcore.embedded.errors import EmbeddedError
 
     from koordctl.embedded.processes import StackOptions, log_server
 

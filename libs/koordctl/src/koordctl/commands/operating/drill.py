@@ -102,9 +102,9 @@ async def _server(url: str | None) -> AsyncGenerator[str]:
     if url is not None:
         yield url
         return
+    from koordcore.embedded.errors import EmbeddedError
     from koordcore.embedded.nats import NatsServer
     from koordcore.embedded.nats_config import NatsServerConfig
-    from koordcore.embedded.process import EmbeddedError
 
     with tempfile.TemporaryDirectory(prefix="koord-drill-") as folder:
         try:

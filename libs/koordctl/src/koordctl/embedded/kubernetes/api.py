@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 import yaml
-from koordcore.embedded.process import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError
 from koordcore.service.leader.lease import LeaseUnavailable
 
 Manifest = dict[str, Any]

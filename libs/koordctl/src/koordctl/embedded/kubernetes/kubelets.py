@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
-from koordcore.embedded.process import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError
 from koordcore.values import codec
 
 from koordctl.embedded.kubernetes import api

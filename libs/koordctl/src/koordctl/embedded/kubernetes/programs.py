@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koordcore.embedded.process import BinaryNotFoundError
+from koordcore.embedded.errors import BinaryNotFoundError
 
 from koordctl.embedded.kubernetes.places import API_SERVER, CONTROLLERS, ETCD
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.ports import LOOPBACK
-from koordcore.embedded.process import EmbeddedError, ProcessSpec
+from koordcore.embedded.process import ProcessSpec
 
 from koordctl.embedded.kubernetes.control_plane import ControlPlane, Probe, specs
 from koordctl.embedded.kubernetes.installing import NAMESPACE, install, manager_token
