@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.node_resources.devices import device_resources
 from koord_manager.domain.standalone.node_objects import node_object_drafts
@@ -138,3 +139,30 @@ def test_devices_become_an_object_and_a_failing_one_is_told_with_its_time() -> N
     assert (broken["status"], broken["reason"]) == ("False", "Xid79")
     assert broken["lastTransitionTime"] != sound["lastTransitionTime"]
     assert cores(failed) == 100
+
+
+@pytest.mark.parametrize(("vendor", "stays"), [("nvidia", True), ("huawei", False)])
+def test_partitions_of_administrators_stay_where_the_agent_reports_none(vendor: str, *, stays: bool) -> None:
+    cluster = Cluster()
+    devices = [ReportedDevice(type="gpu", minor=0, id="u0", amounts={"koordinator.sh/gpu-core": 100})]
+    report = DeviceInventoryChanged(devices=devices, labels={keys.GPU_VENDOR: vendor})
+    cluster.log.write("nodestate", "a", report)
+    cluster.settle()
+    stored = cluster.view.custom(DEVICES, "", "a")
+    assert stored is not None
+    assert stored.object is not None
+    own = {keys.GPU_PARTITIONS: '{"1":[{"minors":[0],"allocationScore":1}]}'}
+    policy = {keys.GPU_PARTITION_POLICY: "Honor"}
+    labels = {**stored.object["metadata"]["labels"], **policy}
+    metadata = {**stored.object["metadata"], "labels": labels, "annotations": own}
+    ref = custom_ref(DEVICES, "", "a")
+    cluster.log.write(ref.kind, ref.id, CustomObjectObserved(object={**stored.object, "metadata": metadata}))
+    assert cluster.settle() == (0 if stays else 1)
+    settled = cluster.view.custom(DEVICES, "", "a")
+    assert settled is not None
+    assert settled.object is not None
+    found = settled.object["metadata"]
+    assert (found["labels"], found["annotations"]) == (
+        {keys.GPU_VENDOR: vendor, **(policy if stays else {})},
+        own if stays else {},
+    )
