@@ -46,6 +46,7 @@ from koordcore.events.descheduling.decisions import (
     DeletionCostsDecided,
     DetectorGroup,
     DetectorState,
+    DryRunMovesChanged,
     PodCost,
     RoundCarriedOut,
     RoundDecided,
@@ -407,6 +408,7 @@ def _round(log: Recorder, number: int, variation: int) -> None:
     )
     for event in events[: len(events) - (number - 1) % len(events)]:
         log.write("descheduling", "rounds", event)
+    log.write("descheduling", "dry-runs", DryRunMovesChanged(chosen=[move], dropped=[f"u-{number - 1}/p/LowNodeLoad"]))
     costs = [
         PodCost(namespace="d", name=f"p-{each}", uid=f"u-{each}", node="n", before="", after=str(each))
         for each in range(variation + 1)

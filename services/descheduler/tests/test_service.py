@@ -16,7 +16,9 @@ from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.rounds import RoundEnded, RoundLimit
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects.mirror import NodeSpecChanged, PodSpecDeleted
+from koordcore.protocol.objects import node_from_json
+from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
 from support.descheduler.world import World
 from support.until import until
@@ -122,6 +124,48 @@ async def test_dry_run_writes_nothing(world: World) -> None:
     async with world.service(configuration(dryRun=True)) as (_, rounds):
         await rounds_done(rounds)
     assert await world.requests() == []
+
+
+def in_dry_run(who: str) -> bytes:
+    """A configuration in which the configuration, the MigrationController or a plugin is in dry run."""
+    levels: list[dict[str, Any]] = [
+        {"name": "x", "nodeSelector": {"matchLabels": {"tier": "x"}}},
+        {"name": "y", "nodeSelector": {}},
+    ]
+    args: dict[str, Any] = {"evictionOrder": levels, "nodeFit": False, "autoCordon": True, "mode": "DrainNode"}
+    document = codec.decode(
+        configuration(dryRun=who == "configuration", balance={"CustomPriority": {**args, "dryRun": who == "plugin"}}),
+        dict[str, Any],
+    )
+    (profile,) = document["profiles"]
+    profile["plugins"]["deschedule"] = {"disabled": [{"name": "*"}]}
+    if who == "MigrationController":
+        profile["plugins"]["evict"]["enabled"] = [{"name": who}]
+        profile["pluginConfig"].append({"name": who, "args": {"dryRun": True}})
+    return codec.encode(document)
+
+
+@pytest.mark.parametrize("who", ["configuration", "MigrationController", "plugin"])
+async def test_each_dry_run_leaves_one_record_per_pod_and_changes_nothing(world: World, who: str) -> None:
+    async def records() -> list[tuple[str, str, str]]:
+        reader = AuditReader()
+        read = [record for stored in await world.stored(*KINDS) for record in reader.read(stored)]
+        return [(each.pod, each.plugin, each.action) for each in read if each.decision == "dry_run"]
+
+    labelled = {"metadata": {"name": "a", "labels": {"tier": "x"}}, "status": {"allocatable": {"cpu": "4"}}}
+    await world.write(AggregateRef("nodespec", "a"), NodeSpecChanged(object=node_from_json(labelled)))
+    await world.pod("p", "a")
+    async with world.service(in_dry_run(who)) as (_, rounds):
+        await rounds_done(rounds)
+        assert await records() == [("p", "CustomPriority", "evict_request")]
+        await world.pod("n", "a")
+        await until(lambda: _is(records, 2))
+        await rounds_done(rounds)
+    assert [pod for pod, _, _ in await records()] == ["p", "n"]
+    assert await world.requests() == []
+    assert world.changes == []
+    stories = [CATALOGUE.read(each) for each in await anext(aiter(world.bus.explanations.follow(0)))]
+    assert {name for story in stories if isinstance(story, RoundEnded) for name in story.results} == {"dry_run"}
 
 
 async def test_interval_zero_is_one_round(world: World) -> None:

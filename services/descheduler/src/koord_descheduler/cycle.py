@@ -12,6 +12,7 @@ from typing import Any
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events.descheduling.decisions import (
     COSTS,
+    DRY_RUNS,
     ROUNDS,
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
@@ -42,6 +43,7 @@ from koord_descheduler.domain.round_memory import (
     decision,
     detector_changes,
     detectors_of,
+    dry_run_changes,
     moves_of,
     seconds_until_next,
 )
@@ -236,6 +238,8 @@ class Rounds:
             if not await self._record([costs], position, term, COSTS):
                 break
             await self._set_costs(costs, position, term)
+        tried = self.builder.state.of_kind(RoundsState).get(DRY_RUNS.id)
+        await self._record(dry_run_changes(cluster.now, outcome.attempts, tried), position, term, DRY_RUNS)
         self.metrics.count(outcome.attempts, refused, self.effects.migrating.keys())
         self.metrics.classify(outcome.classified)
 

@@ -18,6 +18,8 @@ class RoundsState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
             reset are absent.
         costs: Deletion costs that have to be written to pods; None if there are none. Only the aggregate
             `descheduling.costs` has them, and it has nothing else.
+        tried: Pods that would leave if nothing were in dry run, as `RoundMove.choice`. Only the aggregate
+            `descheduling.dry-runs` has them, and it has nothing else.
     """
 
     started_at: str = ""
@@ -25,3 +27,4 @@ class RoundsState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
     closed: list[str] = []
     detectors: dict[str, dict[str, DetectorState]] = {}
     costs: DeletionCostsDecided | None = None
+    tried: list[str] = []

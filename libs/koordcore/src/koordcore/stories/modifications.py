@@ -16,6 +16,7 @@ import msgspec
 from koordcore.events.descheduling.decisions import (
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
+    DryRunMovesChanged,
     RoundCarriedOut,
     RoundDecided,
     RoundMovesAdded,
@@ -228,7 +229,7 @@ def modifications_of(
         if act is not None:
             yield msgspec.structs.replace(_record(stored, Act(act.action, "done"), configured), **act.fields)
         return
-    if isinstance(event, RoundDecided | RoundMovesAdded | RoundCarriedOut):
+    if isinstance(event, RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged):
         decided = before.moves if isinstance(before, RoundsState) else []
         for each in round_acts(event, decided):
             record = _record(stored, Act(each.action, each.decision), configured)

@@ -9,7 +9,13 @@ Source:
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from koordcore.events.descheduling.decisions import RoundCarriedOut, RoundDecided, RoundMove, RoundMovesAdded
+from koordcore.events.descheduling.decisions import (
+    DryRunMovesChanged,
+    RoundCarriedOut,
+    RoundDecided,
+    RoundMove,
+    RoundMovesAdded,
+)
 from koordcore.stories.closed_nodes import closers
 
 _REFUSED: Final = "the manager or the log refused it"
@@ -20,7 +26,7 @@ class RoundAct(NamedTuple):
 
     Attributes:
         action: `job_create`, `evict_request` or `cordon`, as in the audit.
-        decision: `allowed` or `failed`.
+        decision: `allowed`, `failed` or `dry_run`.
         fields: Further fields of the audit record.
     """
 
@@ -29,13 +35,19 @@ class RoundAct(NamedTuple):
     fields: dict[str, Any]
 
 
-def round_acts(event: RoundDecided | RoundMovesAdded | RoundCarriedOut, decided: list[RoundMove]) -> Iterator[RoundAct]:
+def round_acts(
+    event: RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged, decided: list[RoundMove]
+) -> Iterator[RoundAct]:
     """Yield what a fact records. An eviction without a job is allowed by a fact of its own.
 
     Args:
         event: The fact.
         decided: The moves that the round has decided before the fact.
     """
+    if isinstance(event, DryRunMovesChanged):
+        for move in event.chosen:
+            yield RoundAct("evict_request", "dry_run", {**_subject(move), "reasons": [move.reason]})
+        return
     if isinstance(event, RoundCarriedOut):
         refused = frozenset(event.refused)
         for move in decided:

@@ -16,6 +16,7 @@ from koordcore.events.descheduling.decisions import (
     DeletionCostsDecided,
     DetectorGroup,
     DetectorState,
+    DryRunMovesChanged,
     PodCost,
     RoundDecided,
     RoundMove,
@@ -27,7 +28,7 @@ from koordcore.state.rounds import RoundsState
 from koordcore.values.timestamps import rfc3339, unix_seconds
 
 from koord_descheduler.domain.effects import LONGEST_MESSAGE
-from koord_descheduler.domain.framework.eviction import Attempt
+from koord_descheduler.domain.framework.eviction import Attempt, Result
 from koord_descheduler.domain.framework.proposals import Proposal, SetDeletionCost
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detector, UsageKind
@@ -138,6 +139,22 @@ def decision(
     yield RoundDecided(started_at=_time(now), moves=[*moves[:MOVES_AT_ONCE]], closed=[*closed], detectors=[*detectors])
     for begin in range(MOVES_AT_ONCE, len(moves), MOVES_AT_ONCE):
         yield RoundMovesAdded(moves=[*moves[begin : begin + MOVES_AT_ONCE]])
+
+
+def dry_run_changes(now: float, attempts: Iterable[Attempt], state: RoundsState | None) -> Iterator[Event]:
+    """Yield the fact that other pods would leave than before if nothing were in dry run; none if they are the same.
+
+    Args:
+        now: Time of the round in Unix seconds.
+        attempts: Attempts of the round. The first 200 that were a dry run count.
+        state: The folded facts of dry runs; None if there are none.
+    """
+    tried = [each for each in attempts if each.result is Result.DRY_RUN][:MOVES_AT_ONCE]
+    moves = {move.choice: move for move in moves_of(now, tried, (), {})}
+    known = frozenset(() if state is None else state.tried)
+    if moves.keys() != known:
+        chosen = [move for choice, move in moves.items() if choice not in known]
+        yield DryRunMovesChanged(chosen=chosen, dropped=sorted(known - moves.keys()))
 
 
 def decided_costs(

@@ -1,6 +1,7 @@
 """What rounds of the descheduler decide, so that whoever leads next goes on with the same memory.
 
-Writer: the leading descheduler. Aggregates: `descheduling.rounds`, and `descheduling.costs` for deletion costs of pods.
+Writer: the leading descheduler. Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods, and
+`descheduling.dry-runs` for pods that only would leave.
 
     RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
     DeletionCostsDecided ─► DeletionCostsCarriedOut ─► DeletionCostsDecided ...
@@ -22,6 +23,7 @@ from koordcore.events.registry import CATALOGUE
 
 ROUNDS: Final = AggregateRef("descheduling", "rounds")
 COSTS: Final = AggregateRef("descheduling", "costs")
+DRY_RUNS: Final = AggregateRef("descheduling", "dry-runs")
 MOST_COSTS: Final = 200
 """Largest number of pods in one fact about deletion costs."""
 
@@ -85,6 +87,11 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     plan: str = ""
     round: str = ""
 
+    @property
+    def choice(self) -> str:
+        """Return the text that tells apart who chose which pod: "uid/profile/plugin"."""
+        return f"{self.uid}/{self.profile}/{self.plugin}"
+
 
 @CATALOGUE.register(kind="descheduling")
 class RoundDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,6 +130,22 @@ class RoundCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     refused: list[str] = []
+
+
+@CATALOGUE.register(kind="descheduling")
+class DryRunMovesChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A round would evict other pods than the rounds before if nothing were in dry run. All pods stay.
+
+    The configuration, a plugin or the MigrationController may be in dry run. Of each round, the first 200 such pods
+    count.
+
+    Attributes:
+        chosen: Pods that would leave now, and would not have left before.
+        dropped: Pods that would have left before, and would not leave now, as `RoundMove.choice`.
+    """
+
+    chosen: list[RoundMove] = []
+    dropped: list[str] = []
 
 
 class PodCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from koordcore.events.descheduling.decisions import (
     DeletionCostsDecided,
     DetectorGroup,
     DetectorState,
+    DryRunMovesChanged,
     RoundCarriedOut,
     RoundDecided,
     RoundMovesAdded,
@@ -61,10 +62,17 @@ def _costs_carried_out(_: RoundsState | None, event: DeletionCostsCarriedOut, at
     return RoundsState(seq=at.seq)
 
 
+def _dry_run_changed(state: RoundsState | None, event: DryRunMovesChanged, at: StoredEvent) -> RoundsState:
+    dropped, known = frozenset(event.dropped), [] if state is None else state.tried
+    kept = [each for each in known if each not in dropped]
+    return RoundsState(seq=at.seq, tried=[*kept, *(move.choice for move in event.chosen)])
+
+
 OF_ROUNDS: Final[dict[type[Event], Evolve]] = {
     RoundDecided: _decided,
     RoundMovesAdded: _moves_added,
     RoundCarriedOut: _carried_out,
     DeletionCostsDecided: _costs_decided,
     DeletionCostsCarriedOut: _costs_carried_out,
+    DryRunMovesChanged: _dry_run_changed,
 }
