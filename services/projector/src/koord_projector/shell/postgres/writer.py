@@ -200,16 +200,20 @@ class Writer:
         for pod in changes.pods:
             pod.stored = True
 
-    async def clear(self) -> None:
+    async def clear(self, after: int) -> None:
         """Delete all rows that are folded from facts and set their position to 0.
 
         Archived observations and explanations stay.
 
+        Args:
+            after: Position that the tables must have now. So rows that another projector just wrote are kept.
+
         Raises:
+            Moved: The tables have another position than `after`.
             WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
-            await _position(cursor, FACTS)
+            await take_position(cursor, FACTS, after)
             # Partitions may begin at any position, because old ones are dropped.
             await self._partitions.drop_all(cursor)
             await cursor.execute(f"TRUNCATE {', '.join(table.name for table in FOLDED)}".encode())

@@ -91,6 +91,7 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
 
     Raises:
         LogChanged: The tables contain facts that are not in this log.
+        Moved: Another projector wrote to the tables meanwhile.
         WRITE_ERRORS: Postgres is unavailable.
     """
     progress = context.progress
@@ -108,7 +109,7 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
             try:
                 rebuilt = await rebuild_tables(context, projection.position, head.last_seq)
                 if rebuilt is None:
-                    await writer.clear()
+                    await writer.clear(projection.position)
                     rebuilt = (await load_projection(writer)).projection
             except BaseException:
                 if wanted:  # the next session must not forget the request
