@@ -1,12 +1,20 @@
 """Kubernetes events that users see when a write waits, and those that a new leader derives again."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.pending_writes import EVICTION, PendingWrites
 from koord_manager.shell.gateway.outages import OutageLog
-from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
+from koordcore.events.descheduling.drain import (
+    DrainAborted,
+    DrainGroupChanged,
+    DrainGroupStarted,
+    DrainPodsChanged,
+    DrainStarted,
+    DrainWaiting,
+)
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_token
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodBound, PodEvicted, PodEvictionRequested
 from koordcore.events.objects.mirror import PodSpecAdded
@@ -93,3 +101,38 @@ def test_a_pod_that_the_descheduler_evicts_says_from_where_and_why_whatever_the_
         ("Descheduled", "Normal", "koord-descheduler", 'Pod evicted from node "n" by the reason "hot"'),
         ("Descheduled", "Normal", "koord-descheduler", "pod evicted by hot"),
     ]
+
+
+def test_phases_and_bad_conditions_of_drains_become_events_once() -> None:
+    drain, group = AggregateRef("drain", name_token("d-1")), AggregateRef("draingroup", name_token("g-1"))
+    facts: list[tuple[AggregateRef, Event]] = [
+        (drain, DrainWaiting(object_uid="u-d", node="n", message="the drain d-0 works on the node")),
+        (drain, DrainStarted(object_uid="u-d", node="n", conditions=["UnmigratablePodExists"])),
+        (drain, DrainPodsChanged(conditions=["OnceAvailable", "UnmigratablePodExists"])),
+        (drain, DrainPodsChanged(conditions=["OnceAvailable"])),
+        (drain, DrainPodsChanged(conditions=["OnceAvailable", "UnmigratablePodExists"])),
+        (group, DrainGroupStarted(object_uid="u-g", nodes=["n"])),
+        (group, DrainGroupChanged(object_uid="u-g", phase="Planning", running=1)),
+        (group, DrainGroupChanged(object_uid="u-g", phase="Failed", message="no drain succeeded")),
+        (drain, DrainAborted(reason="the time is over")),
+    ]
+    view, pending = ManagerView(), PendingWrites()
+    pending.seed(view, datetime.now(UTC))
+    for seq, (ref, event) in enumerate(facts, start=1):
+        view.fold(stored(seq, Draft(ref, event, 0)))
+        pending.note(view, [(ref, event)])
+    became = "the condition UnmigratablePodExists became true"
+    drained, grouped = ("DrainNode", "d-1", "u-d"), ("DrainNodeGroup", "g-1", "u-g")
+    said = [((each.involved.kind, each.involved.name, each.involved.uid), *each[1:4]) for each in pending.events]
+    assert said == [
+        (drained, "Pending", "the drain d-0 works on the node", "Normal"),
+        (drained, "UnmigratablePodExists", became, "Warning"),
+        (drained, "Running", "the drain is in the phase Running", "Normal"),
+        (drained, "UnmigratablePodExists", became, "Warning"),
+        (grouped, "Planning", "the drain is in the phase Planning", "Normal"),
+        (grouped, "Failed", "no drain succeeded", "Normal"),
+        (drained, "Aborted", "the time is over", "Normal"),
+    ]
+    pending.seed(view, datetime.now(UTC))
+    pending.note(view, [facts[-1]])
+    assert not pending.events, "an earlier leader has said it"
