@@ -1,5 +1,6 @@
 """The whole service over a log in memory: rounds become evictions on the log."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,13 @@ async def test_effective_configuration_and_metrics_are_served(world: World) -> N
         async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client:
             shown = (await client.get("/configz")).json()
             metrics = (await client.get("/metrics")).text
+            levels: list[int] = []
+            for verbosity in ("4", "0"):
+                assert (await client.put("/debug/flags/v", content=verbosity)).status_code == 200
+                levels.append(logging.getLogger().level)
+            refused = await client.put("/debug/flags/v", content="loud")
+    assert levels == [logging.DEBUG, logging.INFO]
+    assert (refused.status_code, "0 or greater" in refused.text) == (400, True)
     assert shown["profiles"][0]["plugins"]["evict"]["enabled"] == [{"name": "DefaultEvictor"}]
     assert 'strategy="RemovePodsViolatingNodeTaints"' in metrics
 

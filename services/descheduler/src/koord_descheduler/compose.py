@@ -11,6 +11,7 @@ from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.service.web.verbosity import VERBOSITY
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -155,7 +156,7 @@ def assemble(
 
     shell.health.add_readiness("fold", runner.trouble)
     shell.http.audit.publish_to(bus.audit)
-    shell.http.routes.append(Route("/configz", show))
+    shell.http.routes.extend((Route("/configz", show), VERBOSITY))
     # Stopped in reverse: first no more rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))

@@ -13,6 +13,7 @@ import msgspec
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.placement_explanation import NodeScore
 from koordcore.service.telemetry.logging import Logger
+from koordcore.service.web.verbosity import level_of
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.commit.work import Placement
@@ -21,7 +22,6 @@ from koord_scheduler.domain.evaluate.engine import TOP_SCORES
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 
 FLAGS: Final = ("v", "s", "f", "d", "db")
-_DEBUG_VERBOSITY: Final = 4
 Level = Literal["debug", "info", "warning", "error"]
 
 
@@ -89,7 +89,7 @@ class DecisionLog:
         """
         match flag:
             case "v":
-                self._set_level("debug" if _number(value, flag) >= _DEBUG_VERBOSITY else "info")
+                self._set_level(level_of(value))
             case "s":
                 self.flags.top_scores = _number(value, flag)
                 self._name_so_many()
