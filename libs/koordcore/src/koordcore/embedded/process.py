@@ -1,4 +1,4 @@
-"""One child process: declare it, start it, wait until it is ready, stop it; and the errors that this may raise.
+"""One child process: declare it, start it, wait until it is ready, stop it.
 
 `ProcessSpec` declares a process and `ChildProcess` runs it. The servers (`nats`, `postgres`) and the `supervisor` of a
 stack use them. Children are watched by polling and not by signals. So the same object works with any event loop (uvloop
@@ -20,57 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from koordcore.embedded.errors import StartError
 from koordcore.embedded.identity import ProcessIdentity, identify
 from koordcore.embedded.last_words import last_words
-
-
-class EmbeddedError(Exception):
-    """A child process could not be prepared, started or stopped. The message names the process and the reason."""
-
-
-class BinaryNotFoundError(EmbeddedError):
-    """A server program is missing from this environment, or is too old to store the log safely."""
-
-
-class PortInUseError(EmbeddedError):
-    """Another process already listens on a configured port.
-
-    Args:
-        port: The configured port.
-        owner: Name of the process that should have listened on it.
-    """
-
-    def __init__(self, *, owner: str, port: int) -> None:
-        super().__init__(
-            f"{owner}: port {port} on 127.0.0.1 is already in use; "
-            "stop the program that listens there or choose another port"
-        )
-        self.owner = owner
-        self.port = port
-
-
-class StartError(EmbeddedError):
-    """A child process ended, or did not become ready in time.
-
-    Args:
-        log_tail: The last lines of its log, also part of the message.
-    """
-
-    def __init__(self, *, name: str, reason: str, log_file: Path | None, log_tail: str) -> None:
-        where = f" (log: {log_file})" if log_file is not None else ""
-        super().__init__(f"{name}: {reason}{where}" + (f"\n{log_tail}" if log_tail else ""))
-        self.name = name
-        self.reason = reason
-        self.log_tail = log_tail
-
-
-class AlreadyRunningError(EmbeddedError):
-    """A live process already uses the data directory or the state file."""
-
-    def __init__(self, *, what: str, pid: int) -> None:
-        super().__init__(f"{what} is already running as process {pid}")
-        self.pid = pid
-
 
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 1.0
