@@ -1,10 +1,10 @@
-"""The read side: facts, aggregates, pods, nodes, series, archives. The first version; no earlier one was released."""
+"""The read side: facts, aggregates, pods, nodes, series, archives."""
 
 from typing import Final
 
 from alembic import op
 
-revision: Final = "0008"
+revision: Final = "0001"
 down_revision: Final = None
 branch_labels: Final = None
 depends_on: Final = None
@@ -44,14 +44,6 @@ STATEMENTS: Final = (
     "CREATE INDEX events_of_aggregate ON events (kind, id, seq)",
     "CREATE INDEX events_by_time ON events (left(occurred_at, 27), seq)",
     """
-    CREATE INDEX hooks_by_node ON events (id, seq)
-     WHERE type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed')
-    """,
-    """
-    CREATE INDEX disturbances ON events (type, seq)
-     WHERE type IN ('InterferenceDetected', 'InterferenceEnded', 'PodsEvictedByAgent')
-    """,
-    """
     CREATE TABLE aggregates (
         kind text COLLATE "C" NOT NULL,
         id text COLLATE "C" NOT NULL,
@@ -80,12 +72,10 @@ STATEMENTS: Final = (
         started_at text COLLATE "C" NOT NULL,
         stopped_seq bigint,
         deleted_seq bigint,
-        gang text NOT NULL DEFAULT '',
         PRIMARY KEY (uid, from_seq)
     ) WITH (fillfactor = 75)
     """,
     "CREATE INDEX pods_living ON pods (submitted_seq) WHERE to_seq IS NULL",
-    "CREATE INDEX pods_of_gangs ON pods (namespace, gang) WHERE gang <> ''",
     """
     CREATE TABLE node_versions (
         token text COLLATE "C" NOT NULL,
@@ -107,13 +97,6 @@ STATEMENTS: Final = (
         pods_running integer NOT NULL,
         be_quota_us bigint NOT NULL,
         host text NOT NULL,
-        gpu_cards bigint NOT NULL DEFAULT 0,
-        gpu_share_used bigint NOT NULL DEFAULT 0,
-        gpu_share_stranded bigint NOT NULL DEFAULT 0,
-        reservations bigint NOT NULL DEFAULT 0,
-        cpu_unused_reserved bigint NOT NULL DEFAULT 0,
-        memory_unused_reserved bigint NOT NULL DEFAULT 0,
-        gpus_unused_reserved bigint NOT NULL DEFAULT 0,
         PRIMARY KEY (token, seq)
     )
     """,
@@ -158,7 +141,7 @@ STATEMENTS: Final = (
     "ALTER TABLE observations ALTER COLUMN body SET STORAGE EXTERNAL",  # in CREATE TABLE only since Postgres 16
     "CREATE INDEX observations_by_time ON observations (reported_at)",
     """
-    CREATE TABLE explanations (
+    CREATE TABLE verdicts (
         uid text NOT NULL,
         occurred_at text COLLATE "C" NOT NULL,
         event_id text NOT NULL,
@@ -172,7 +155,6 @@ STATEMENTS: Final = (
         PRIMARY KEY (uid, occurred_at, event_id)
     )
     """,
-    "CREATE INDEX explanations_by_time ON explanations (occurred_at)",
 )
 
 
