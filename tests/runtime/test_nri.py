@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from koord_agent.compose import compose
-from koord_agent.domain.hook_stages.call import HookValues
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.nri.plugin import NriSettings

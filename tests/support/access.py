@@ -16,7 +16,7 @@ from koordcore.service.access.needs import Role
 from koordcore.service.access.static_tokens import StaticToken, digest_of, new_token, read_tokens, write_tokens
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.run import Shell
-from koordctl.access.log import everything_kept
+from koordctl.access.folding import everything_kept
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route

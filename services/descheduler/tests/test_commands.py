@@ -13,7 +13,8 @@ from koord_descheduler.settings import DeschedulerSettings
 from koordcore.bus.setup.consumers import bootstrap_consumers, consumers
 from koordcore.bus.work.dlq import DeadLetters
 from koordcore.bus.work.endpoints import EndpointServer
-from koordcore.bus.work.requests import RequestFailed, ask, submit
+from koordcore.bus.work.requests import RequestFailed, ask
+from koordcore.bus.work.submitting import submit
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.objects.mirror import NodeSpecAdded
 from koordcore.protocol.objects import node_from_json

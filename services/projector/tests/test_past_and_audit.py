@@ -13,7 +13,7 @@ from alembic.config import Config
 from koord_projector.domain import lives
 from koord_projector.domain.lives import span_of
 from koord_projector.domain.projection import Projection
-from koord_projector.shell import retention as fact_retention
+from koord_projector.shell import fact_retention
 from koord_projector.shell.postgres import database as database_module
 from koord_projector.shell.postgres import partitions
 from koord_projector.shell.postgres.copytext import EVENT_COLUMNS, copy_statement, event_line

@@ -57,7 +57,7 @@ from koordcore.service.access.audit import AuditTrail
 from koordcore.service.clock import SystemClock
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
-from koordctl.access.log import everything_kept
+from koordctl.access.folding import everything_kept
 from support.bus.bus_worlds import SMALL, origin, sealed
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory

@@ -18,7 +18,7 @@ from koordcore.events.envelope import AggregateRef, Origin, name_token
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.state import ClusterState
-from koordctl.access.log import fold_to
+from koordctl.access.folding import fold_to
 from koordctl.what_if.manager import ManagerComparison, Question, compare
 from support.running_service import running_service
 from support.until import until

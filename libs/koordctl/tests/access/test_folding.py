@@ -6,7 +6,8 @@ from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent
 from koordcore.state import ClusterState
-from koordctl.access.log import Folded, LogTrouble, fold_to
+from koordctl.access.folding import Folded, fold_to
+from koordctl.access.log import LogTrouble
 from koordctl.access.verification import FoldPosition, Verification
 from support.histories import every_kind_once, history
 

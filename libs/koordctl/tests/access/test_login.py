@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from koordctl.access import clients
+from koordctl.access import credentials
 from koordctl.access.clients import Client, ask
 from koordctl.app import app
 from support.access import AccessFolder, guarded
@@ -23,21 +23,21 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_environment_has_precedence_over_the_file_and_the_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert clients.authorization() == {}
-    clients.keep_login("from-login", 4_000_000_000, "https://issuer")
-    assert clients.token() == "from-login"
+    assert credentials.authorization() == {}
+    credentials.keep_login("from-login", 4_000_000_000, "https://issuer")
+    assert credentials.token() == "from-login"
     file = tmp_path / "token"
     file.write_text("from-file\n")
     monkeypatch.setenv("KOORD_TOKEN_FILE", str(file))
-    assert clients.token() == "from-file"
+    assert credentials.token() == "from-file"
     monkeypatch.setenv("KOORD_TOKEN", "from-environment")
-    assert clients.authorization() == {"authorization": "Bearer from-environment"}
+    assert credentials.authorization() == {"authorization": "Bearer from-environment"}
 
 
 def test_a_login_that_has_expired_is_not_sent() -> None:
-    clients.keep_login("old", 1_000_000_000, "https://issuer")
-    assert clients.token() == ""
-    assert stat.S_IMODE(clients.login_file().stat().st_mode) == 0o600
+    credentials.keep_login("old", 1_000_000_000, "https://issuer")
+    assert credentials.token() == ""
+    assert stat.S_IMODE(credentials.login_file().stat().st_mode) == 0o600
 
 
 async def test_a_login_by_device_code_is_sent_with_later_requests(tmp_path: Path) -> None:

@@ -29,8 +29,9 @@ from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.bus.outbox import Outbox
 from koord_agent.shell.bus.report_publisher import ReportPublisher
+from koord_agent.shell.extending.extension_controllers import controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
-from koord_agent.shell.extending.installed import controller_components, installed_extensions
+from koord_agent.shell.extending.installed import installed_extensions
 from koord_agent.shell.metrics.agent_metrics import MOST_NODES, AgentMetrics, ExtensionFailures
 from koord_agent.shell.metrics.node_series import NodeSeries
 from koord_agent.shell.metrics.problem_log import ProblemLog

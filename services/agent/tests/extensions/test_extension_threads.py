@@ -8,8 +8,8 @@ import threading
 import pytest
 from koord_agent.domain.extending.extension_points import Point
 from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions, NotAsked
+from koord_agent.shell.extending.extension_controllers import controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
-from koord_agent.shell.extending.installed import controller_components
 from koordcore.service.telemetry.logging import logger
 
 LOG = logger("agent")

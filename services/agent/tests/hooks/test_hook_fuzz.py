@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookOptions, HookRules, HookValues
+from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookOptions, HookRules
 from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, run_stage
 from koord_agent.domain.hook_stages.stages import POD_STAGES, Mode, Stage
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.cpuset import CpusetRule
 from koord_agent.domain.hooks.group_identity import BvtKernel
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver

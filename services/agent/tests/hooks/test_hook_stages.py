@@ -3,9 +3,11 @@
 import json
 from collections.abc import Sequence
 
-from koord_agent.domain.hook_stages.call import NOTHING, HookCall, HookedContainer, HookedPod, HookRules, HookValues
-from koord_agent.domain.hook_stages.pipeline import PLUGINS, FailurePolicy, enabled_plugins, run_stage
+from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookRules
+from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, run_stage
+from koord_agent.domain.hook_stages.plugins import PLUGINS
 from koord_agent.domain.hook_stages.stages import Mode, Stage
+from koord_agent.domain.hook_stages.values import NOTHING, HookValues
 from koord_agent.domain.state.pods import agent_pod_of_ledger
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.protocol import keys

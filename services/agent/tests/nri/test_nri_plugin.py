@@ -5,7 +5,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from koord_agent.domain.hook_stages.call import HookedContainer, HookedPod, HookValues
+from koord_agent.domain.hook_stages.call import HookedContainer, HookedPod
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
 from koord_agent.shell.nri.messages import envs_of, nri_messages
 from koord_agent.shell.nri.plugin import NriSettings

@@ -15,7 +15,8 @@ from koord_agent.domain.qos.contention.cpi_caps import Caps
 from koord_agent.domain.qos.evict.evictor import Evictor
 from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS
 from koord_agent.domain.qos.strategies.eviction_strategies import MemoryEvictStrategy
-from koord_agent.domain.qos.strategy import CycleState, StrategyRunner
+from koord_agent.domain.qos.strategy import CycleState
+from koord_agent.domain.qos.strategy_runner import StrategyRunner
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.collectors import CollectOptions

@@ -48,7 +48,7 @@ from koord_manager.shell.ports import add_ports
 from koord_manager.shell.profile_controller import run_profile_controller
 from koord_manager.shell.queue_metrics import QueueMetrics
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
-from koord_manager.shell.webhooks.keeper import WebhookEnvironment
+from koord_manager.shell.webhooks.environment import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
 
 

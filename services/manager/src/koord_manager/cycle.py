@@ -12,8 +12,13 @@ from typing import Final, NamedTuple
 
 from koord_manager.domain.controllers import Controllers
 from koord_manager.shell.context import ManagerContext, reason_not_to_decide
-from koord_manager.shell.controllers import evictions
 from koord_manager.shell.controllers.configuration import reconcile_configuration
+from koord_manager.shell.controllers.evictions import (
+    collect_reservations,
+    expire_explanations,
+    reconcile_agent_evictions,
+    reconcile_evictions,
+)
 from koord_manager.shell.controllers.node_policies import (
     reconcile_node_objects,
     reconcile_node_policies,
@@ -24,7 +29,8 @@ from koord_manager.shell.controllers.periodic import (
     reconcile_quota_profiles,
     reconcile_recommendations,
 )
-from koord_manager.shell.controllers.workloads import bind_claims, reconcile_workloads
+from koord_manager.shell.controllers.volumes import bind_claims
+from koord_manager.shell.controllers.workloads import reconcile_workloads
 from koord_manager.shell.desired_writes import write_desired_states
 from koord_manager.shell.failures import report_failures
 
@@ -54,10 +60,10 @@ CONTROLLERS: Final = (
     Controller("health", "nodes with another health", reconcile_health),
     Controller("quotaprofile", "root quotas", reconcile_quota_profiles),
     Controller("recommender", "recommendations", reconcile_recommendations),
-    Controller("agent-evictions", "evictions requested by agents", evictions.reconcile_agent_evictions),
-    Controller("evictions", "", evictions.reconcile_evictions),
-    Controller("explanation-expiry", "", evictions.expire_explanations),
-    Controller("reservation-collection", "", evictions.collect_reservations),
+    Controller("agent-evictions", "evictions requested by agents", reconcile_agent_evictions),
+    Controller("evictions", "", reconcile_evictions),
+    Controller("explanation-expiry", "", expire_explanations),
+    Controller("reservation-collection", "", collect_reservations),
     Controller("volume-claims", "claims and volumes", bind_claims),
 )
 """In the order of the cycle: the configuration, then pods, nodes, and what is computed from them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.recorded_object import TEMPLATES, with_recorded_templates
+from koord_manager.domain.admission.recording.pod_templates import TEMPLATES, with_recorded_templates
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.gateway.genesis import genesis_drafts

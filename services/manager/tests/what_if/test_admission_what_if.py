@@ -23,7 +23,7 @@ from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.timestamps import rfc3339
-from koordctl.access.log import everything_kept
+from koordctl.access.folding import everything_kept
 from support.manager.webhook_world import ALL_GATES, WebhookWorld, review_body, webhook_world
 from support.mutations import mutated
 from support.until import until

@@ -11,13 +11,14 @@ from koordcore.service.run import Shell
 from koord_projector.cycle import project_facts
 from koord_projector.settings import ProjectorSettings
 from koord_projector.shell.archive import STORES, Archive, keep_archive
+from koord_projector.shell.fact_retention import FactRetention, drop_old_facts
 from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import Database
 from koord_projector.shell.progress import Progress
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.head import watch_head
 from koord_projector.shell.requests import request_server
-from koord_projector.shell.retention import FactRetention, Retention, delete_old_rows, drop_old_facts
+from koord_projector.shell.retention import Retention, delete_old_rows
 from koord_projector.shell.web.api import routes_of
 from koord_projector.shell.web.handlers import Handlers
 from koord_projector.shell.web.live import LiveTail

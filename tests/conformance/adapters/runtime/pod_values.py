@@ -12,7 +12,7 @@ from koord_agent.domain.hooks.batch_resource import (
 )
 from koord_agent.domain.hooks.cpu_normalization import normalization_ratio, normalized_quota_us
 from koord_agent.domain.hooks.oom_score import oom_score_adj
-from koord_agent.domain.hooks.resctrl import group_name, pod_schemata
+from koord_agent.domain.hooks.pod_resctrl import group_name, pod_schemata
 from koord_agent.domain.state.pods import agent_pod_from_json
 from koordcore.protocol.keys import QOS_CLASS
 from koordcore.protocol.qos import KubeQos, QosClass

@@ -22,7 +22,8 @@ from koordcore.stories.workloads import controls, workload_of
 from koordcore.values import codec
 
 from koordctl.access.clients import ask, find_service
-from koordctl.access.log import everything_kept, open_log
+from koordctl.access.folding import everything_kept
+from koordctl.access.log import open_log
 
 PATIENCE_SECONDS: Final = 2.0
 """Longest wait for a projector that is a little behind the log."""

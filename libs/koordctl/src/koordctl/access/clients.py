@@ -2,16 +2,11 @@
 
 An address comes from KOORD_MANAGER, KOORD_PROJECTOR or KOORD_SCHEDULER, else from the state file of the running stack.
 The client uses the standard library: importing httpx takes longer than most commands run.
-
-A request has the first of these tokens: KOORD_TOKEN, that in the file KOORD_TOKEN_FILE, that of the last `koord login`.
-Without one, requests have no credentials, which is enough for the embedded stack.
 """
 
 import contextlib
 import json
 import os
-import ssl
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,68 +18,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from koordcore.embedded.stack import Stack, read_stack
 
+from koordctl.access.credentials import authorization, tls_context
 from koordctl.render.output import fail
-
-
-def login_file() -> Path:
-    """Return the file in which `koord login` keeps its token: below XDG_CONFIG_HOME, else ~/.config."""
-    folder = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(folder) if folder else Path.home() / ".config") / "koord" / "login.json"
-
-
-def keep_login(token: str, expires: int, issuer: str) -> None:
-    """Store the token of a login; nobody but this user can read it.
-
-    Args:
-        token: ID token of the issuer.
-        expires: Time at which it ends, in seconds since 1970.
-        issuer: URL of the issuer.
-    """
-    file = login_file()
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
-    file.touch(mode=0o600)
-    file.write_text(json.dumps({"token": token, "expires": expires, "issuer": issuer}))
-
-
-def token() -> str:
-    """Return the token for requests; "" if there is none.
-
-    End the command if KOORD_TOKEN_FILE cannot be read. If the last login has expired, its token is not sent.
-    """
-    given = os.environ.get("KOORD_TOKEN", "").strip()
-    if given:
-        return given
-    file = os.environ.get("KOORD_TOKEN_FILE")
-    if file:
-        try:
-            return Path(file).read_text().strip()
-        except OSError as error:
-            fail(f"KOORD_TOKEN_FILE: {error}", status=2)
-    try:
-        kept: dict[str, Any] = json.loads(login_file().read_text())
-        return str(kept["token"]) if kept["expires"] > time.time() else ""
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def authorization() -> dict[str, str]:
-    """Return the header of requests with the token; {} if there is none."""
-    found = token()
-    return {"authorization": f"Bearer {found}"} if found else {}
-
-
-def tls_context() -> ssl.SSLContext:
-    """Return the TLS context for services with https: their authority is KOORD_CA, else one of the system's.
-
-    End the command if the file cannot be read.
-    """
-    authority = os.environ.get("KOORD_CA")
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except (OSError, ssl.SSLError) as error:
-        fail(f"KOORD_CA: {authority}: {error}", status=2)
-
 
 DEFAULT_VAR = "var"
 NOT_FOUND: Final = 404
@@ -228,7 +163,7 @@ def ask(
         content: Body; None sends no body.
         headers: Additional headers.
         timeout: Seconds to connect, and to wait for each read.
-        with_token: Whether to send the token of the user; not to addresses other than our services.
+        with_token: Whether to send the token of the user (`credentials`); not to addresses other than our services.
 
     Raises:
         OSError, HTTPException: The service does not answer.

@@ -5,7 +5,8 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.catalogue import CATALOGUE
 
-from koordctl.access.log import OpenLog, fold_to
+from koordctl.access.folding import fold_to
+from koordctl.access.log import OpenLog
 from koordctl.access.run_clock import run_clock
 
 

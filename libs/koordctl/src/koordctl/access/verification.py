@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import httpx
 from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHashRequest
 
-from koordctl.access.clients import authorization, refusal, tls_context
-from koordctl.access.log import Folded, LogTrouble, fold_to
+from koordctl.access.clients import refusal
+from koordctl.access.credentials import authorization, tls_context
+from koordctl.access.folding import Folded, fold_to
+from koordctl.access.log import LogTrouble
 
 if TYPE_CHECKING:
     from koordcore.bus.factory import Bus

@@ -22,7 +22,7 @@ from koordctl.access.log import cluster_name, open_log, operator_settings, wait_
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
 from koordctl.commands.operating import archive
-from koordctl.commands.operating.keys import LogSize
+from koordctl.commands.operating.log_size import LogSize
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
 if TYPE_CHECKING:

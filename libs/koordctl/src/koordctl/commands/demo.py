@@ -18,7 +18,8 @@ from koordctl.commands.trace_folder import TRACE_FOLDER, find_trace
 from koordctl.demo.device_day import DeviceDaySummary
 from koordctl.demo.failing_devices import run_failing_devices
 from koordctl.demo.on_running import RunningDemo, RunningSummary, run_on_running
-from koordctl.demo.run import DemoOptions, run
+from koordctl.demo.run import run
+from koordctl.demo.starting import DemoOptions
 from koordctl.demo.submitting import Watching
 from koordctl.demo.summary import Checks, Summary, write_summary
 from koordctl.demo.tail import PodCounts

@@ -38,6 +38,7 @@ from koordctl.access.past import ask_as_of, moment_text
 from koordctl.access.reservations import reservations_of
 from koordctl.access.run_clock import clock_sentence, run_clock
 from koordctl.explain.hardware_lines import gives_hardware
+from koordctl.explain.migration_lines import migration_lines
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.explain.pod_admission import (
     decision_on_generated,
@@ -48,7 +49,7 @@ from koordctl.explain.pod_admission import (
 )
 from koordctl.explain.pod_story import PodStory, Used, denied_pod, explained_pod
 from koordctl.explain.reservation_lines import UsedAmounts, reservation_lines, split_amounts
-from koordctl.explain.story_text import Line, event_lines, migration_lines, node_lines, pod_lines
+from koordctl.explain.story_text import Line, event_lines, node_lines, pod_lines
 from koordctl.render.output import Format, console, errors, fail, field, show_document
 from koordctl.render.units import time_text
 

@@ -153,7 +153,7 @@ def get(
     """
     full = kind_named(kind)
     if full == "Device" and output in (Shown.TABLE, Shown.WIDE):
-        from koordctl.access.hardware import devices_of
+        from koordctl.access.devices import devices_of
         from koordctl.render.device_tables import DEVICE_COLUMNS, device_rows
 
         show_table(DEVICE_COLUMNS, device_rows(devices_of(name, as_of)), empty=f"no {kind} found")

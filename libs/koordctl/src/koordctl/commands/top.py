@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from koordctl.access.clients import projector
-from koordctl.access.hardware import devices_of
+from koordctl.access.devices import devices_of
 from koordctl.access.log import open_log, wait_for
 from koordctl.render.device_tables import GPU_COLUMNS, GpuSort, gpu_rows, gpu_summary
 from koordctl.render.output import console, fail, show_table

@@ -20,13 +20,13 @@ import httpx
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Event, StoredEvent
 
-from koordctl.access.log import fold_to
+from koordctl.access.folding import fold_to
 from koordctl.access.verification import Verification, verify_at_one_position
 from koordctl.demo.device_day import DeviceDaySummary
 from koordctl.demo.device_health import DeviceAudit, DeviceId
 from koordctl.demo.invariants import Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations
-from koordctl.demo.run import DemoOptions, RunningStack, fresh, start
+from koordctl.demo.starting import DemoOptions, RunningStack, fresh, start
 from koordctl.demo.submitting import Watching, delete_pods, register_nodes, settle, submit_pods, wait_until
 from koordctl.demo.trace import WHOLE_GPU_MILLI, TraceNode, TracePod, node_manifest, pod_manifest, with_rdma
 from koordctl.embedded.nodes import Manifest

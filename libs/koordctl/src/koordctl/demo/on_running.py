@@ -12,8 +12,10 @@ from typing import Final
 
 import httpx
 
-from koordctl.access.clients import authorization, find_service, tls_context
-from koordctl.access.log import fold_to, open_log
+from koordctl.access.clients import find_service
+from koordctl.access.credentials import authorization, tls_context
+from koordctl.access.folding import fold_to
+from koordctl.access.log import open_log
 from koordctl.access.verification import verify_at_one_position
 from koordctl.demo.invariants import Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations

@@ -16,7 +16,7 @@ from koordcore.protocol.manifests import read_documents
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.clients import authorization
+from koordctl.access.credentials import authorization
 from koordctl.render.output import fail
 
 Manifest = dict[str, Any]

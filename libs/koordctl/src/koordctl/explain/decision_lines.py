@@ -1,30 +1,14 @@
-"""The lines that show one decision of the scheduler: nodes, reasons, scores, suggestions, and claims to be bound.
+"""The lines that show one decision of the scheduler: considered nodes, reasons, scores and suggestions.
 
 No line repeats what another line says. This module is pure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from koordcore.events.scheduling.diagnosis import Diagnosis, PreemptionDiagnosis
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.stories.pod import victims_text
-from koordcore.values.allocation import Allocation
-
-
-def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
-    """Yield what a placed pod is given for each unbound claim, as a noun.
-
-    Args:
-        allocation: What the pod got.
-        node: Name of its node.
-    """
-    for each in allocation.volume_claims:
-        if each.volume:
-            yield f"volume {each.volume} for claim {each.claim}"
-        else:
-            yield f"a new volume on {node} for claim {each.claim}"
-
 
 TOP: Final = 3
 NODES_NAMED: Final = 5

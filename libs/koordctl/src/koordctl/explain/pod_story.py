@@ -24,9 +24,9 @@ from koordcore.stories.disruptions import Disruption, disruption_of
 from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.pod import Moment, pod_story
 
-from koordctl.explain.decision_lines import volume_lines
 from koordctl.explain.hardware_lines import chosen_lines
 from koordctl.explain.reservation_lines import use_line
+from koordctl.explain.volume_lines import volume_lines
 from koordctl.render.units import seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]

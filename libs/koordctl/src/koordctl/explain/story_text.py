@@ -1,4 +1,4 @@
-"""Explanations of pods, nodes and migrations as lines for a terminal: the output of `koord explain`. Pure.
+"""Explanations of pods and nodes as lines for a terminal: the output of `koord explain`. Pure.
 
 All times are those of the events, so of the run's clock. Amounts are written as in `units.py`.
 """
@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
-
-from koordcore.stories.migrations import MigrationStory
 
 from koordctl.explain.decision_lines import basis_line, explanation_lines, headline
 from koordctl.explain.hardware_lines import hardware_lines
@@ -195,32 +193,3 @@ def _leaves(value: object, path: str = "") -> Iterator[str]:
             yield from _leaves(item, f"{path}.{name}" if path else str(name))  # pyright: ignore[reportUnknownArgumentType]  # decoded JSON
     else:
         yield f"{path} = {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-
-
-_STYLES: Final = {
-    "succeeded": "green",
-    "failed": "red",
-    "aborted": "red",
-    "eviction-failed": "red",
-    "waits": "yellow",
-    "plan-done": "green",
-    "plan-rolled-back": "red",
-    "plan-incomplete": "red",
-}
-
-
-def migration_lines(story: MigrationStory) -> Iterator[Line]:
-    """Yield the lines that show a migration, oldest event first, and its cost at the end."""
-    state = story.state
-    pod = "" if state.pod is None else f" of {state.pod.namespace}/{state.pod.name}"
-    way = " -> ".join(filter(None, (state.origin, state.progress.node)))
-    yield Line(f"Migration {story.job}{pod}: {state.progress.phase or 'Pending'}{f', {way}' if way else ''}", "bold")
-    yield Line(f"  uid {story.uid}, pod uid {'unknown' if state.pod is None else state.pod.uid or 'unknown'}")
-    for each in story.steps:
-        sentence = f"{each.sentence}  " if each.sentence else ""
-        text = f"  {time_text(each.at)}  {each.step:<22} {sentence}position {each.position}"
-        yield Line(text, _STYLES.get(each.step, ""))
-    if story.seconds is not None:
-        yield Line(f"  took {duration_text(story.seconds)} after arbitration")
-    if story.unavailable_seconds is not None:
-        yield Line(f"  its workload missed one pod for {duration_text(story.unavailable_seconds)}")

@@ -27,7 +27,8 @@ from koordcore.protocol.manifests import read_manifest
 from koordcore.protocol.objects import ConfigMap
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.log import BATCH, LogTrouble, everything_kept, skipped_positions
+from koordctl.access.folding import BATCH, everything_kept, skipped_positions
+from koordctl.access.log import LogTrouble
 from koordctl.what_if.admission import AdmissionComparison, compare_admission, retained_decisions
 from koordctl.what_if.nodes import NodeComparison, compare_nodes
 from koordctl.what_if.recommendations import RecommendationComparison, compare_recommendations

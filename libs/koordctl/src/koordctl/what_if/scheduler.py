@@ -32,7 +32,8 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.ports.snapshots import SnapshotStore
 from koordcore.protocol.objects import Pod
 
-from koordctl.access.log import BATCH, LogTrouble, everything_kept, skipped_positions
+from koordctl.access.folding import BATCH, everything_kept, skipped_positions
+from koordctl.access.log import LogTrouble
 
 FOLD = "scheduler"
 """Name under which the scheduler saves its snapshots."""

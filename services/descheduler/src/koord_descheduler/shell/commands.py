@@ -24,7 +24,14 @@ from koordcore.events.management.access import RequestAudited
 from koordcore.ports.clock import Clock
 from koordcore.protocol.component_config.problems import InvalidConfiguration
 from koordcore.protocol.drains.documents import ConfirmState, MigrationMode
-from koordcore.requests import catalogue, descheduling
+from koordcore.requests import descheduling
+from koordcore.requests.catalogue import (
+    DESCHEDULER_ABORT_MIGRATION,
+    DESCHEDULER_DRAIN,
+    DESCHEDULER_DRY_RUN,
+    DESCHEDULER_NOTE_DRY_RUN,
+    DESCHEDULER_RUN_ROUND,
+)
 from koordcore.requests.endpoint import SUBJECT, ErrorCode, WorkQueue
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 from koordcore.service.telemetry.logging import Logger
@@ -110,7 +117,7 @@ class Commands:
         while True:
             term = await self._leading.term()
             server = EndpointServer(self._connection, self._names, audit=self._audit)
-            server.serve(catalogue.DESCHEDULER_DRY_RUN, self.dry_run)
+            server.serve(DESCHEDULER_DRY_RUN, self.dry_run)
             async with contextlib.AsyncExitStack() as stack:
                 for worker in self._workers():
                     await stack.enter_async_context(worker)
@@ -145,10 +152,10 @@ class Commands:
             return Worker(self._connection, consumer_of(queue, self._names), handle, letters, workers=1)
 
         return [
-            worker(catalogue.DESCHEDULER_RUN_ROUND, self._run_round),
-            worker(catalogue.DESCHEDULER_DRAIN, self._drain),
-            worker(catalogue.DESCHEDULER_ABORT_MIGRATION, self._abort_migration),
-            worker(catalogue.DESCHEDULER_NOTE_DRY_RUN, self._note_dry_run),
+            worker(DESCHEDULER_RUN_ROUND, self._run_round),
+            worker(DESCHEDULER_DRAIN, self._drain),
+            worker(DESCHEDULER_ABORT_MIGRATION, self._abort_migration),
+            worker(DESCHEDULER_NOTE_DRY_RUN, self._note_dry_run),
         ]
 
     async def _run_round(self, _: descheduling.RunRound) -> None:

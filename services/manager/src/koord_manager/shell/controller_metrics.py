@@ -10,7 +10,13 @@ from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import Event
-from koordcore.events.management import nodepolicy as policy_events
+from koordcore.events.management.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
 from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import ControllerState, NodePolicyState, RecommendationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -25,11 +31,11 @@ from koord_manager.domain.work_queue import Failure
 
 KEPT_SECONDS: Final = 300
 _ACTIONS: Final[dict[type[Event], tuple[str, str]]] = {
-    policy_events.NodeOvercommitComputed: ("node_resource", "updateNodeStatus"),
-    policy_events.NodeRatiosComputed: ("node_resource", "patchNodeMeta"),
-    policy_events.NodeDevicesComputed: ("node_resource", "updateNodeStatus"),
-    policy_events.NodeMetricPolicyRendered: ("nodemetric", "updateNodeMetric"),
-    policy_events.NodeSloRendered: ("nodeslo", "updateNodeSLO"),
+    NodeOvercommitComputed: ("node_resource", "updateNodeStatus"),
+    NodeRatiosComputed: ("node_resource", "patchNodeMeta"),
+    NodeDevicesComputed: ("node_resource", "updateNodeStatus"),
+    NodeMetricPolicyRendered: ("nodemetric", "updateNodeMetric"),
+    NodeSloRendered: ("nodeslo", "updateNodeSLO"),
     QuotaProfileRendered: ("quota_profile", "updateQuota"),
 }
 _ACTION_OF: Final = {
@@ -154,23 +160,23 @@ class ControllerMetrics:
 
     def _part_decided(self, event: Event) -> None:
         match event:
-            case policy_events.NodeMetricPolicyRendered():
+            case NodeMetricPolicyRendered():
                 self._parsed["nodemetric"].labels(_SUCCEEDED, "getNodeMetricCollectPolicy").inc()
-            case policy_events.NodeSloRendered():
+            case NodeSloRendered():
                 for part in _SLO_PARTS:  # only the system part can fail: by the node's own annotation
                     failed = bool(event.fault) and part == "getSystemConfigSpec"
                     self._parsed["nodeslo"].labels(_FAILED if failed else _SUCCEEDED, part).inc()
-            case policy_events.NodeRatiosComputed():
+            case NodeRatiosComputed():
                 for plugin, name in (("CPUNormalization", "normalization"), ("ResourceAmplification", "amplification")):
                     self._ran(plugin, "ResourceCalculate", failed=name in event.faults)
                     for stage in ("NodeStatusCheckMeta", "NodePrepare"):
                         self._ran(plugin, stage, failed=False)
-            case policy_events.NodeDevicesComputed():
+            case NodeDevicesComputed():
                 for plugin in ("GPUDeviceResource", "RDMADeviceResource"):
                     self._ran(plugin, "ResourceCalculate" if event.resources else "ResourceReset", failed=False)
                     for stage in ("NodeStatusCheckMeta", "NodePrepare"):
                         self._ran(plugin, stage, failed=False)
-            case policy_events.NodeOvercommitComputed():
+            case NodeOvercommitComputed():
                 if event.zones:
                     self._ran("BatchResource", "NodePreUpdate", failed=False)
                 for plugin in ("BatchResource", "MidResource"):

@@ -18,7 +18,7 @@ from koordcore.ports.snapshots import SnapshotStore
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 
-from koordctl.access.log import BATCH, skipped_positions
+from koordctl.access.folding import BATCH, skipped_positions
 from koordctl.access.trouble import LogTrouble
 
 FOLD: Final = "manager"

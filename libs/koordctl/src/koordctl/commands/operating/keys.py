@@ -11,35 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import msgspec
 import typer
-from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import parse_quantity
 
 from koordctl.access.log import DEFAULT_CLUSTER
+from koordctl.commands.operating.log_size import LogSize
 from koordctl.render.output import console, fail
-
-_LEAST = 64 * 1024**2
-
-
-def byte_size(text: str) -> int:
-    """Return the bytes that a Kubernetes quantity such as `20Gi` means.
-
-    Raises:
-        typer.BadParameter: The text is not a quantity, or means less than 64 MiB.
-    """
-    try:
-        found = parse_quantity(text).value()
-    except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from error
-    if found < _LEAST:
-        raise typer.BadParameter(f"at least 64Mi, got {text}")
-    return found
-
-
-LogSize = Annotated[
-    int | None,
-    typer.Option(parser=byte_size, metavar="SIZE", help="Largest size of the log, such as 20Gi; default: 2Gi."),
-]
-
 
 if TYPE_CHECKING:
     from koordcore.bus.setup.installation import Installation

@@ -15,7 +15,8 @@ from urllib.parse import urlencode
 
 import typer
 
-from koordctl.access.clients import ServiceReply, ask, keep_login, login_file, refusal
+from koordctl.access.clients import ServiceReply, ask, refusal
+from koordctl.access.credentials import keep_login, login_file
 from koordctl.render.output import console, fail
 
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"

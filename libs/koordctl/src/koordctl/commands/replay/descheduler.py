@@ -9,7 +9,8 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.values.invalid import InvalidInput
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from koordctl.access.log import BATCH, LogTrouble, OpenLog, everything_kept, open_log, skipped_positions, wait_for
+from koordctl.access.folding import BATCH, everything_kept, skipped_positions
+from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.documents.scheduler_config import scheduler_configuration

@@ -9,7 +9,8 @@ from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from koordctl.access.audit_records import record_run
-from koordctl.access.log import Folded, LogTrouble, OpenLog, fold_to, open_log, wait_for
+from koordctl.access.folding import Folded, fold_to
+from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.access.reservations import reservations_in
 from koordctl.access.verification import FoldPosition, projector_position
 from koordctl.commands.replay.window import resolve_position

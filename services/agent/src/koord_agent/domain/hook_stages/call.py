@@ -1,10 +1,10 @@
-"""One call of the hooks: the pod or container, the rules that the agent knows, and the values that hooks decide.
+"""One call of the hooks: the pod or container, and the rules that the agent knows.
 
-Source: runtime spec, 2.3, 2.4, 2.5.
+Source: runtime spec, 2.3, 2.5.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from koordcore.protocol import keys
@@ -13,82 +13,14 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.allocation import NOTHING as NO_ALLOCATION
 
 from koord_agent.domain.hook_stages.stages import Mode, Stage
-from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, NO_DEVICES, BindMount, CharDevice, DeviceFiles
+from koord_agent.domain.hook_stages.values import NOTHING, HookValues
+from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, NO_DEVICES, DeviceFiles
 from koord_agent.domain.hooks.batch_resource import is_suppressed_by_quota
 from koord_agent.domain.hooks.cpu_normalization import normalization_ratio
 from koord_agent.domain.hooks.cpuset import CpusetRule, ResourceStatus, cpuset_rule_of, resource_status
 from koord_agent.domain.hooks.group_identity import BvtKernel, BvtRule, bvt_rule
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookValues:
-    """Values for a pod or container. None, or an empty collection, means that a value stays as it is.
-
-    Attributes:
-        bvt: Value of cpu.bvt_warp_ns.
-        cpu_shares: CPU shares.
-        cfs_quota_us: CPU quota in microseconds per period of 100 ms; -1 means unlimited.
-        cpuset: CPU list; "" clears it.
-        memory_limit_bytes: Memory limit in bytes; -1 means unlimited.
-        resctrl_group: Name of the resctrl group.
-        resctrl_schemata: Text of the schemata of the group. "" sets no limit.
-        envs: Environment variables to add or replace.
-        mounts: Paths of the machine to add.
-        devices: Character devices to add.
-        host_dir: Folder of the machine to create empty; "" for none.
-        problem: Sentence about a value that could not be decided and stays unset; "" for none.
-    """
-
-    bvt: int | None = None
-    cpu_shares: int | None = None
-    cfs_quota_us: int | None = None
-    cpuset: str | None = None
-    memory_limit_bytes: int | None = None
-    resctrl_group: str | None = None
-    resctrl_schemata: str | None = None
-    envs: Mapping[str, str] = field(default_factory=dict[str, str])
-    mounts: tuple[BindMount, ...] = ()
-    devices: tuple[CharDevice, ...] = ()
-    host_dir: str = ""
-    problem: str = ""
-
-    def then(self, later: "HookValues") -> "HookValues":
-        """Return these values with those of a later hook, which takes precedence. Collections are merged."""
-        scalars = {name: value for name in SCALARS if (value := getattr(later, name)) is not None}
-        return replace(
-            self,
-            **scalars,
-            envs={**self.envs, **later.envs},
-            mounts=(*self.mounts, *later.mounts),
-            devices=(*self.devices, *later.devices),
-            host_dir=later.host_dir or self.host_dir,
-            problem="; ".join(filter(None, (self.problem, later.problem))),
-        )
-
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and text of each value that is set, for explanations. A mount or device is named by its path.
-
-        A memory limit or quota of -1 is written as such.
-        """
-        for name in SCALARS:
-            value = getattr(self, name)
-            if value is not None:
-                yield name, str(value)
-        for name, value in self.envs.items():
-            yield f"env {name}", value
-        for mount in self.mounts:
-            yield f"mount {mount.destination}", mount.source
-        for device in self.devices:
-            yield f"device {device.path}", f"{device.major}:{device.minor}"
-
-
-SCALARS = tuple(
-    one.name for one in fields(HookValues) if one.name not in ("envs", "mounts", "devices", "host_dir", "problem")
-)
-"""Names of the values that are one number or text."""
-NOTHING = HookValues()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

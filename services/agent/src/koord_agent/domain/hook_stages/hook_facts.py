@@ -5,8 +5,9 @@ Source: runtime spec, 10.
 
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookedValue
 
-from koord_agent.domain.hook_stages.call import NOTHING, HookCall
+from koord_agent.domain.hook_stages.call import HookCall
 from koord_agent.domain.hook_stages.pipeline import FailurePolicy, StageResult
+from koord_agent.domain.hook_stages.values import NOTHING
 
 
 def facts_of(

@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping
 
-from koord_agent.domain.kernel import counters
+from koord_agent.domain.kernel.counters import (
+    PAGE_BYTES,
+    MalformedCounter,
+    parse_busy_ticks_per_cpu,
+    parse_meminfo,
+    whole_number,
+)
 
 COLD_FILE_LINES = 31
 COLD_FIRST_ROW = 14
@@ -32,7 +38,7 @@ def numa_cpu_cores(
     """
     if interval_ns <= 0:
         return None
-    before, after = counters.parse_busy_ticks_per_cpu(previous_stat), counters.parse_busy_ticks_per_cpu(current_stat)
+    before, after = parse_busy_ticks_per_cpu(previous_stat), parse_busy_ticks_per_cpu(current_stat)
     return numa_cores_of_ticks(before, after, cpu_to_numa, interval_ns=interval_ns, jiffy_ns=jiffy_ns)
 
 
@@ -79,11 +85,11 @@ def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
     Source:
         agent spec, 6.1.
     """
-    entries = counters.parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
+    entries = parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
     names = ("MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
     for name in names:
         if name not in entries:
-            raise counters.MalformedCounter(f"node{numa_node}/meminfo: no entry {name}")
+            raise MalformedCounter(f"node{numa_node}/meminfo: no entry {name}")
     total, *available = (entries[name] for name in names)
     return max(total - sum(available), 0)
 
@@ -127,20 +133,20 @@ def parse_numa_stat(text: str, version: int) -> dict[int, int]:
     lines = text.splitlines()
     if version == 1:
         if not lines or not lines[0].startswith("total="):
-            raise counters.MalformedCounter("memory.numa_stat: the first line is not total=")
+            raise MalformedCounter("memory.numa_stat: the first line is not total=")
         return _numa_fields(lines[0])
     anon = _numa_line(lines, "anon", 0)
     file = _numa_line(lines, "file", 1)
     pages: dict[int, int] = {}
     for fields in (anon, file):
         for node, size in fields.items():
-            pages[node] = pages.get(node, 0) + size // counters.PAGE_BYTES
+            pages[node] = pages.get(node, 0) + size // PAGE_BYTES
     return pages
 
 
 def _numa_line(lines: list[str], kind: str, position: int) -> dict[int, int]:
     if len(lines) <= position or lines[position].split()[:1] != [kind]:
-        raise counters.MalformedCounter(f"memory.numa_stat: line {position + 1} is not {kind}")
+        raise MalformedCounter(f"memory.numa_stat: line {position + 1} is not {kind}")
     return _numa_fields(lines[position])
 
 
@@ -148,9 +154,9 @@ def _numa_fields(line: str) -> dict[int, int]:
     fields: dict[int, int] = {}
     for field in line.split()[1:]:
         node, equals, size = field.partition("=")
-        number, amount = counters.whole_number(node[1:]), counters.whole_number(size)
+        number, amount = whole_number(node[1:]), whole_number(size)
         if not equals or node[:1] != "N" or number is None or amount is None:
-            raise counters.MalformedCounter(f"memory.numa_stat: not N<node>=<size>: {field[:40]!r}")
+            raise MalformedCounter(f"memory.numa_stat: not N<node>=<size>: {field[:40]!r}")
         fields[number] = amount
     return fields
 
@@ -170,15 +176,15 @@ def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
     """
     lines = idle_page_stats.removesuffix("\n").split("\n")
     if len(lines) != COLD_FILE_LINES:
-        raise counters.MalformedCounter(f"memory.idle_page_stats: {len(lines)} lines, want {COLD_FILE_LINES}")
+        raise MalformedCounter(f"memory.idle_page_stats: {len(lines)} lines, want {COLD_FILE_LINES}")
     cold = 0
     for line in lines[COLD_FIRST_ROW:]:
         name, *buckets = line.split() or [""]
         if name not in COLD_ROWS:
             continue
-        numbers = [counters.whole_number(bucket) for bucket in buckets]
+        numbers = [whole_number(bucket) for bucket in buckets]
         if None in numbers:
-            raise counters.MalformedCounter(f"memory.idle_page_stats: row {name} is not made of numbers")
+            raise MalformedCounter(f"memory.idle_page_stats: row {name} is not made of numbers")
         cold += sum(number or 0 for number in numbers[boundary:])
     return cold
 

@@ -6,7 +6,7 @@ Source: runtime spec, 7.1.
 from collections.abc import Mapping
 from typing import Any
 
-from koord_agent.domain.hook_stages.call import HookValues
+from koord_agent.domain.hook_stages.values import HookValues
 
 
 def container_adjustment(values: HookValues) -> dict[str, Any]:

@@ -14,7 +14,12 @@ from koordcore.values.resources import Amounts, ResourceList
 from koordcore.values.topology import CpuPlace, CpuTopology
 
 from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
-from koord_agent.domain.reporting import topology_report
+from koord_agent.domain.reporting.topology_report import (
+    NodeTopology,
+    NumaMemory,
+    report_digest,
+    topology_reported,
+)
 from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
 from koord_agent.domain.state.desired import DesiredView
 from koord_agent.domain.state.kubelet import KubeletConfiguration
@@ -117,16 +122,16 @@ class TopologyReporter:
         self.l3_caches = read_l3_caches(self._host.roots.sys) or self.l3_caches
 
     def _report(
-        self, desired: DesiredView, pools: CpuPools, memory: Sequence[topology_report.NumaMemory]
+        self, desired: DesiredView, pools: CpuPools, memory: Sequence[NumaMemory]
     ) -> NodeTopologyReported | None:
-        found = topology_report.NodeTopology(
+        found = NodeTopology(
             topology=self._topology,
             memory=memory,
             basic=self._basic,
             kubelet=self.kubelet,
             l3_caches=self.l3_caches,
         )
-        return topology_report.topology_reported(
+        return topology_reported(
             found,
             pools,
             labels=desired.labels,
@@ -138,7 +143,7 @@ class TopologyReporter:
         if report is None:
             return None
         report = self.amend(report)
-        digest = topology_report.report_digest(report)
+        digest = report_digest(report)
         if digest == self._said:
             return None
         self._said = digest

@@ -1,101 +1,14 @@
-"""Load extensions of installed packages, enable their strategies, and run their controllers.
+"""Load extensions of installed packages, and enable their strategies."""
 
-Each controller has a thread with its own event loop, so one that blocks does not delay the agent. If it ends or fails,
-this is logged and it is started again, with growing delays.
-"""
-
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import Final
 
-from koordcore.service.lifecycle import Component
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.extending.extension_points import Point, RunController
+from koord_agent.domain.extending.extension_points import Point
 from koord_agent.domain.extending.extensions import Extensions, failure
-
-FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 60.0
-
-
-def controller_components(
-    extensions: Extensions, logger: Logger, *, first_pause_seconds: float = FIRST_PAUSE_SECONDS
-) -> list[Component]:
-    """Return a component of the service for each controller of installed packages.
-
-    Args:
-        extensions: Everything that packages registered.
-        logger: Receives failures.
-        first_pause_seconds: Pause before a controller that failed is started again; it doubles with each failure.
-    """
-    return [
-        Component(name=f"extension-{name}", run=_Controller(name, run, extensions, logger, first_pause_seconds).run)
-        for name, run in extensions.controllers.items()
-    ]
-
-
-class _Controller:
-    def __init__(
-        self, name: str, run: RunController, extensions: Extensions, logger: Logger, first_pause_seconds: float
-    ) -> None:
-        self._name = name
-        self._run = run
-        self._extensions = extensions
-        self._logger = logger
-        self._pause = first_pause_seconds
-
-    async def run(self) -> None:
-        """Run the controller repeatedly until cancelled."""
-        pause = self._pause
-        while True:
-            reason = await self._once()
-            self._extensions.failures[Point.CONTROLLER, self._name] += 1
-            self._logger.error("extension_failed", point=str(Point.CONTROLLER), name=self._name, reason=reason)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-    async def _once(self) -> str:
-        """Run the controller once, and return the reason why it ended."""
-        ours = asyncio.get_running_loop()
-        ended: asyncio.Future[str] = ours.create_future()
-        theirs = asyncio.new_event_loop()
-        task = theirs.create_task(_awaited(self._run))
-
-        def tell(reason: str) -> None:
-            if not ended.done():
-                ended.set_result(reason)
-
-        def live() -> None:
-            reason = "it returned, although it should run as long as the agent does"
-            try:
-                theirs.run_until_complete(task)
-            except BaseException as error:  # noqa: BLE001 - also sys.exit() of a package
-                reason = failure(Point.CONTROLLER, self._name, error)
-                if task.done() and not task.cancelled():
-                    task.exception()  # taken note of: an exit is not told a second time when the task is forgotten
-            finally:
-                theirs.close()
-                with suppress(RuntimeError):  # the agent's own loop is over
-                    ours.call_soon_threadsafe(tell, reason)
-
-        threading.Thread(target=live, name=f"controller {self._name}", daemon=True).start()
-        try:
-            return await ended
-        finally:
-            with suppress(RuntimeError):  # its loop is over
-                theirs.call_soon_threadsafe(task.cancel)
-
-
-def _awaited(run: RunController) -> Coroutine[Any, Any, None]:
-    async def awaited() -> None:
-        await run()
-
-    return awaited()
-
 
 ENTRY_POINTS: Final = "koord_agent.extensions"
 """Entry point group of functions that take an `Extensions` and register extensions."""

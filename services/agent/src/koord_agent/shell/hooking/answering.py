@@ -15,10 +15,12 @@ from koordcore.events.envelope import Event
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.hook_stages.call import HookCall, HookRules, HookValues, rules_of_look
+from koord_agent.domain.hook_stages.call import HookCall, HookRules, rules_of_look
 from koord_agent.domain.hook_stages.hook_facts import facts_of
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy, HookPlugin, StageResult, run_stage
+from koord_agent.domain.hook_stages.pipeline import FailurePolicy, StageResult, run_stage
+from koord_agent.domain.hook_stages.plugins import HookPlugin
 from koord_agent.domain.hook_stages.stages import POD_STAGES, Stage
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.state.node_look import NodeLook
 
 MOST_FACTS: Final = 1_000

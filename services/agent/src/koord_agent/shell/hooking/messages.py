@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from koordcore.runtime_api.hooks import POD_CALLS, messages_of_call
 
-from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookValues
+from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod
 from koord_agent.domain.hook_stages.stages import Mode, Stage
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.kernel.cgroup_files import UNLIMITED
 
 HOOK: Final = "Hook"

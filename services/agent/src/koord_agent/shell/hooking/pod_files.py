@@ -12,9 +12,10 @@ from typing import Final
 
 from koordcore.service.telemetry.logging import logger
 
-from koord_agent.domain.hook_stages.call import HookCall, HookValues
+from koord_agent.domain.hook_stages.call import HookCall
 from koord_agent.domain.hook_stages.pipeline import StageResult
 from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.group_identity import BVT
 from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.plans.executor import WriteCache

@@ -14,7 +14,8 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.hook_stages.call import ResctrlMachine
-from koord_agent.domain.hooks.resctrl import GROUP_PREFIX, group_name, missing_tasks, pod_schemata
+from koord_agent.domain.hooks.pod_resctrl import GROUP_PREFIX, group_name, pod_schemata
+from koord_agent.domain.hooks.resctrl import missing_tasks
 from koord_agent.domain.kernel.counters import MalformedCounter
 from koord_agent.domain.kernel.resctrl_files import parse_schemata, resctrl_support
 from koord_agent.domain.state.node_look import NodeLook

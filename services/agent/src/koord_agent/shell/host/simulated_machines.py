@@ -11,7 +11,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US
-from koord_agent.domain.simulating import simulated_interference
+from koord_agent.domain.simulating.simulated_interference import (
+    CYCLES_PER_SECOND,
+    WINDOWS_SECONDS,
+    interference,
+    running_averages,
+)
 from koord_agent.domain.simulating.simulation import Floats, mean_fractions, share_cpu, sum_by_node
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.host.simulated_pods import PodColumns, Snapshot
@@ -47,8 +52,8 @@ class SimulatedMachines:
         self._be_periods = np.zeros(count, np.float64)
         self._be_throttled = np.zeros(count, np.float64)
         self.be_limit_cores = np.full(count, np.inf)
-        self.ls_pressure = np.zeros((len(simulated_interference.WINDOWS_SECONDS), count))
-        self.be_pressure = np.zeros((len(simulated_interference.WINDOWS_SECONDS), count))
+        self.ls_pressure = np.zeros((len(WINDOWS_SECONDS), count))
+        self.be_pressure = np.zeros((len(WINDOWS_SECONDS), count))
         self.ls_stalled_us = np.zeros(count)
         self.be_stalled_us = np.zeros(count)
         self.slowdown = np.ones(count)
@@ -118,14 +123,14 @@ class SimulatedMachines:
             length: Seconds of the step.
         """
         pods = self.pods
-        step = simulated_interference.interference(self._capacity, used, be_used, be_wanted)
-        self.ls_pressure = simulated_interference.running_averages(self.ls_pressure, step.ls_pressure, length)
-        self.be_pressure = simulated_interference.running_averages(self.be_pressure, step.be_pressure, length)
+        step = interference(self._capacity, used, be_used, be_wanted)
+        self.ls_pressure = running_averages(self.ls_pressure, step.ls_pressure, length)
+        self.be_pressure = running_averages(self.be_pressure, step.be_pressure, length)
         self.ls_stalled_us += step.ls_pressure * length * 1e6
         self.be_stalled_us += step.be_pressure * length * 1e6
         self.slowdown = step.slowdown
         cpi = np.where(pods.is_best_effort, 1.0, step.cpi[pods.node])
-        pods.instructions += used_ns / NANOSECONDS * simulated_interference.CYCLES_PER_SECOND / cpi
+        pods.instructions += used_ns / NANOSECONDS * CYCLES_PER_SECOND / cpi
         slices = used_ns / SLICE_NS
         delay_ms = np.where(pods.is_best_effort, step.delay_ms[pods.node] * 4, step.delay_ms[pods.node])
         pods.slices += slices

@@ -40,7 +40,8 @@ from koord_agent.domain.qos.strategies.cpuset_strategy import CpusetStrategy
 from koord_agent.domain.qos.strategies.eviction_strategies import CpuEvictStrategy, MemoryEvictStrategy
 from koord_agent.domain.qos.strategies.memory_qos_strategy import MemoryQosStrategy
 from koord_agent.domain.qos.strategies.pod_resources_strategy import PodResourcesStrategy
-from koord_agent.domain.qos.strategy import CycleState, Strategy, StrategyRunner
+from koord_agent.domain.qos.strategy import CycleState, Strategy
+from koord_agent.domain.qos.strategy_runner import StrategyRunner
 from koord_agent.domain.qos.suppress.cpu_suppress import Decision, NodeView
 from koord_agent.domain.reporting.hook_repairs import HookRepairs
 from koord_agent.domain.reporting.suppression_summary import in_force

@@ -9,8 +9,9 @@ from typing import Any, Final, cast
 
 from koordcore.runtime_api.protobuf import Fields, message_classes
 
-from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookValues
+from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod
 from koord_agent.domain.hook_stages.stages import Mode, Stage
+from koord_agent.domain.hook_stages.values import HookValues
 
 # Messages are classes that are made at run time, so they have no static type.
 Message = Any

@@ -22,9 +22,10 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.hook_stages.call import HookCall, HookValues
+from koord_agent.domain.hook_stages.call import HookCall
 from koord_agent.domain.hook_stages.pipeline import StageResult
 from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.nri.adjusting import container_adjustment, container_updates
 from koord_agent.domain.nri.events import DEFAULT_EVENTS, NriEvent, event_mask
 from koord_agent.shell.nri import ttrpc

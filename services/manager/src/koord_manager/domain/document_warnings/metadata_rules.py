@@ -12,10 +12,17 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
 from koordcore.protocol import keys
-from koordcore.protocol.annotations import devices, gpu
+from koordcore.protocol.annotations import devices
 from koordcore.protocol.annotations.cpu import CoreSchedPolicy, NodeCpuBindPolicy
 from koordcore.protocol.annotations.eviction import parse_eviction_cost
 from koordcore.protocol.annotations.gang import MATCH_POLICIES, MODE_NON_STRICT, MODE_STRICT
+from koordcore.protocol.annotations.gpu import (
+    ALLOCATE_BEST_EFFORT,
+    ALLOCATE_RESTRICTED,
+    PARTITION_HONOR,
+    PARTITION_PREFER,
+    parse_gpu_partition_spec,
+)
 from koordcore.protocol.annotations.normalization import parse_cpu_normalization_enabled
 from koordcore.protocol.lenient_json import fold_keys, parse_json
 from koordcore.protocol.priority import PriorityBand
@@ -144,8 +151,8 @@ def _joint_allocation(text: str) -> None:
 
 
 def _partition_spec(text: str) -> None:
-    spec = _parsed(keys.GPU_PARTITION_SPEC, text, gpu.parse_gpu_partition_spec)
-    allowed = (gpu.ALLOCATE_BEST_EFFORT, gpu.ALLOCATE_RESTRICTED)
+    spec = _parsed(keys.GPU_PARTITION_SPEC, text, parse_gpu_partition_spec)
+    allowed = (ALLOCATE_BEST_EFFORT, ALLOCATE_RESTRICTED)
     if spec is not None and spec.allocate_policy not in allowed:
         raise InvalidInput(f"one of {', '.join(allowed)}", spec.allocate_policy, "allocatePolicy")
 
@@ -236,7 +243,7 @@ POD: Final = Holder(
 """Pods, and what becomes a pod's metadata: templates, colocation profiles."""
 
 _RATIO: Final = MetadataRule(_ratio, "the configuration's value applies")
-_PARTITIONS: Final = _one_of((gpu.PARTITION_HONOR, gpu.PARTITION_PREFER), f"it counts as {gpu.PARTITION_PREFER}")
+_PARTITIONS: Final = _one_of((PARTITION_HONOR, PARTITION_PREFER), f"it counts as {PARTITION_PREFER}")
 
 NODE: Final = Holder(
     labels={

@@ -20,7 +20,8 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, with_recorded_templates
+from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
 from koord_manager.domain.admission.request import AdmissionDecision, JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import AdmissionRefused

@@ -22,7 +22,13 @@ from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.annotations.gang import bound_gang_of
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.reservations import document
+from koordcore.protocol.reservations.document import (
+    PLURAL,
+    Reservation,
+    phase_by_others,
+    readable_reservation,
+    reserve_pod,
+)
 from koordcore.protocol.reservations.status import AVAILABLE, FINAL_PHASES, SUCCEEDED
 from koordcore.values.allocation import ReservationUse
 from koordcore.values.invalid import InvalidInput
@@ -69,9 +75,9 @@ def genesis_drafts(seen: Iterable[Seen], *, cluster_epoch: int, now: str) -> Ite
         yield _counted(observed, draft)
         if isinstance(item.object, Pod):
             found += _placement(item.ref.id, item.object, now)
-        elif plural_of(item.ref.id) == document.PLURAL and isinstance(draft.event, CustomObjectObserved):
-            reservation = document.readable_reservation(draft.event.object)
-            phase = document.phase_by_others(reservation)
+        elif plural_of(item.ref.id) == PLURAL and isinstance(draft.event, CustomObjectObserved):
+            reservation = readable_reservation(draft.event.object)
+            phase = phase_by_others(reservation)
             if reservation is not None and phase in FINAL_PHASES:
                 ref = AggregateRef("reservation", reservation.metadata.uid)
                 yield _counted(observed, Draft(ref, _end(reservation, phase), 0))
@@ -94,7 +100,7 @@ def _counted(observed: dict[str, int], draft: Draft) -> Draft:
     return draft
 
 
-def _end(reservation: document.Reservation, phase: str) -> Event:
+def _end(reservation: Reservation, phase: str) -> Event:
     """Return the fact that a Reservation has succeeded or failed, from the status of its object."""
     name, node = reservation.metadata.name, reservation.status.node_name
     if phase == SUCCEEDED:
@@ -103,10 +109,10 @@ def _end(reservation: document.Reservation, phase: str) -> Event:
     return ReservationFailed(name=name, node=node)
 
 
-def _placement_of(reservation: document.Reservation, now: str) -> list[_Found]:
+def _placement_of(reservation: Reservation, now: str) -> list[_Found]:
     """Return the placement of an available Reservation; empty if its amounts are invalid."""
     try:
-        pod = document.reserve_pod(reservation, is_bound=True)
+        pod = reserve_pod(reservation, is_bound=True)
     except InvalidInput:
         return []
     meta = reservation.metadata

@@ -16,7 +16,8 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PriorityClass, Workload
 
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections, with_recorded_templates
+from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
 from koord_manager.domain.cluster.mirrored_kinds import (
     CUSTOM,
     deleted,

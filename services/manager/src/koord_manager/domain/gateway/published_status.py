@@ -19,7 +19,14 @@ from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
 from koordcore.protocol.reservations.document import PLURAL as RESERVATIONS
 from koordcore.protocol.resource_names import CPU
-from koordcore.state import ClusterState, aggregates
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import (
+    ClusterTopologyState,
+    GangState,
+    QuotaState,
+    RecommendationState,
+    ScheduleExplanationState,
+)
 from koordcore.values.quantity import of_milli, of_value
 
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, drain_ref, with_drain_status
@@ -80,23 +87,23 @@ def with_published_status(state: ClusterState, plural: str, document: Json) -> J
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
     match state.get(ref) if ref is not None else None:
-        case aggregates.GangState(status=GangPhaseChanged() as phase):
+        case GangState(status=GangPhaseChanged() as phase):
             return {**document, "status": pod_group_status(phase)}
-        case aggregates.QuotaState(status=standing) if standing.namespace in ("", meta.get("namespace", "")):
+        case QuotaState(status=standing) if standing.namespace in ("", meta.get("namespace", "")):
             texts = {key: list_text(amounts) for key, amounts in quota_annotations(standing).items() if amounts}
             annotations: Json = {**(meta.get("annotations") or {}), **texts}
             status: Json = {**(document.get("status") or {}), "used": amounts_text(standing.used)}
             return {**document, "metadata": {**meta, "annotations": annotations}, "status": status}
-        case aggregates.RecommendationState(updated_at=str(updated)) as computed if updated:
+        case RecommendationState(updated_at=str(updated)) as computed if updated:
             annotations = {**(meta.get("annotations") or {}), BOUNDS: bounds_text(computed.containers)}
             return {
                 **document,
                 "metadata": {**meta, "annotations": annotations},
                 "status": recommendation_status(computed),
             }
-        case aggregates.ScheduleExplanationState(status=explained) if explained.uid == meta.get("uid", ""):
+        case ScheduleExplanationState(status=explained) if explained.uid == meta.get("uid", ""):
             return {**document, "status": explanation_status(explained)}
-        case aggregates.ClusterTopologyState(status=topology):
+        case ClusterTopologyState(status=topology):
             return {**document, "status": topology_status(topology)}
         case _:
             return document
@@ -142,7 +149,7 @@ def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def recommendation_status(computed: aggregates.RecommendationState) -> Json:
+def recommendation_status(computed: RecommendationState) -> Json:
     """Return `status` of a Recommendation from its folded state."""
     return {
         "podStatus": {

@@ -23,10 +23,16 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.gateway import published_status, scheduler_statuses
+from koord_manager.domain.gateway import published_status
 from koord_manager.domain.gateway.pod_status_writes import MANAGER, Involved, KubernetesEvent
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 from koord_manager.domain.gateway.reservation_object import pending_pod_annotations, pending_reservation
+from koord_manager.domain.gateway.scheduler_statuses import (
+    drain_writes,
+    explanation_writes,
+    migration_writes,
+    topology_writes,
+)
 
 STATUS_KINDS = (
     "gang",
@@ -68,15 +74,15 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
         case aggregates.RecommendationState():
             return _recommendation(view, ref.id, state)
         case DrainState() | DrainGroupState():
-            return scheduler_statuses.drain_writes(view, ref)
+            return drain_writes(view, ref)
         case MigrationState():
-            return scheduler_statuses.migration_writes(view, ref, state)
+            return migration_writes(view, ref, state)
         case aggregates.ScheduleExplanationState(status=explained):
             found = _found(view, "scheduleexplanations", explained.namespace, explained.name)
-            return scheduler_statuses.explanation_writes(found, explained) if found is not None else []
+            return explanation_writes(found, explained) if found is not None else []
         case aggregates.ClusterTopologyState(status=topology):
             found = _found(view, "clusternetworktopologies", "", topology.name)
-            return scheduler_statuses.topology_writes(found, topology) if found is not None else []
+            return topology_writes(found, topology) if found is not None else []
         case _:
             return []
 

@@ -25,11 +25,8 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.options import Options, options_from
-from koord_manager.domain.admission.recording.recorded_object import (
-    LAST_APPLIED,
-    recorded_part,
-    with_recorded_templates,
-)
+from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, recorded_part
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import created_pod, pod_document

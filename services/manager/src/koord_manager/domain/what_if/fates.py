@@ -10,29 +10,35 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import BasedOn, Event
-from koordcore.events.management import nodepolicy as policy_events
 from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.management.nodepolicy import (
+    NodeDevicesComputed,
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeRatiosComputed,
+    NodeSloRendered,
+)
 from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO
 
-Configured = policy_events.NodeSloRendered | policy_events.NodeMetricPolicyRendered | policy_events.NodeRatiosComputed
-Rendered = Configured | policy_events.NodeDevicesComputed
-Decision = policy_events.NodeOvercommitComputed | NodeHealthAssessed | Rendered
+Configured = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
+Rendered = Configured | NodeDevicesComputed
+Decision = NodeOvercommitComputed | NodeHealthAssessed | Rendered
 REPEATED_DECISIONS: Final = (
-    policy_events.NodeOvercommitComputed,
+    NodeOvercommitComputed,
     NodeHealthAssessed,
-    policy_events.NodeSloRendered,
-    policy_events.NodeMetricPolicyRendered,
-    policy_events.NodeRatiosComputed,
-    policy_events.NodeDevicesComputed,
+    NodeSloRendered,
+    NodeMetricPolicyRendered,
+    NodeRatiosComputed,
+    NodeDevicesComputed,
 )
 CONTROLLER_OF: Final[Mapping[type[Event], str]] = {
-    policy_events.NodeOvercommitComputed: NODE_RESOURCE,
-    policy_events.NodeSloRendered: NODE_SLO,
-    policy_events.NodeMetricPolicyRendered: NODE_METRIC,
-    policy_events.NodeRatiosComputed: NODE_RESOURCE,
-    policy_events.NodeDevicesComputed: NODE_RESOURCE,
+    NodeOvercommitComputed: NODE_RESOURCE,
+    NodeSloRendered: NODE_SLO,
+    NodeMetricPolicyRendered: NODE_METRIC,
+    NodeRatiosComputed: NODE_RESOURCE,
+    NodeDevicesComputed: NODE_RESOURCE,
 }
 """Event -> controller that decides it (`enabled.CONTROLLERS`); other events cannot be switched off."""
 
@@ -61,9 +67,9 @@ def is_alike(found: Decision, recorded: Decision) -> bool:
 
 def without_version(event: Decision | None) -> Decision | None:
     """Return a decision without the configuration version and the positions that it was based on; None for None."""
-    if isinstance(event, policy_events.NodeOvercommitComputed):
+    if isinstance(event, NodeOvercommitComputed):
         return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
-    if isinstance(event, policy_events.NodeDevicesComputed) or event is None:
+    if isinstance(event, NodeDevicesComputed) or event is None:
         return event
     return msgspec.structs.replace(event, config_version=0)
 

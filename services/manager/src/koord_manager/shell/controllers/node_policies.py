@@ -11,17 +11,23 @@ from koord_manager.domain import controller_names
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies, report_expiry
 from koord_manager.domain.controllers import Controllers
-from koord_manager.domain.nodes import policy_drafts
+from koord_manager.domain.nodes.policy_drafts import (
+    device_drafts,
+    measuring_drafts,
+    overcommit_of,
+    ratio_drafts,
+    slo_drafts,
+)
 from koord_manager.domain.standalone.node_objects import node_object_drafts
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.reconcile import reconcile
 
 Drafts = Callable[[NodePolicies, ManagerView, Iterable[str]], list[Draft]]
 POLICIES: Final[tuple[tuple[str, str, Drafts], ...]] = (
-    (controller_names.NODE_SLO, controller_names.NODE_SLO, policy_drafts.slo_drafts),
-    (controller_names.NODE_METRIC, controller_names.NODE_METRIC, policy_drafts.measuring_drafts),
-    (controller_names.NODE_RESOURCE, controller_names.RATIOS, policy_drafts.ratio_drafts),
-    (controller_names.NODE_RESOURCE, controller_names.DEVICES, policy_drafts.device_drafts),
+    (controller_names.NODE_SLO, controller_names.NODE_SLO, slo_drafts),
+    (controller_names.NODE_METRIC, controller_names.NODE_METRIC, measuring_drafts),
+    (controller_names.NODE_RESOURCE, controller_names.RATIOS, ratio_drafts),
+    (controller_names.NODE_RESOURCE, controller_names.DEVICES, device_drafts),
 )
 """The controller as the flags name it, its queue, and what it decides for a node; in this order."""
 
@@ -61,7 +67,7 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
             expires = report_expiry(report, policies.colocation(token, node))
             if expires >= now.timestamp():  # after that the report is not used any more
                 view.queue.add_after(controller_names.OVERCOMMIT, token, expires)
-        found, draft = policy_drafts.overcommit_of(policies, view, token, now)
+        found, draft = overcommit_of(policies, view, token, now)
         if metrics is not None:
             metrics.lent(node.metadata.name, found, now.timestamp())
         return [[draft]] if draft is not None else []

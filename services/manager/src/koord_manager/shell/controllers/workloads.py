@@ -1,7 +1,4 @@
-"""Controllers of a cluster without an API server, for workloads and volumes.
-
-They create and delete the pods of workloads, bind claims, make volumes and free them.
-"""
+"""The workload controller of a cluster without an API server: create and delete the pods of workloads."""
 
 from datetime import datetime
 from typing import Final
@@ -10,29 +7,11 @@ from koordcore.events.envelope import Draft
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain.controller_names import VOLUME_CLAIM, WORKLOAD
+from koord_manager.domain.controller_names import WORKLOAD
 from koord_manager.domain.controllers import Controllers
-from koord_manager.domain.standalone.volume_claims import volume_drafts
 from koord_manager.domain.standalone.workload_replicas import reconcile_workload
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.reconcile import reconcile
-
-
-async def bind_claims(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Bind claims to volumes, make volumes, and free those of deleted claims. Return the number of changed objects.
-
-    No-op with an API server, whose controllers do this.
-    """
-    keys = context.view.queue.take(VOLUME_CLAIM)
-    if not context.standalone:
-        return 0
-
-    def decide(key: str) -> list[list[Draft]]:
-        drafts = volume_drafts(context.view, key, now=rfc3339(now))
-        return [drafts] if drafts else []
-
-    return len(await reconcile(context, VOLUME_CLAIM, keys, decide, now))
-
 
 MAX_PODS_PER_CYCLE: Final = 500
 

@@ -31,7 +31,8 @@ from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.shell.documents.explanations import Occasion, Subject, tell
 from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
-from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, missing_quotas, read_quotas
+from koord_manager.shell.webhooks.missing_quotas import missing_quotas, read_quotas
+from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate
 from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
 
 Kind = Literal["mutate", "validate"]

@@ -3,12 +3,24 @@
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.agents import nodestate as node_events
+from koordcore.events.agents.nodestate import (
+    BeCpuSuppressed,
+    EvictedPod,
+    InterferenceDetected,
+    InterferenceEnded,
+    PodsEvictedByAgent,
+)
 from koordcore.events.envelope import name_from_token, name_token
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.domain import disturbances
+from koord_projector.domain.disturbances import (
+    Contention,
+    Detection,
+    DisturbingPair,
+    disturbing_pairs,
+    join_contentions,
+)
 from koord_projector.shell.queries.answers import NodeItem
 from koord_projector.shell.queries.moments import Moment
 from koord_projector.shell.queries.nodes import list_nodes
@@ -19,8 +31,8 @@ _NEWEST: Final = """
     SELECT seq, id, occurred_at, body FROM events
      WHERE type = '{type}' AND seq <= :position ORDER BY seq DESC LIMIT :limit
 """
-_DETECTIONS: Final = text(_NEWEST.format(type=node_events.InterferenceDetected.__name__))
-_EVICTIONS: Final = text(_NEWEST.format(type=node_events.PodsEvictedByAgent.__name__))
+_DETECTIONS: Final = text(_NEWEST.format(type=InterferenceDetected.__name__))
+_EVICTIONS: Final = text(_NEWEST.format(type=PodsEvictedByAgent.__name__))
 _ENDS: Final = text(
     """
     SELECT id, body FROM events
@@ -37,10 +49,10 @@ _SUPPRESSIONS: Final = text(
      ) AS e
     """
 )
-_decode_detected = msgspec.json.Decoder(node_events.InterferenceDetected).decode
-_decode_ended = msgspec.json.Decoder(node_events.InterferenceEnded).decode
-_decode_evicted = msgspec.json.Decoder(node_events.PodsEvictedByAgent).decode
-_decode_suppressed = msgspec.json.Decoder(node_events.BeCpuSuppressed).decode
+_decode_detected = msgspec.json.Decoder(InterferenceDetected).decode
+_decode_ended = msgspec.json.Decoder(InterferenceEnded).decode
+_decode_evicted = msgspec.json.Decoder(PodsEvictedByAgent).decode
+_decode_suppressed = msgspec.json.Decoder(BeCpuSuppressed).decode
 
 
 class SuppressedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +84,7 @@ class AgentEviction(msgspec.Struct, frozen=True, kw_only=True):
     evicted_at: str
     node: str
     feature: str
-    pods: list[node_events.EvictedPod]
+    pods: list[EvictedPod]
     reason: str
 
 
@@ -90,8 +102,8 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     moment: Moment
     suppressed_nodes: int
     suppressed: list[SuppressedNode]
-    contentions: list[disturbances.Contention]
-    pairs: list[disturbances.DisturbingPair]
+    contentions: list[Contention]
+    pairs: list[DisturbingPair]
     evictions: list[AgentEviction]
 
 
@@ -111,7 +123,7 @@ async def describe_colocation(connection: AsyncConnection, moment: Moment, *, li
         suppressed_nodes=len(nodes),
         suppressed=await _suppressed(connection, moment, sorted(nodes, key=_granted)[:_SHOWN_NODES]),
         contentions=contentions,
-        pairs=disturbances.disturbing_pairs(contentions),
+        pairs=disturbing_pairs(contentions),
         evictions=[_eviction(row) for row in evictions],
     )
 
@@ -121,14 +133,14 @@ def _granted(node: NodeItem) -> tuple[float, str]:
     return (node.be_quota_us / 100) / max(1, node.batch_cpu_requested), node.name
 
 
-async def _contentions(connection: AsyncConnection, moment: Moment, limit: int) -> list[disturbances.Contention]:
+async def _contentions(connection: AsyncConnection, moment: Moment, limit: int) -> list[Contention]:
     rows = (await connection.execute(_DETECTIONS, {"position": moment.position, "limit": limit})).all()
     if not rows:
         return []
     ends = (await connection.execute(_ENDS, {"since": rows[-1].seq, "position": moment.position})).all()
-    return disturbances.join_contentions(
+    return join_contentions(
         (
-            disturbances.Detection(
+            Detection(
                 seq=row.seq,
                 detected_at=row.occurred_at,
                 node=name_from_token(row.id),
@@ -143,7 +155,7 @@ async def _contentions(connection: AsyncConnection, moment: Moment, limit: int) 
 async def _suppressed(connection: AsyncConnection, moment: Moment, nodes: list[NodeItem]) -> list[SuppressedNode]:
     asked = {
         "tokens": [name_token(node.name) for node in nodes],
-        "type": node_events.BeCpuSuppressed.__name__,
+        "type": BeCpuSuppressed.__name__,
         "position": moment.position,
     }
     rows = {name_from_token(row.id): row for row in await connection.execute(_SUPPRESSIONS, asked)}

@@ -50,7 +50,7 @@ async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
 
     Raises:
         InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone, or the facts of the moment
-            were dropped (`shell.retention`).
+            were dropped (`shell.fact_retention`).
     """
     position = (await connection.execute(_POSITION)).scalar() or 0
     if not at:

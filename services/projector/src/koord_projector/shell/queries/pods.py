@@ -13,7 +13,7 @@ from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import TimelineEntry, pod_timeline
 from koord_projector.shell.queries.answers import PendingAnswer, PodItem, PodsAnswer
 from koord_projector.shell.queries.moments import Moment
-from koord_projector.shell.queries.objects import stored_explanation, stored_fact
+from koord_projector.shell.queries.stored import stored_explanation, stored_fact
 
 MAX_PAGE = 1000
 _JUDGED_PODS = 5_000

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, cast
 
 from koordcore.protocol import keys
-from koordcore.protocol.annotations import gpu
+from koordcore.protocol.annotations.gpu import (
+    PARTITION_HONOR,
+    GpuPartition,
+    GpuPartitionTable,
+    gpu_partition_policy,
+    parse_gpu_partitions,
+)
 from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
 from koordcore.protocol.objects import ObjectMeta, object_from_json
@@ -92,7 +98,7 @@ class Inventory:
     by_minor: Mapping[str, Mapping[int, Card]]
     zones: tuple[Zone, ...] = ()
     numa_nodes: tuple[int, ...] = ()
-    partitions: gpu.GpuPartitionTable | None = None
+    partitions: GpuPartitionTable | None = None
     honors_partitions: bool = False
     is_well_planned: bool = False
     layout: object = None
@@ -113,12 +119,12 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
         by_minor.setdefault(card.type, {}).setdefault(card.minor, card)
     sorted_cards = {type_: tuple(of_type[minor] for minor in sorted(of_type)) for type_, of_type in by_minor.items()}
     labels = meta.labels if meta is not None else {}
-    partitions: gpu.GpuPartitionTable | None = None
+    partitions: GpuPartitionTable | None = None
     try:
-        partitions = gpu.parse_gpu_partitions(meta.annotations) if meta is not None else None
+        partitions = parse_gpu_partitions(meta.annotations) if meta is not None else None
     except InvalidInput as error:
         problems.append(f"the GPU partition table is ignored: {error}")
-    honors_partitions = partitions is not None and gpu.gpu_partition_policy(labels) == gpu.PARTITION_HONOR
+    honors_partitions = partitions is not None and gpu_partition_policy(labels) == PARTITION_HONOR
     is_well_planned = labels.get(keys.SECONDARY_DEVICE_WELL_PLANNED) == "true"
     inventory = Inventory(
         cards=sorted_cards,
@@ -207,13 +213,13 @@ def _zones(gpus: Sequence[Card]) -> tuple[Zone, ...]:
 
 _BUILT_IN_MODELS: Final = frozenset({"H100", "H800", "H20"})
 _BUILT_IN_VENDORS: Final = frozenset({"", "nvidia"})
-_BUILT_IN_TABLE: Final[gpu.GpuPartitionTable] = {
-    size: tuple(gpu.GpuPartition(minors=tuple(range(first, first + size)), score=1) for first in range(0, 8, size))
+_BUILT_IN_TABLE: Final[GpuPartitionTable] = {
+    size: tuple(GpuPartition(minors=tuple(range(first, first + size)), score=1) for first in range(0, 8, size))
     for size in (1, 2, 4, 8)
 }
 
 
-def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tuple[gpu.GpuPartitionTable | None, bool]:
+def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tuple[GpuPartitionTable | None, bool]:
     """Return the GPU partition table of a node, and whether its GPUs must be allocated by a table.
 
     The table of the Device object comes first, then a built-in table for the GPU model in the node's labels.
@@ -231,5 +237,5 @@ def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tup
         return inventory.partitions, inventory.honors_partitions
     vendor, model = node_labels.get(keys.GPU_VENDOR, ""), node_labels.get(keys.GPU_MODEL, "")
     if vendor in _BUILT_IN_VENDORS and model in _BUILT_IN_MODELS:
-        return _BUILT_IN_TABLE, gpu.gpu_partition_policy(node_labels) == gpu.PARTITION_HONOR
-    return None, gpu.gpu_partition_policy(node_labels) == gpu.PARTITION_HONOR
+        return _BUILT_IN_TABLE, gpu_partition_policy(node_labels) == PARTITION_HONOR
+    return None, gpu_partition_policy(node_labels) == PARTITION_HONOR

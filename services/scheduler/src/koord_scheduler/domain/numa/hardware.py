@@ -11,7 +11,18 @@ from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.amplification import NO_RATIO, amplify, parse_ratios
-from koordcore.protocol.annotations import cpu, cpu_topology
+from koordcore.protocol.annotations.cpu import (
+    KubeletCpuManagerPolicy,
+    NodeCpuBindPolicy,
+    node_cpu_bind_policy,
+    parse_kubelet_cpu_manager_policy,
+)
+from koordcore.protocol.annotations.cpu_topology import (
+    HIGHEST_ZONE,
+    KubeletCpus,
+    parse_cpu_topology,
+    parse_kubelet_cpus,
+)
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import CPU
@@ -27,7 +38,7 @@ INVALID_RATIO: Final = -1.0
 """The node's amplification annotation cannot be read."""
 HIGHEST_RATIO: Final = 1000.0
 """A higher amplification ratio is invalid."""
-MOST_ZONES: Final = cpu_topology.HIGHEST_ZONE + 1
+MOST_ZONES: Final = HIGHEST_ZONE + 1
 """Zones with a higher id are ignored."""
 _ZONE_NAME: Final = re.compile(r"node-([0-9]{1,4})")
 _POLICIES: Final = {
@@ -58,7 +69,7 @@ class NodeHardware:
     zones: Mapping[int, Amounts] = field(default_factory=dict[int, Amounts])
     ratio: float = 1.0
     node_ratio: float = 1.0
-    bind_policy: cpu.NodeCpuBindPolicy = cpu.NodeCpuBindPolicy.NONE
+    bind_policy: NodeCpuBindPolicy = NodeCpuBindPolicy.NONE
     policy: TopologyPolicy = TopologyPolicy.NONE
     strategy: str = ""
 
@@ -69,7 +80,7 @@ class NodeHardware:
         These are a CPU bind policy, a NUMA topology policy, and an amplification ratio above 1 or invalid.
         """
         return (
-            self.bind_policy is not cpu.NodeCpuBindPolicy.NONE
+            self.bind_policy is not NodeCpuBindPolicy.NONE
             or self.policy is not TopologyPolicy.NONE
             or self.node_ratio > 1
             or self.node_ratio == INVALID_RATIO
@@ -108,7 +119,7 @@ def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardwa
         zones=zones,
         ratio=(ratios or {}).get(CPU, 1.0),
         node_ratio=INVALID_RATIO if node_ratios is None else node_ratios.get(CPU, 1.0),
-        bind_policy=cpu.node_cpu_bind_policy(labels, kubelet),
+        bind_policy=node_cpu_bind_policy(labels, kubelet),
         policy=policy,
         strategy=labels.get(keys.NUMA_ALLOCATE_STRATEGY, ""),
     )
@@ -124,22 +135,22 @@ def cpu_layout(text: str) -> CpuLayout | None:
     None if it is invalid or has no CPU. Equal texts share one object.
     """
     try:
-        places = cpu_topology.parse_cpu_topology(text)
+        places = parse_cpu_topology(text)
     except InvalidInput:
         return None
     return CpuLayout(places) if places else None
 
 
-def _kubelet(annotations: Mapping[str, str]) -> cpu.KubeletCpuManagerPolicy:
+def _kubelet(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
     try:
-        return cpu.parse_kubelet_cpu_manager_policy(annotations)
+        return parse_kubelet_cpu_manager_policy(annotations)
     except InvalidInput:
-        return cpu.KubeletCpuManagerPolicy()
+        return KubeletCpuManagerPolicy()
 
 
-def _kubelet_cpus(annotations: Mapping[str, str]) -> list[cpu_topology.KubeletCpus]:
+def _kubelet_cpus(annotations: Mapping[str, str]) -> list[KubeletCpus]:
     try:
-        return cpu_topology.parse_kubelet_cpus(annotations)
+        return parse_kubelet_cpus(annotations)
     except InvalidInput:
         return []
 

@@ -9,7 +9,13 @@ from typing import Any
 
 from koord_agent.domain.gate_names import BE_CPU_MANAGER, BE_CPU_SUPPRESS
 from koord_agent.domain.qos.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Pace, Proposal
-from koord_agent.domain.qos.suppress import cpu_suppress
+from koord_agent.domain.qos.suppress.cpu_suppress import (
+    PLUGIN,
+    Decision,
+    NodeView,
+    SuppressMemory,
+    decide,
+)
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
@@ -20,7 +26,7 @@ class CpuSuppressStrategy:
     If it is switched off, it lifts the limits that it has set.
     """
 
-    name = cpu_suppress.PLUGIN
+    name = PLUGIN
     needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
 
     def __init__(self, is_enabled: Callable[[str], bool]) -> None:
@@ -30,8 +36,8 @@ class CpuSuppressStrategy:
             is_enabled: Whether a feature gate is on.
         """
         self._is_on = is_enabled(BE_CPU_SUPPRESS) and not is_enabled(BE_CPU_MANAGER)
-        self._memory = cpu_suppress.SuppressMemory()
-        self._decision: cpu_suppress.Decision | None = None
+        self._memory = SuppressMemory()
+        self._decision: Decision | None = None
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose the CPU limits of best-effort pods for this cycle.
@@ -47,17 +53,17 @@ class CpuSuppressStrategy:
             suppress = (
                 _lowered(suppress, state.effects.suppress_points) if self._is_on else replace(suppress, enable=False)
             )
-        self._decision = cpu_suppress.decide(view, suppress, self._memory, ttl_ms=state.ttl_ms)
+        self._decision = decide(view, suppress, self._memory, ttl_ms=state.ttl_ms)
         causes = state.effects.suppress_causes
         plans = self._decision.plans
         return Proposal([replace(plan, cause=causes[0]) for plan in plans] if causes else plans)
 
-    def decision(self, view: cpu_suppress.NodeView) -> cpu_suppress.Decision:
+    def decision(self, view: NodeView) -> Decision:
         """Return the last decision about the CPU of best-effort pods.
 
         If the strategy is off, it is a decision without changes.
         """
-        return self._decision or cpu_suppress.decide(view, None, self._memory, ttl_ms=0)
+        return self._decision or decide(view, None, self._memory, ttl_ms=0)
 
 
 def _lowered(policy: SuppressPolicy, points: int) -> SuppressPolicy:

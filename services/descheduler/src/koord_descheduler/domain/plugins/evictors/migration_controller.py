@@ -18,8 +18,13 @@ from koord_descheduler.domain.evictability.base_filter import BaseFilter
 from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.plugin import Point
 from koord_descheduler.domain.framework.registry import PluginKind, SharedState
-from koord_descheduler.domain.migration import limits
 from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
+from koord_descheduler.domain.migration.limits import (
+    MoveLimits,
+    expected_replicas_refusals,
+    limit_refusals,
+    per_node_limit,
+)
 from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
@@ -80,7 +85,7 @@ class MigrationController:
         self._jobs = shared.of(JobsInFlight)
         self._requests = shared.of(JobRequests)
         self._object_limiter = ObjectLimiter(args, shared.of(EvictionBuckets))
-        shared.of(limits.MoveLimits).per_node = limits.per_node_limit(args)
+        shared.of(MoveLimits).per_node = per_node_limit(args)
 
     @property
     def is_dry_run(self) -> bool:
@@ -100,13 +105,13 @@ class MigrationController:
         if pod.has_evict_annotation:
             return ()
         refusals = self.lasting_refusals(pod, cluster)
-        return refusals or tuple(limits.limit_refusals(pod, cluster, self._jobs, args))
+        return refusals or tuple(limit_refusals(pod, cluster, self._jobs, args))
 
     def lasting_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of the reasons that a later attempt does not remove."""
         if pod.has_evict_annotation:
             return ()
-        return (*self._base.refusals(pod), *limits.expected_replicas_refusals(pod, cluster, self._args))
+        return (*self._base.refusals(pod), *expected_replicas_refusals(pod, cluster, self._args))
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons against a pod that are checked just before its eviction."""

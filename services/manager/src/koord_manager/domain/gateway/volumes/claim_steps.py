@@ -16,7 +16,13 @@ from typing import Final, NamedTuple
 
 from koordcore.protocol.objects import Node, object_from_json
 from koordcore.protocol.placement.node_terms import term_matches_one
-from koordcore.protocol.storage import objects as storage
+from koordcore.protocol.storage.objects import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    is_fully_bound,
+)
 from koordcore.values import codec
 from koordcore.values.allocation import ClaimBinding
 
@@ -49,7 +55,7 @@ class LookAtVolume(NamedTuple):
         claim: The claim as it was read.
     """
 
-    claim: storage.PersistentVolumeClaim
+    claim: PersistentVolumeClaim
 
 
 Step = Progress | Later | Settled | Request
@@ -63,23 +69,23 @@ def known_bound(view: ManagerView, binding: Binding, wanted: ClaimBinding) -> Pr
     stored = view.custom(CLAIMS, wanted.namespace, wanted.claim)
     if stored is None or stored.object is None:
         return None
-    claim = object_from_json(stored.object, storage.PersistentVolumeClaim)
-    return _outcome(view, binding, claim) if storage.is_fully_bound(claim) else None
+    claim = object_from_json(stored.object, PersistentVolumeClaim)
+    return _outcome(view, binding, claim) if is_fully_bound(claim) else None
 
 
-def _outcome(view: ManagerView, binding: Binding, claim: storage.PersistentVolumeClaim) -> Progress | Settled | None:
+def _outcome(view: ManagerView, binding: Binding, claim: PersistentVolumeClaim) -> Progress | Settled | None:
     """Return the outcome of a bound claim; None if its volume is not mirrored yet."""
     name, node = claim.spec.volume_name, view.node(binding.node_token)
     stored = view.custom(VOLUMES, "", name)
     if stored is None or stored.object is None or node is None:
         return None
-    volume = object_from_json(stored.object, storage.PersistentVolume)
+    volume = object_from_json(stored.object, PersistentVolume)
     if can_use(node, volume):
         return Progress.BOUND
     return failed(f'pv "{name}" node affinity doesn\'t match node "{binding.node}"')
 
 
-def can_use(node: Node, volume: storage.PersistentVolume) -> bool:
+def can_use(node: Node, volume: PersistentVolume) -> bool:
     """Return whether a node has the labels that the node affinity of a volume requires."""
     affinity = volume.spec.node_affinity
     required = affinity.required if affinity is not None else None
@@ -120,12 +126,12 @@ def step_of_claim(
             return failed(f'persistentvolumeclaim "{wanted.claim}" not found')
         case _:
             return Later()
-    claim = object_from_json(codec.decode(body, object), storage.PersistentVolumeClaim)
-    if storage.is_fully_bound(claim):
+    claim = object_from_json(codec.decode(body, object), PersistentVolumeClaim)
+    if is_fully_bound(claim):
         return _outcome(view, binding, claim) or Later()
     if wanted.volume:
         return LookAtVolume(claim)
-    selected = claim.metadata.annotations.get(storage.SELECTED_NODE, "")
+    selected = claim.metadata.annotations.get(SELECTED_NODE, "")
     if selected == binding.node:
         return Progress.WAITS
     if selected or is_written:
@@ -134,14 +140,14 @@ def step_of_claim(
     meta: Json = {
         "resourceVersion": claim.metadata.resource_version,
         "uid": claim.metadata.uid,
-        "annotations": {storage.SELECTED_NODE: binding.node},
+        "annotations": {SELECTED_NODE: binding.node},
     }
     path = claim_path(wanted.namespace, wanted.claim)
     return Request("select-node", "PATCH", path, {"metadata": meta}, MERGE_PATCH)
 
 
 def step_of_volume(
-    wanted: ClaimBinding, claim: storage.PersistentVolumeClaim, status: int, body: bytes, *, is_written: bool
+    wanted: ClaimBinding, claim: PersistentVolumeClaim, status: int, body: bytes, *, is_written: bool
 ) -> Step:
     """Return the next step for a claim, after the volume that was chosen for it was read.
 
@@ -162,7 +168,7 @@ def step_of_volume(
             return failed(f'pv "{wanted.volume}" does not exist')
         case _:
             return Later()
-    volume = object_from_json(codec.decode(body, object), storage.PersistentVolume)
+    volume = object_from_json(codec.decode(body, object), PersistentVolume)
     reference, uid = volume.spec.claim_ref, claim.metadata.uid
     is_ours = reference is not None and (reference.namespace, reference.name) == (wanted.namespace, wanted.claim)
     if reference is not None and (not is_ours or reference.uid not in ("", uid)):
@@ -173,7 +179,7 @@ def step_of_volume(
         return failed(f'ClaimRef got reset for pv "{wanted.volume}"')
     meta: Json = {"resourceVersion": volume.metadata.resource_version, "uid": volume.metadata.uid}
     if reference is None:
-        meta["annotations"] = {storage.BOUND_BY_CONTROLLER: "yes"}
+        meta["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     claim_ref = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

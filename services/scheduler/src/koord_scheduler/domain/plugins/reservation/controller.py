@@ -13,7 +13,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.scheduling import reservation as reservation_events
+from koordcore.events.scheduling.reservation import (
+    ReservationCollected,
+    ReservationDeleted,
+    ReservationFailed,
+    ReservationSucceeded,
+    ReservationUnschedulable,
+)
 from koordcore.protocol.reservations.status import FAILED, SUCCEEDED
 from koordcore.values.timestamps import rfc3339
 
@@ -25,7 +31,7 @@ from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
 
 _REPEAT_SECONDS: Final = 30.0
 """Seconds after which a fact is published again that the log has refused or has not stored."""
-_ENDS: Final = (reservation_events.ReservationFailed.__name__, reservation_events.ReservationSucceeded.__name__)
+_ENDS: Final = (ReservationFailed.__name__, ReservationSucceeded.__name__)
 _JUST_AFTER: Final = 0.001
 """A Reservation has not expired at the very moment of its limit."""
 
@@ -103,7 +109,7 @@ class ReservationController:
         if event is None:
             return
         kind = type(event).__name__
-        if not isinstance(event, reservation_events.ReservationUnschedulable):
+        if not isinstance(event, ReservationUnschedulable):
             said, at = self._published.get(entry.uid, ("", 0.0))
             if said == kind and now < at + _REPEAT_SECONDS:
                 return
@@ -117,11 +123,11 @@ class ReservationController:
             return None  # its life is the business of the scheduler that placed it
         if entry.phase:
             is_over = self._is_garbage(entry, now)
-            return reservation_events.ReservationCollected(name=entry.name) if is_over else None
+            return ReservationCollected(name=entry.name) if is_over else None
         since = rfc3339(datetime.fromtimestamp(entry.placed_at, UTC)) if entry.node else ""
         if entry.is_consumed:
             owner = next(iter(entry.owners), "")
-            return reservation_events.ReservationSucceeded(
+            return ReservationSucceeded(
                 name=entry.name,
                 node=entry.node,
                 owner=owner,
@@ -131,7 +137,7 @@ class ReservationController:
         is_lost = bool(entry.node) and self._nodes.row(entry.node) is None
         if is_lost or (entry.limits is not None and entry.limits.is_over(now)):
             message = f"its node {entry.node} is gone" if is_lost else "its time is over"
-            return reservation_events.ReservationFailed(
+            return ReservationFailed(
                 name=entry.name,
                 node=entry.node,
                 message=message,
@@ -140,11 +146,11 @@ class ReservationController:
             )
         if entry.to_say and not entry.node:
             entry.said, entry.to_say = entry.to_say, ""
-            return reservation_events.ReservationUnschedulable(name=entry.name, message=entry.said)
+            return ReservationUnschedulable(name=entry.name, message=entry.said)
         return None
 
     def _of_deleted(self, entry: Entry) -> Event | None:
-        return reservation_events.ReservationDeleted(name=entry.name) if entry.phase or entry.said else None
+        return ReservationDeleted(name=entry.name) if entry.phase or entry.said else None
 
     def _is_garbage(self, entry: Entry, now: float) -> bool:
         if self._args.disable_garbage_collection or entry.phase not in (SUCCEEDED, FAILED):

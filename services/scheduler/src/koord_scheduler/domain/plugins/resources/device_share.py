@@ -20,11 +20,17 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
-from koord_scheduler.domain.device import learned_pods, node_scores
+from koord_scheduler.domain.device import learned_pods
 from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate, trusts_secondary
 from koord_scheduler.domain.device.explaining import shortage, shortages
 from koord_scheduler.domain.device.fragmentation import fragmentation_scores
 from koord_scheduler.domain.device.learned_pods import learned_from
+from koord_scheduler.domain.device.node_scores import (
+    device_row_score,
+    device_scores,
+    score_of_reservation,
+    scoring_of,
+)
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.picking import NOT_RESERVED
@@ -80,7 +86,7 @@ class DeviceShare:
         self._adapts = cluster.gates.device_plugin_adaption
         self._is_aligned = not args.disable_device_numa_topology_alignment
         self._honors_pcie_level = args.enable_pcie_level_exclusive
-        scoring = node_scores.scoring_of(args.scoring_strategy)
+        scoring = scoring_of(args.scoring_strategy)
         unsupported = frozenset((each.vendor, each.model) for each in args.gpu_share_unsupported_models)
         listed = args.gpu_shared_resource_templates_config
         self._templates = GpuTemplates(listed.matched_resources)
@@ -201,7 +207,7 @@ class DeviceShare:
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
         """Return a score for the devices that a Reservation holds on a node. See `Lender.reservation_score`."""
         asked = self._asked(pod_class)
-        return 0 if asked is None else node_scores.score_of_reservation(self.states, asked, row, uid)
+        return 0 if asked is None else score_of_reservation(self.states, asked, row, uid)
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
         """Return why the node's free devices refuse pods of the class; empty if they do not. See `Lender.refused`."""
@@ -236,12 +242,12 @@ class DeviceShare:
         asked = self._asked(pod)
         if self._fragmentation is not None:
             return self._fragmentation.combined(pod.requests.get(CPU, 0), asked, rows)
-        return None if asked is None else node_scores.device_scores(self.states, asked, rows)
+        return None if asked is None else device_scores(self.states, asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """Return a function that scores one node; None without device requests. It has no scores by fragmentation."""
         asked = self._asked(pod)
-        return None if asked is None else node_scores.device_row_score(self.states, asked)
+        return None if asked is None else device_row_score(self.states, asked)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
         """Return what classes share that differ only in parts of GPUs; None for those that may use Reservations."""

@@ -36,7 +36,14 @@ from koord_scheduler.domain.framework.extension_points import (
     SCORE,
 )
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
-from koord_scheduler.domain.plugins.resources import resource_scores, single_rows
+from koord_scheduler.domain.plugins.resources import resource_scores
+from koord_scheduler.domain.plugins.resources.single_rows import (
+    SharedScores,
+    allocated,
+    free_amounts,
+    lacking,
+    lacking_of,
+)
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _NON_ZERO: Final = (CPU, MEMORY)
@@ -92,7 +99,7 @@ class NodeResourcesFit:
         self._restored = restored or _NothingRestored()
         self._checks: WeakKeyDictionary[PodClass, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
         self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
-        self._shared = single_rows.SharedScores()
+        self._shared = SharedScores()
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Refuse nodes that have less free of a resource than the pod requests. The code tells all shortages.
@@ -116,7 +123,7 @@ class NodeResourcesFit:
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """Return a function that gives the code of `filter` for one node."""
-        return single_rows.lacking(nodes, self._compared(pod, nodes), self._restored.restored(pod))
+        return lacking(nodes, self._compared(pod, nodes), self._restored.restored(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """Return one phrase for each resource that is short, such as "Insufficient cpu"."""
@@ -183,7 +190,7 @@ class NodeResourcesFit:
 
         terms = _terms(items)
         is_least = strategy == "LeastAllocated"
-        return self._shared.of(nodes, terms, lambda: single_rows.allocated(nodes, terms, is_least=is_least))
+        return self._shared.of(nodes, terms, lambda: allocated(nodes, terms, is_least=is_least))
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
         """Return that classes which differ only in amounts of devices share the rest.
@@ -200,10 +207,10 @@ class NodeResourcesFit:
         bits = tuple(bit for bit, _, _ in of_devices)
         return RowStates(
             terms=(others, columns, bits, _terms(self._items_of(pod, nodes))),
-            code=single_rows.lacking(nodes, others),
+            code=lacking(nodes, others),
             score=self.row_score(pod, nodes),
-            state=single_rows.free_amounts(nodes, columns) if columns else None,
-            code_of=single_rows.lacking_of([(bit, amount) for bit, _, amount in of_devices]) if columns else None,
+            state=free_amounts(nodes, columns) if columns else None,
+            code_of=lacking_of([(bit, amount) for bit, _, amount in of_devices]) if columns else None,
         )
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:

@@ -1,0 +1,121 @@
+"""Rebuilding the state of the cluster by applying every event of the log, from the first one on."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.registry import CATALOGUE, UnreadableEvent
+from koordcore.ports.eventlog import EventLog
+from koordcore.ports.observations import ObservationLog
+from koordcore.state import ClusterState
+
+from koordctl.access.log import LogTrouble
+
+BATCH = 1000
+
+
+@dataclass(slots=True)
+class Folded:
+    """The state of the cluster rebuilt from the log, with the number of events, the duration and hashes of the state.
+
+    Attributes:
+        state: The state at the last position.
+        events: Number of folded events, without the positions that an operator skipped.
+        by_type: Event type -> number of events.
+        seconds: Real time for reading, folding and hashing.
+        hash: Hash of the state at the last position.
+        hashes: Position -> hash of the state there, for each position in `marks` of `fold_to` and the last one.
+    """
+
+    state: ClusterState = field(default_factory=ClusterState)
+    events: int = 0
+    by_type: dict[str, int] = field(default_factory=dict[str, int])
+    seconds: float = 0.0
+    hash: str = ""
+    hashes: dict[int, str] = field(default_factory=dict[int, str])
+
+    @property
+    def events_per_second(self) -> float:
+        """Number of events that were applied per second of real time."""
+        return self.events / self.seconds if self.seconds > 0 else 0.0
+
+
+async def fold_to(
+    log: EventLog,
+    upto: int,
+    *,
+    marks: Iterable[int] = (),
+    see: Callable[[StoredEvent, Event], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Folded:
+    """Rebuild the state of the cluster from the events of the log up to position `upto`.
+
+    Args:
+        log: The stream of facts.
+        upto: Last position to fold.
+        marks: Positions at which the hash of the state is kept; all at most `upto`.
+        see: Called with every stored event and its decoded form, in order.
+        progress: Called with the position after every batch.
+
+    Raises:
+        LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
+    """
+    folded = Folded()
+    began = time.perf_counter()
+    skipped: set[int] | None = None
+    marked = frozenset(marks)
+    if 0 in marked:
+        folded.hashes[0] = folded.state.hash()
+    if upto > 0:
+        async for batch in log.history(0, upto, batch=BATCH):
+            for stored in batch:
+                try:
+                    event = folded.state.apply(stored)
+                except UnreadableEvent as error:
+                    skipped = await skipped_positions(log) if skipped is None else skipped
+                    if stored.seq not in skipped:
+                        raise LogTrouble(
+                            f"{error}; a recorded skip lets the fold continue: koord bus skip --help"
+                        ) from error
+                    folded.state.skip(stored.seq)
+                    event = None
+                if event is not None:
+                    folded.events += 1
+                    folded.by_type[stored.type] = folded.by_type.get(stored.type, 0) + 1
+                    if see is not None:
+                        see(stored, event)
+                if stored.seq in marked:
+                    folded.hashes[stored.seq] = folded.state.hash()
+            if progress is not None:
+                progress(folded.state.position)
+    folded.state.skip(upto)
+    folded.hash = folded.hashes[upto] = folded.state.hash()
+    folded.seconds = time.perf_counter() - began
+    return folded
+
+
+async def skipped_positions(log: EventLog) -> set[int]:
+    """Return the positions of the events that an operator told the services to skip (`koord bus skip`)."""
+    head = await log.head()
+    found: set[int] = set()
+    async for batch in log.history(0, head.last_seq, kinds=["fold"]):
+        for stored in batch:
+            event = CATALOGUE.read(stored)
+            if isinstance(event, EventSkipped):
+                found.add(event.seq)
+    return found
+
+
+async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
+    """Return every message that the stream still has, in order. Messages older than its retention are deleted."""
+    head = await stream.head()
+    found: list[StoredEvent] = []
+    if head.last_seq == 0 or head.first_seq > head.last_seq:
+        return found
+    async for batch in stream.follow(0):
+        found += batch
+        if found and found[-1].seq >= head.last_seq:
+            break
+    return found

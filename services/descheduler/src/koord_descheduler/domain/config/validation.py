@@ -1,0 +1,158 @@
+"""Checks of an effective configuration, in two stages: its values, and whether its profiles can be built.
+
+Source:
+    descheduler spec, 3.3
+"""
+
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.arguments import migration_controller
+from koord_descheduler.domain.arguments.common import check_selector
+from koord_descheduler.domain.config.document import DeschedulerConfiguration, ProfileConfiguration
+from koord_descheduler.domain.config.effective import profile_args
+from koord_descheduler.domain.framework.plugin import Point
+from koord_descheduler.domain.framework.registry import Registry
+
+_ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{0,9})")
+_HOST: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)*")
+_HIGHEST_PORT: Final = 65535
+MIGRATION_CONTROLLER: Final = "MigrationController"
+
+
+def value_problems(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
+    """Yield every invalid value that is checked before anything is built.
+
+    The arguments of the MigrationController are checked even if it is not enabled.
+
+    Source:
+        descheduler spec, 3.3 (stage validation)
+    """
+    if configuration.client_connection.burst < 0:
+        yield InvalidInput("at least 0", configuration.client_connection.burst, "clientConnection.burst")
+    if configuration.descheduling_interval < 0:
+        yield InvalidInput("at least 0s", configuration.descheduling_interval, "deschedulingInterval")
+    yield from _leader_election(configuration)
+    yield from _address(configuration.healthz_bind_address, "healthzBindAddress")
+    yield from _address(configuration.metrics_bind_address, "metricsBindAddress")
+    yield from check_selector(configuration.node_selector, "nodeSelector")
+    names: set[str] = set()
+    for index, profile in enumerate(configuration.profiles):
+        path = f"profiles[{index}]"
+        if not profile.name:
+            yield InvalidInput("a name, because there are several profiles", profile.name, f"{path}.name")
+        elif profile.name in names:
+            yield InvalidInput("a name that no other profile has", profile.name, f"{path}.name")
+        names.add(profile.name)
+        yield from check_selector(profile.node_selector, f"{path}.nodeSelector")
+        yield from _arguments(profile, path, registry)
+
+
+def _leader_election(configuration: DeschedulerConfiguration) -> Iterator[InvalidInput]:
+    election = configuration.leader_election
+    if not election.leader_elect:
+        return
+    for seconds, name in (
+        (election.lease_duration, "leaseDuration"),
+        (election.renew_deadline, "renewDeadline"),
+        (election.retry_period, "retryPeriod"),
+    ):
+        if seconds <= 0:
+            yield InvalidInput("a duration above 0s", f"{seconds:g}s", f"leaderElection.{name}")
+    if election.lease_duration <= election.renew_deadline:
+        rule = f"longer than renewDeadline ({election.renew_deadline:g}s)"
+        yield InvalidInput(rule, f"{election.lease_duration:g}s", "leaderElection.leaseDuration")
+    for text, name in (
+        (election.resource_lock, "resourceLock"),
+        (election.resource_name, "resourceName"),
+        (election.resource_namespace, "resourceNamespace"),
+    ):
+        if not text:
+            yield InvalidInput("a text that is not empty", text, f"leaderElection.{name}")
+
+
+def _address(text: str, path: str) -> Iterator[InvalidInput]:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not _is_host(match):
+        yield InvalidInput("host:port, with an IP address or a DNS name", text, path)
+    elif not match["port"] or int(match["port"]) > _HIGHEST_PORT:
+        yield InvalidInput(f"host:port, with a port of 0..{_HIGHEST_PORT}", text, path)
+
+
+def _is_host(match: re.Match[str]) -> bool:
+    """Return whether the host of an address is an IP address or has the form of a DNS name."""
+    host = match["host"] if match["six"] is None else match["six"]
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return match["six"] is None and _HOST.fullmatch(host) is not None and not re.fullmatch(r"[0-9.]+", host)
+    return True
+
+
+def _arguments(profile: ProfileConfiguration, path: str, registry: Registry) -> Iterator[InvalidInput]:
+    counts = Counter(entry.name for entry in profile.plugin_config)
+    for index, entry in enumerate(profile.plugin_config):
+        where = f"{path}.pluginConfig[{index}]"
+        if counts[entry.name] > 1:
+            yield InvalidInput("a plugin that has one entry", entry.name, f"{where}.name")
+        elif entry.name == MIGRATION_CONTROLLER:
+            args = profile_args(profile, entry.name, registry)
+            for problem in migration_controller.check(args):
+                yield problem.at(f"{where}.args")
+
+
+def framework_problems(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
+    """Yield every reason why the profiles of a configuration cannot be built.
+
+    Arguments of plugins that are not enabled are not checked.
+
+    Source:
+        descheduler spec, 3.3 (stage framework)
+    """
+    for index, profile in enumerate(configuration.profiles):
+        path = f"profiles[{index}]"
+        enabled: dict[str, None] = {}
+        for point in Point:
+            where = f"{path}.plugins.{point.value}.enabled"
+            names = [each.name for each in profile.plugins.at(point).enabled]
+            for place, name in enumerate(names):
+                kind = registry.get(name)
+                if kind is None:
+                    yield InvalidInput("a plugin that exists", name, f"{where}[{place}].name")
+                elif point not in kind.points:
+                    served = ", ".join(sorted(kind.points))
+                    yield InvalidInput(
+                        f"a plugin of this point ({name} serves {served})", name, f"{where}[{place}].name"
+                    )
+                elif name in names[:place]:
+                    yield InvalidInput("a plugin that is listed once", name, f"{where}[{place}].name")
+                else:
+                    enabled[name] = None
+            if point is Point.EVICT and len(names) != 1:
+                yield InvalidInput("exactly one plugin", names, where)
+        for name in enabled:
+            yield from _enabled_arguments(profile, name, path, registry)
+
+
+def _enabled_arguments(
+    profile: ProfileConfiguration, name: str, path: str, registry: Registry
+) -> Iterator[InvalidInput]:
+    if name == MIGRATION_CONTROLLER:
+        return
+    where = f"{path}.pluginConfig[{name}].args"
+    try:
+        args = profile_args(profile, name, registry)
+    except InvalidConfiguration as error:
+        yield from (problem.at(where) for problem in error.problems)
+        return
+    except InvalidInput as error:
+        yield error.at(where)
+        return
+    for problem in registry[name].check(args):
+        yield problem.at(where)
