@@ -68,7 +68,7 @@ def played_with(text: bytes, log: SmallLog, *, rounds: int, usage: dict[str, dic
     }
     cluster = replace(builder.view(0.0), metrics=metrics)
     configuration = load(text, BUILT_IN)
-    player = RoundPlayer(configuration, BUILT_IN, SharedState())
+    player = RoundPlayer(configuration, BUILT_IN, SharedState(), jobs=())
     proving = proving_profiles(configuration)
     asking = dry_run(player, cluster, rounds=rounds, interval=10.0, proving=proving)
     try:

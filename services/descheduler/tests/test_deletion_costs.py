@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from koord_descheduler.shell.object_writer import NotWritten
 from koordcore.events.descheduling.decisions import MOST_COSTS, DeletionCostsCarriedOut, DeletionCostsDecided
 from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, ObjectChange, PatchObject
@@ -43,6 +44,20 @@ class Refusing(World):
             refusal = [ChangeOutcome(result=ChangeResult.REFUSED, message="forbidden")]
             outcomes += refusal if is_refused else await super().change([each])
         return outcomes
+
+
+class Silent(World):
+    """A cluster whose manager does not answer at first."""
+
+    is_silent = True
+    asked = 0
+
+    async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+        """Change objects, unless the manager is silent."""
+        self.asked += 1
+        if self.is_silent:
+            raise NotWritten("no answer")
+        return await super().change(changes)
 
 
 async def begun(world: World) -> World:
@@ -112,6 +127,22 @@ async def test_a_large_ranking_is_recorded_in_parts_of_200() -> None:
     await rounds_later(world)
     decided = [each for each in await world.facts("descheduling") if isinstance(each, DeletionCostsDecided)]
     assert [len(each.costs) for each in decided] == [MOST_COSTS, 1]
+
+
+async def test_a_round_stops_at_the_first_request_without_answer_and_a_later_round_writes_all_costs() -> None:
+    world = Silent()
+    await world.begin()
+    await world.replicas(MOST_COSTS + 1)
+    async with world.service(RANKING) as (_, rounds):
+        await until(lambda: rounds.done == 1)
+        assert world.asked == 1
+        await rounds.runner.reached((await world.bus.events.head()).last_seq)
+        world.is_silent = False
+        await rounds.run_now()
+    records = await audit(world)
+    failed = [each for each in records if each.decision == "failed"]
+    assert [each.reasons for each in failed] == [["no answer"]] * MOST_COSTS
+    assert sum(each.decision == "done" for each in records) == MOST_COSTS + 1
 
 
 async def test_the_story_of_a_pod_has_its_own_ranks_only() -> None:

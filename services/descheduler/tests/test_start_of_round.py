@@ -50,7 +50,7 @@ async def test_node_that_is_hot_for_long_moves_a_pod_in_the_first_round() -> Non
             await rounds.run_now()
         now, tried = rounds.clock.now().timestamp(), load(text, BUILT_IN)
         start = start_of_round(rounds.builder, now, tried, BUILT_IN)
-        fresh = RoundPlayer(tried, BUILT_IN, SharedState()).play(start.cluster)
+        fresh = RoundPlayer(tried, BUILT_IN, SharedState(), start.jobs).play(start.cluster)
         begun = RoundPlayer(tried, BUILT_IN, start.shared, start.jobs).play(start.cluster)
     assert [attempt.pod.name for attempt in fresh.attempts] == []
     assert [attempt.pod.name for attempt in begun.attempts] == ["y"]

@@ -149,8 +149,8 @@ class Rounds:
         """Carry out what the last round decided, if its leader was killed before it had done so."""
         costs = self.builder.state.of_kind(RoundsState).get(COSTS.id)
         if costs is not None and costs.costs is not None:
-            await views_are_current(self.builder)
             await self._set_costs(costs.costs, self.builder.state.position, term)
+            self.logger.info("deletion_costs_finished", pods=len(costs.costs.costs), started_at=costs.costs.started_at)
         memory = self._memory()
         if memory is None or not (memory.moves or memory.closed):
             return
@@ -235,9 +235,10 @@ class Rounds:
         if moves or closed:
             await self._record([RoundCarriedOut(refused=sorted(refused))], position, term)
         for costs in decided_costs(cluster.now, outcome.proposals, self.effects.refused_costs(now), cluster):
-            if not await self._record([costs], position, term, COSTS):
-                break
-            await self._set_costs(costs, position, term)
+            if not (
+                await self._record([costs], position, term, COSTS) and await self._set_costs(costs, position, term)
+            ):
+                break  # the next round decides the other costs again
         tried = self.builder.state.of_kind(RoundsState).get(DRY_RUNS.id)
         await self._record(dry_run_changes(cluster.now, outcome.attempts, tried), position, term, DRY_RUNS)
         self.metrics.count(outcome.attempts, refused, self.effects.migrating.keys())
@@ -270,10 +271,15 @@ class Rounds:
             ]
         )
 
-    async def _set_costs(self, decided: DeletionCostsDecided, position: int, term: Term) -> None:
-        """Write the deletion costs that a round has decided, and record the outcome."""
-        refused = await self.effects.set_costs(decided.costs, self.clock.now().timestamp(), term)
+    async def _set_costs(self, decided: DeletionCostsDecided, position: int, term: Term) -> bool:
+        """Write the deletion costs that a round has decided, and record the outcome.
+
+        Returns:
+            Whether the manager has answered.
+        """
+        refused, is_answered = await self.effects.set_costs(decided.costs, self.clock.now().timestamp(), term)
         await self._record([DeletionCostsCarriedOut(refused=refused)], position, term, COSTS)
+        return is_answered
 
     async def _record(self, events: Iterable[Event], position: int, term: Term, ref: AggregateRef = ROUNDS) -> bool:
         """Append facts of a round one after the other, and wait until they are folded. Return whether all are stored.

@@ -16,7 +16,7 @@ from koord_scheduler.domain.pods.equivalence_classes import scheduler_name_of
 from koord_scheduler.domain.replay.packing import Packing, packing_of
 from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed, recompute
 from koord_scheduler.domain.replay.recording import Nomination, recording_of
-from koord_scheduler.domain.replay.snapshot import equals_fold, load_state, schema_fingerprint
+from koord_scheduler.domain.replay.snapshot import load_state, may_start_what_if, schema_fingerprint
 from koord_scheduler.domain.replay.what_if import Fate, WhatIf
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
@@ -207,7 +207,7 @@ async def _saved_state(snapshots: SnapshotStore, configuration: EffectiveConfigu
     try:
         while found := await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=at_most):
             data = b"".join(found.state)
-            if equals_fold(_state_of(configuration, data), begin):
+            if may_start_what_if(_state_of(configuration, data), begin):
                 return data
             at_most = found.seq - 1
     except TimeoutError:  # a server that was set up before the operator might read them does not answer

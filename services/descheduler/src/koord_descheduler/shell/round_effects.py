@@ -90,13 +90,17 @@ class RoundEffects:
         except NotWritten as error:
             self.logger.warning("changes_not_made", changes=len(changes), reason=str(error))
 
-    async def set_costs(self, costs: Sequence[PodCost], now: float, term: Term) -> dict[str, str]:
-        """Write the deletion costs of pods. Return the uid of each pod that keeps its deletion cost -> why.
+    async def set_costs(self, costs: Sequence[PodCost], now: float, term: Term) -> tuple[dict[str, str], bool]:
+        """Write the deletion costs of pods, until the manager does not answer.
 
         Args:
             costs: The changes.
             now: Unix seconds.
             term: The term of the leader.
+
+        Returns:
+            The uid of each pod that keeps its deletion cost -> why; whether the manager has answered. If it has not,
+            each further request would hold up the round for as long.
         """
         refused: dict[str, str] = {}
         for begin in range(0, len(costs), _CHANGES_AT_ONCE):
@@ -106,13 +110,12 @@ class RoundEffects:
                     raise NotWritten("this instance does not lead any more")
                 outcomes = await self.writer.change([cost_patch(each) for each in part])
             except NotWritten as error:
-                refused |= {each.uid: str(error) for each in part}
-                continue
+                return refused | {each.uid: str(error) for each in costs[begin:]}, False
             for cost, outcome in zip(part, outcomes, strict=True):
                 if outcome.result is not ChangeResult.DONE:
                     refused[cost.uid] = outcome.message or str(outcome.result)
                     self._refused[cost] = now
-        return refused
+        return refused, True
 
     def refused_costs(self, now: float) -> Set[PodCost]:
         """Return the changes of deletion costs that were refused a short time ago, and forget older ones."""

@@ -13,6 +13,7 @@ BETWEEN_APPENDS_SECONDS: Final = 0.02
 AFTER_MANY_SECONDS: Final = 0.05
 """The same time after an append of more than `FEW` decisions."""
 FEW: Final = 4
+"""Most decisions of an append after which the short pause is enough: fewer than 200 decisions a second."""
 
 
 class Pace:

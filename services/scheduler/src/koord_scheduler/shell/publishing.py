@@ -133,7 +133,7 @@ class Publisher:
                 is_too_large = sum(map(len, parts)) > MOST_AT_ONCE
                 work = self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos())
                 batch = self._start(work)
-                self._pace.began(len(parts))
+                self._pace.began(sum(len(node.pods) for part in parts for node in part.nodes))
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
         while (taken := self._state.status.next()) is not None:

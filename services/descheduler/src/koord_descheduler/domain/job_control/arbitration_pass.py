@@ -41,11 +41,14 @@ def arbitration_pass(
         cluster: The cluster now.
         controller: Its arguments have the limits, and its plugin says which pods must not be migrated.
     """
-    plans = cluster.gpus.plans
-    dropped = [job.timed_out() for job in waiting if job.is_over(cluster.now)]
-    in_time = [job for job in waiting if not job.is_over(cluster.now)]
-    dropped += [failed for job in in_time if (failed := rolled_back(job, plans.get(job.plan))) is not None]
-    in_time = [job for job in in_time if rolled_back(job, plans.get(job.plan)) is None]
+    dropped, in_time = list[MigrationJob](), list[MigrationJob]()
+    for job in waiting:
+        plan = cluster.gpus.plans.get(job.plan)
+        failed = job.timed_out() if job.is_over(cluster.now) else rolled_back(job, plan)
+        if failed is None:
+            in_time.append(job)
+        else:
+            dropped.append(failed)
     moving = [job for job in jobs if job.has_passed]
     return ArbitrationPass(
         arbitrate([*moving, *in_time], cluster, controller.args, controller.plugin.lasting_refusals), dropped

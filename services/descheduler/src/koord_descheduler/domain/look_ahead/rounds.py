@@ -52,7 +52,7 @@ class RoundPlayer:
         configuration: DeschedulerConfiguration,
         registry: Registry,
         shared: SharedState,
-        jobs: Sequence[MigrationJob] = (),
+        jobs: Sequence[MigrationJob],
     ) -> None:
         self.jobs = jobs
         self.refused = Refused()

@@ -36,7 +36,8 @@ def next_step(
     """
     found = {move.job: jobs.get(move.job) for move in state.plan.moves}
     if state.moved_at:
-        return _after_moves(state, is_waiting=is_waiting, now=now)
+        is_over = not is_waiting or now - unix_seconds(state.moved_at) >= HELD_SECONDS
+        return _done(state, is_waiting=is_waiting) if is_over else None
     if state.committed_at:
         return _ending(state, found, is_waiting=is_waiting)
     lost = _lost(found, unix_seconds(state.planned_at), now)
@@ -107,15 +108,12 @@ def _ending(state: RepackState, found: Mapping[str, MigrationJob | None], *, is_
         if job is None or job.phase is not Phase.SUCCEEDED
     ]
     if not failed:
-        return RepackMoved() if is_waiting else _after_moves(state, is_waiting=False, now=0.0)
+        return RepackMoved() if is_waiting else _done(state, is_waiting=False)
     return RepackEnded(result=INCOMPLETE, reason=f"not moved after the commit: {', '.join(sorted(failed))}")
 
 
-def _after_moves(state: RepackState, *, is_waiting: bool, now: float) -> Event | None:
-    """Return the end of a plan whose pods have moved; None while its gang may still get its nodes."""
-    moved = f"all {len(state.plan.moves)} pods have moved"
-    if not is_waiting:
-        return RepackEnded(result=DONE, reason=f"{moved}, and no pod of {state.plan.gang} waits any more")
-    if now - unix_seconds(state.moved_at) >= HELD_SECONDS:
-        return RepackEnded(result=DONE, reason=f"{moved}, and {state.plan.gang} still waits after {HELD_SECONDS:.0f} s")
-    return None
+def _done(state: RepackState, *, is_waiting: bool) -> RepackEnded:
+    """Return the end of a plan whose pods have moved. `is_waiting`: its gang did not get its nodes in time."""
+    gang = state.plan.gang
+    outcome = f"{gang} still waits after {HELD_SECONDS:.0f} s" if is_waiting else f"no pod of {gang} waits any more"
+    return RepackEnded(result=DONE, reason=f"all {len(state.plan.moves)} pods have moved, and {outcome}")

@@ -146,7 +146,7 @@ class Ranking:
 
 
 def on_ring(places: list[int], seed: int) -> list[int]:
-    """Return name hashes in the order in which they follow `seed` on the ring. The given list is sorted."""
+    """Return name hashes in the order in which they follow `seed` on the ring. Sort `places` in place."""
     places.sort()
     first = bisect_left(places, seed)
     return places[first:] + places[:first]

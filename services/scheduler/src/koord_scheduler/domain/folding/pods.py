@@ -152,7 +152,7 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
     if pod is not None and pod.seq == event.placement:
         pod.bind_failed = pod.seq
         pod.bind_failures += 1
-        pod.spec_event = stored.event_id  # the cause of the release, which needs an id of its own for each failure
+        pod.spec_event = stored.event_id  # cause of the release: each failure needs another release id
         state.assumed.facts_changed(pod, stored.event_id)
 
 

@@ -25,9 +25,9 @@ class DeletedPods:
         self.seqs[uid] = max(seq, self.seqs.get(uid, 0))
 
     def prune(self, position: int) -> None:
-        """Forget pods whose last event the fold has passed, once there are many.
+        """Forget pods whose last event is folded. No-op until their number has doubled since the last search.
 
-        In a what-if run, the fold never reaches these events. So the list is searched only after it has doubled.
+        In a what-if run, the fold never reaches these events. So a search at each call would find nothing to forget.
 
         Args:
             position: Position in the log of the last folded event.

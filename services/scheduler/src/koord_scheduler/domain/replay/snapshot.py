@@ -287,7 +287,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         operate(state, uid, "")
 
 
-def equals_fold(state: SchedulerState, position: int) -> bool:
+def may_start_what_if(state: SchedulerState, position: int) -> bool:
     """Return whether a what-if run that begins behind `position` may start from a loaded state.
 
     It must not if a member of a gang waits: which member the queue holds for its gang is not stored. It must not if

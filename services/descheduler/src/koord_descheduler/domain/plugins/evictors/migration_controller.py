@@ -118,10 +118,7 @@ class MigrationController:
         return self._base.pre_eviction_refusals(pod, cluster)
 
     def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
-        """Ask for a migration job. Return False if a filter or the object limiter refuses it.
-
-        In the dry run of the plugin, no job is asked for and the result is True.
-        """
+        """Ask for a migration job. Return False if a filter or the object limiter refuses it."""
         return self._ask(pod, cluster, "")
 
     def evict_for(self, plan: MovePlan, pod: PodView, plugin: str, cluster: ClusterView) -> bool:
@@ -136,8 +133,6 @@ class MigrationController:
         self._requests.requests[:] = [each for each in self._requests.requests if each.plan != plan.id]
 
     def _ask(self, pod: PodView, cluster: ClusterView, plan: str) -> bool:
-        if self._args.dry_run:
-            return True
         if self.refusals(pod, cluster) or self._object_limiter.is_limited(pod, cluster.now):
             return False
         request = JobRequest(name=str(uuid.uuid5(_JOBS, f"{pod.uid}/{cluster.now}")), pod=pod, plan=plan)
