@@ -26,7 +26,7 @@ NAMESPACE = "koordinator-system"
 NODE_NAMESPACE = "koordinator-nodes"
 CONFIGURATION = "slo-controller-config"
 WEBHOOK_ADDRESS = f"127.77.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
-"""Of this process, because two runs on one machine would both listen on its port 443."""
+"""Loopback address of this process. With a shared one, two runs on a machine would both listen on its port 443."""
 BASE = ROOT / "k8s" / "base"
 
 

@@ -66,7 +66,8 @@ class ChangeNode(msgspec.Struct, frozen=True, kw_only=True, tag="node", omit_def
     Attributes:
         name: Name of the node.
         labels: Label -> value; None removes the label.
-        annotations: Annotation -> new value. A change that sets nothing else is a no-op.
+        annotations: Annotation -> new value. Without an API server, they are stored only if the change also alters
+            labels, taints or `unschedulable`.
         taints: Taints to add. A taint with the same key and effect is replaced.
         removed_taints: Taints to remove, by key and effect.
         unschedulable: New value of `spec.unschedulable`; None leaves it.

@@ -126,10 +126,10 @@ def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[
 
 
 def _is_contended(holders: Mapping[str, Holder], allocation: Allocation) -> bool:
-    """Return False if rules 2 and 3 certainly hold for the devices of an allocation that is added to a node.
+    """Return whether rule 2 or 3 may be violated if an allocation is added to a node.
 
-    It takes a few microseconds. True if the sum of the shares of a device is too large, or if a device has virtual
-    functions.
+    This is a cheap check before the exact one: True if the shares of a device exceed 100 percent, or if the allocation
+    contains virtual functions. Reservations and their owners are not told apart.
     """
     given = [each for holder in holders.values() for each in holder.allocation.devices]
     given += allocation.devices

@@ -80,8 +80,8 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         cause: Id of the event or request that led to it.
         action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
             `reservation_delete`, `evict_request`, `evict`, `soft_evict`, `delete_pod`, `patch_deletion_cost`,
-            `plan_moves`, `plan_commit`, `plan_end`, `drain_transition`, `cordon`, `uncordon`, `taint`, `untaint`,
-            `label`, `gc_delete`, `config_change` or `dry_run`.
+            `plan_moves`, `plan_commit`, `plan_hold`, `plan_end`, `drain_transition`, `cordon`, `uncordon`, `taint`,
+            `untaint`, `label`, `gc_delete`, `config_change` or `dry_run`.
         decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`; `dry_run` if
             nothing was changed.
         asked_by: The user who asked for it; "" if nobody did.
@@ -155,7 +155,7 @@ def act_of(event: Event) -> Act | None:
         case DeletionCostsDecided():
             return Act("patch_deletion_cost", "allowed")
         case DeletionCostsCarriedOut():
-            return Act("patch_deletion_cost", "done")
+            return Act("patch_deletion_cost", "failed" if event.refused else "done")
         case RepackPlanned():
             return Act("plan_moves", "allowed")
         case RepackCommitted():
@@ -244,6 +244,8 @@ def modifications_of(
     is_answer = isinstance(event, PodEvicted | PodEvictionFailed)
     if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
         return
+    if is_answer and request is not None and request.method == "delete":
+        act = act._replace(action="delete_pod")
     record = _record(stored, act, configured)
     yield (about := msgspec.structs.replace(record, **_subject(stored, event, request, after)))
     if isinstance(event, MigrationAdvanced) and event.soft_eviction is not None and isinstance(after, MigrationState):
@@ -317,7 +319,6 @@ def _subject(
     if stored.ref.kind == "eviction" and request is not None:
         reason = f"{event.reason}: {event.message}" if isinstance(event, PodEvictionFailed) else request.message
         return {
-            **({"action": "delete_pod"} if request.method == "delete" else {}),
             "plugin": request.trigger,
             "namespace": request.namespace,
             "pod": request.name,

@@ -36,15 +36,17 @@ def object_act(plural: str, event: CustomObjectObserved | CustomObjectDeleted, b
         event: The fact.
         before: The object before the fact; None if it did not exist.
     """
-    was_recorded = before is not None and _is_recorded(plural, before)
+    recorded = before if before is not None and _is_recorded(plural, before) else None
     if isinstance(event, CustomObjectDeleted):
-        if before is None or not was_recorded:
+        if recorded is None:
             return None
         fields: Json = {"plugin": "GC", "after": {"name": event.name}}
         if plural != _JOBS:
             return ObjectAct("reservation_delete", fields)
-        return ObjectAct("gc_delete", {**fields, "job": event.name, "job_uid": _text(_part(before, "metadata"), "uid")})
-    if was_recorded or not _is_recorded(plural, event.object):
+        return ObjectAct(
+            "gc_delete", {**fields, "job": event.name, "job_uid": _text(_part(recorded, "metadata"), "uid")}
+        )
+    if recorded is not None or not _is_recorded(plural, event.object):
         return None
     meta = _part(event.object, "metadata")
     if plural == _RESERVATIONS:

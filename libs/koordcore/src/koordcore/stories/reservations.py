@@ -13,7 +13,7 @@ import msgspec
 from koordcore.protocol.objects import LabelSelector, ObjectMeta
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.reservations import document as documents
-from koordcore.protocol.reservations import status as reservation_status
+from koordcore.protocol.reservations import status as statuses
 from koordcore.values import codec
 from koordcore.values.duration import NANOS_PER_SECOND, parse_duration
 from koordcore.values.invalid import InvalidInput
@@ -57,13 +57,13 @@ class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
     taken: dict[str, int] = {}
     unused: dict[str, int] = {}
     allocated: dict[str, int] = {}
-    owners: list[reservation_status.ReservationOwner] = []
-    conditions: list[reservation_status.ReservationCondition] = []
+    owners: list[statuses.ReservationOwner] = []
+    conditions: list[statuses.ReservationCondition] = []
     message: str = ""
     problem: str = ""
 
 
-def reservation_view(document: Mapping[str, object], status: reservation_status.ReservationStatus) -> ReservationView:
+def reservation_view(document: Mapping[str, object], status: statuses.ReservationStatus) -> ReservationView:
     """Combine the object and the status of a Reservation into one value for people.
 
     Args:
@@ -74,21 +74,21 @@ def reservation_view(document: Mapping[str, object], status: reservation_status.
     try:
         reservation = documents.reservation_from_json(document)
         asked = pod_requests(documents.reserve_pod(reservation))
-        if status == reservation_status.ReservationStatus() and documents.phase_by_others(reservation):
+        if status == statuses.ReservationStatus() and documents.phase_by_others(reservation):
             status = documents.status_by_others(reservation)
         problem = ""
     except (codec.DecodeError, InvalidInput) as error:
         reservation, asked, problem = documents.Reservation(metadata=_metadata(document)), {}, str(error)
     meta, spec = reservation.metadata, reservation.spec
     has_node = bool(status.allocatable)
-    is_open = status.phase == reservation_status.AVAILABLE
+    is_open = status.phase == statuses.AVAILABLE
     return ReservationView(
         name=meta.name,
         uid=meta.uid,
         phase=status.phase,
         node=status.node,
         created_at=meta.creation_timestamp or "",
-        expires_at="" if status.phase in reservation_status.FINAL_PHASES else ends_at(reservation),
+        expires_at="" if status.phase in statuses.FINAL_PHASES else ends_at(reservation),
         policy=spec.allocate_policy or _DEFAULT_POLICY,
         allocate_once=spec.allocate_once,
         for_pods=[owner_text(rule) for rule in spec.owners],
@@ -152,11 +152,9 @@ def _selector_text(selector: LabelSelector) -> str:
     return ", ".join(parts) or "any label"
 
 
-def _message(status: reservation_status.ReservationStatus) -> str:
-    ended = next(
-        (each.message for each in status.conditions if each.type != reservation_status.SCHEDULED and each.message), ""
-    )
-    scheduled = status.condition(reservation_status.SCHEDULED)
+def _message(status: statuses.ReservationStatus) -> str:
+    ended = next((each.message for each in status.conditions if each.type != statuses.SCHEDULED and each.message), "")
+    scheduled = status.condition(statuses.SCHEDULED)
     waiting = scheduled.message if scheduled is not None and scheduled.status != "True" else ""
     return ended or waiting
 

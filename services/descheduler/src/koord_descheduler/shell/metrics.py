@@ -60,7 +60,7 @@ class DeschedulerMetrics:
         )
         self._audited = Counter(
             "descheduler_audit_records",
-            "Facts of rounds and migration jobs by what they change, and by their decision.",
+            "Facts of the descheduler by what they change, and by their decision; one fact can be many audit records.",
             ["action", "decision"],
             registry=registry,
         )

@@ -268,11 +268,11 @@ class BusConnection:
     async def drain_and_close(self) -> None:
         """Send buffered data, then close. Call it after the last append was acknowledged."""
         self.is_closing = True
-        with contextlib.suppress(NatsError, OSError, TimeoutError):
+        with contextlib.suppress(AttributeError, NatsError, OSError, TimeoutError):  # AttributeError: as in `connect`
             if self.client.is_connected:
                 await self.client.flush(2)
-        with contextlib.suppress(AttributeError):  # nats-py writes to a TLS connection that asyncio has closed
-            await self.client.close()
+        self.client.drop_pending()
+        await self.client.close()
         self._fail_waiting(NoAnswer("the connection was closed"))
 
     def disconnected(self) -> None:

@@ -130,6 +130,10 @@ class BusClient(Client):
         if queue is not None and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
 
+    def drop_pending(self) -> None:
+        """Drop buffered commands, so that `close` writes nothing to a connection that is gone."""
+        self._pending, self._pending_data_size = [], 0
+
     async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
         """Send all waiting commands, then PING. So the answer to `flush` proves that the server knows a subscription.
 

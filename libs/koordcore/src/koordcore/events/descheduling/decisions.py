@@ -134,10 +134,10 @@ class RoundCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="descheduling")
 class DryRunMovesChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A round would evict other pods than the rounds before if nothing were in dry run. All pods stay.
+    """The set of pods that rounds would evict without dry run has changed. Nothing is evicted.
 
-    The configuration, a plugin or the MigrationController may be in dry run. Of each round, the first 200 such pods
-    count.
+    The configuration, a plugin or the MigrationController may be in dry run. Only the first 200 such pods of a round
+    are recorded.
 
     Attributes:
         chosen: Pods that would leave now, and would not have left before.

@@ -85,7 +85,7 @@ class RepackMoved(Event, frozen=True, kw_only=True, omit_defaults=True):
 class RepackEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A plan ended: done, rolled back before any eviction, or incomplete because a move failed after the commit.
 
-    The scheduler holds the GPUs of its nodes no more.
+    From then on, the scheduler no longer holds the GPUs of its nodes.
 
     Attributes:
         result: "done", "rolled_back" or "incomplete".

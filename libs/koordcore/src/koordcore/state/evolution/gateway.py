@@ -43,11 +43,11 @@ def bound_pod(pod: Pod, event: PodBound) -> Pod:
     replace = msgspec.structs.replace
     scheduled = PodCondition(type=POD_SCHEDULED, status="True", last_transition_time=event.bound_at)
     conditions = list(pod.status.conditions)
-    known = [place for place, condition in enumerate(conditions) if condition.type == POD_SCHEDULED]
-    if known:
-        conditions[known[0]] = scheduled
-    else:
+    place = next((place for place, condition in enumerate(conditions) if condition.type == POD_SCHEDULED), None)
+    if place is None:
         conditions.append(scheduled)
+    else:
+        conditions[place] = scheduled
     meta = pod.metadata
     return Pod(
         metadata=replace(

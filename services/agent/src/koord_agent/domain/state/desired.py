@@ -84,7 +84,10 @@ class DesiredView:
 
     @property
     def may_be_old(self) -> bool:
-        """Whether the bucket may have a newer state: it misses facts, or no fact tells that a pod is bound."""
+        """Whether to read the bucket again.
+
+        So while facts of the ledger are missing, or pods wait for volume claims, whose binding no pushed fact reports.
+        """
         return self.misses_facts or bool(self.desired.unbound)
 
     @property

@@ -113,8 +113,8 @@ class NodePods:
     def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
         """Start desired pods that do not run, and end pods that are not desired. A second call changes nothing.
 
-        If the desired state misses facts of the node's ledger, a pod in it may have left. Then no pod starts; those
-        that ran before run on. A pod that waits for its volume claims starts on a simulated host when it is bound.
+        On a simulated host, a pod that did not run before waits in two cases: while the desired state misses facts of
+        the node's ledger, because the pod may have left; and while its volume claims are unbound.
 
         Args:
             desired: Desired state of the node.
@@ -132,8 +132,8 @@ class NodePods:
             self._forget(gone)
         waiting = [pod for uid, pod in wanted.items() if uid not in self.running]
         if self._runner is not None:
-            unbound = desired.pods if desired.misses_facts else desired.desired.unbound
-            waiting = [pod for pod in waiting if pod.uid in self._announced or pod.uid not in unbound]
+            held = desired.pods if desired.misses_facts else desired.desired.unbound
+            waiting = [pod for pod in waiting if pod.uid in self._announced or pod.uid not in held]
         self.running.update([pod.uid for pod in waiting if self._start(pod, problems)])
         to_announce = sorted(self.running - self._announced)
         ended = sorted(set(gone) & self._announced)

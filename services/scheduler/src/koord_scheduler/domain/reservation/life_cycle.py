@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.protocol.reservations import status as reservation_status
+from koordcore.protocol.reservations import status as statuses
 from koordcore.protocol.reservations.document import Reservation
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
@@ -81,15 +81,15 @@ class OwnerPod:
         requests: What it requests.
     """
 
-    owner: reservation_status.ReservationOwner
+    owner: statuses.ReservationOwner
     node: str
     reservation_uid: str
     requests: Mapping[str, int]
 
 
 def bind(
-    status: reservation_status.ReservationStatus, node: str, allocatable: dict[str, int], now: str
-) -> reservation_status.ReservationStatus:
+    status: statuses.ReservationStatus, node: str, allocatable: dict[str, int], now: str
+) -> statuses.ReservationStatus:
     """Return the status of a Reservation after it got its node.
 
     Args:
@@ -101,13 +101,13 @@ def bind(
     Raises:
         InvalidInput: It has ended already.
     """
-    if status.phase in reservation_status.FINAL_PHASES:
+    if status.phase in statuses.FINAL_PHASES:
         raise InvalidInput("reservation is not active", status.phase, "status.phase")
-    return reservation_status.bound(status, node, allocatable, now)
+    return statuses.bound(status, node, allocatable, now)
 
 
 def synced(
-    status: reservation_status.ReservationStatus,
+    status: statuses.ReservationStatus,
     uid: str,
     limits: Limits,
     now: str,
@@ -115,7 +115,7 @@ def synced(
     is_once: bool,
     has_node: Callable[[str], bool],
     pods: Sequence[OwnerPod],
-) -> tuple[reservation_status.ReservationStatus, float]:
+) -> tuple[statuses.ReservationStatus, float]:
     """Return the status after the controller has checked a Reservation, and after how many seconds it must check again.
 
     An expired Reservation, and one whose node is deleted, fails. One that may be used only once succeeds as soon as it
@@ -130,10 +130,10 @@ def synced(
         has_node: Returns whether a node exists.
         pods: Pods that name a Reservation. Only those on its node that name this one are its owners.
     """
-    if status.phase in reservation_status.FINAL_PHASES:
+    if status.phase in statuses.FINAL_PHASES:
         return status, 0.0
     if limits.is_over(unix_seconds(now)) or (status.node and not has_node(status.node)):
-        return reservation_status.expired(status, now), 0.0
+        return statuses.expired(status, now), 0.0
     if status.node:
         owning = [pod for pod in pods if pod.node == status.node and pod.reservation_uid == uid]
         allocated: dict[str, int] = {}
@@ -141,17 +141,15 @@ def synced(
             for name, amount in pod.requests.items():
                 if name in status.allocatable:
                     allocated[name] = allocated.get(name, 0) + amount
-        after = reservation_status.owned(status, [pod.owner for pod in owning], allocated, status.taken)
+        after = statuses.owned(status, [pod.owner for pod in owning], allocated, status.taken)
         if after != status:
             if is_once and after.owners:
-                return reservation_status.succeeded(after, now), 0.0
+                return statuses.succeeded(after, now), 0.0
             status = after
     return status, limits.look_again(unix_seconds(now))
 
 
-def is_garbage(
-    status: reservation_status.ReservationStatus, now: float, keep: float, has_node: Callable[[str], bool]
-) -> bool:
+def is_garbage(status: statuses.ReservationStatus, now: float, keep: float, has_node: Callable[[str], bool]) -> bool:
     """Return whether the object of a Reservation that succeeded or expired must be deleted now.
 
     It must if its node is deleted, or if the Reservation ended more than `keep` seconds ago. A Reservation that failed
@@ -163,10 +161,10 @@ def is_garbage(
         keep: Number of seconds for which it is kept after its end.
         has_node: Returns whether a node exists.
     """
-    ready = status.condition(reservation_status.READY)
-    if status.phase == reservation_status.SUCCEEDED:
+    ready = status.condition(statuses.READY)
+    if status.phase == statuses.SUCCEEDED:
         since = ready.last_probe_time if ready is not None else ""
-    elif status.phase == reservation_status.FAILED and ready is not None and ready.reason == reservation_status.EXPIRED:
+    elif status.phase == statuses.FAILED and ready is not None and ready.reason == statuses.EXPIRED:
         since = ready.last_transition_time
     else:
         return False
