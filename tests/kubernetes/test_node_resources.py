@@ -12,12 +12,13 @@ from support.kubernetes.kubelets import add_nodes, node_document
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 Json = dict[str, Any]
-COLOCATION = {"enable": True, "midCPUThresholdPercent": 50}
+COLOCATION: Json = {"enable": True, "midCPUThresholdPercent": 50}
 BATCH_CPU, MID_CPU = "kubernetes.io/batch-cpu", "kubernetes.io/mid-cpu"
 
 
-def enable_colocation(plane: ControlPlane) -> None:
-    data = {"colocation-config": json.dumps(COLOCATION)}
+def configure(plane: ControlPlane, section: str, value: Json) -> None:
+    """Write one section of the manager's configuration."""
+    data = {section: json.dumps(value)}
     meta = {"name": CONFIGURATION, "namespace": NAMESPACE}
     plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
 
@@ -118,7 +119,7 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
     plane: ControlPlane, installed: Installation
 ) -> None:
     add_nodes(plane, node_document("stock", cpu=16, memory="32Gi"))
-    enable_colocation(plane)
+    configure(plane, "colocation-config", COLOCATION)
     plane.apply(*stock_objects("stock"))
     requests = {"requests": {"cpu": "4", "memory": "8Gi"}}
     pod = {
@@ -163,7 +164,7 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
 
 
 async def test_a_ratio_amplifies_what_the_kubelet_reports(plane: ControlPlane, installed: Installation) -> None:
-    ratio, raw = "node.koordinator.sh/resource-amplification-ratio", "node.koordinator.sh/raw-allocatable"
+    section, raw = "resource-amplification-config", "node.koordinator.sh/raw-allocatable"
     node = node_document("amplified", cpu=16, memory="32Gi")
     add_nodes(plane, node)
     await installed.start_manager("manager", "--feature-gates", "NodeMutatingWebhook=true")
@@ -174,16 +175,16 @@ async def test_a_ratio_amplifies_what_the_kubelet_reports(plane: ControlPlane, i
         return [item["name"] for item in found if "caBundle" in item["clientConfig"]]
 
     await installed.until(lambda: "mnode-status.koordinator.sh" in webhooks(), "the webhook of the gate is registered")
-    plane.kubectl("annotate", "node", "amplified", f"{ratio}=" + json.dumps({"cpu": 1.5}))
+    configure(plane, section, {"enable": True, "resourceAmplificationRatio": {"cpu": 1.5}})
 
     def heartbeat() -> str:
-        """The kubelet reports the same again; the API server may need a moment to know the webhook."""
+        """The kubelet reports the same again; the webhook amplifies it as soon as the manager annotated the ratio."""
         add_nodes(plane, node)
         return allocatable(plane, "amplified")["cpu"]
 
     await installed.until(lambda: heartbeat() == "24", "the amount is amplified")
     kept = plane.get("node", "amplified")["metadata"]["annotations"][raw]
-    plane.kubectl("annotate", "node", "amplified", f"{ratio}-")
+    configure(plane, section, {"enable": False})
     await installed.until(lambda: heartbeat() == "16", "the kubelet's amount is back")
 
     assert json.loads(kept)["cpu"] == "16"
