@@ -2,7 +2,7 @@
 
 `history` runs only if it is named.
 
-    python -m tests.bench [name ...] [--only ROW,ROW] [--scale 0.1] [--runs 3] [--profile]
+    python -m tests.bench [name ...] [--only ROW,ROW] [--scale 0.1] [--runs 3] [--nodes N] [--profile]
     python -m tests.bench pairs --base DIR [--row engine] [--pairs 10]      compares two checkouts, see `bench.pairs`
 
 A measurement is a module of this folder with a function `measure() -> Iterable[Result]`, or `measure(options)` when it
@@ -49,14 +49,20 @@ def _arguments() -> tuple[list[str], BenchOptions]:
     parser.add_argument("--only", default="", help="rows of a measurement that has rows, separated by commas")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of nodes and pods, for quick runs")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the median is taken")
+    parser.add_argument("--nodes", type=int, help="rows of `kubernetes` beside kube-scheduler: count of nodes")
     parser.add_argument("--profile", action="store_true", help="print where the measured process spent its time")
     parser.add_argument("--engine-only", action="store_true", help="rows of hardware workloads: not through the log")
     given = parser.parse_args()
-    if given.scale <= 0 or given.runs < 1:
-        parser.error("--scale must be above 0 and --runs at least 1")
+    if given.scale <= 0 or given.runs < 1 or (given.nodes is not None and given.nodes < 1):
+        parser.error("--scale must be above 0, --runs and --nodes at least 1")
     only = tuple(name.strip() for name in given.only.split(",") if name.strip())
     options = BenchOptions(
-        only=only, scale=given.scale, runs=given.runs, profile=given.profile, engine_only=given.engine_only
+        only=only,
+        scale=given.scale,
+        runs=given.runs,
+        nodes=given.nodes,
+        profile=given.profile,
+        engine_only=given.engine_only,
     )
     return given.names or _modules(), options
 

@@ -4,6 +4,7 @@ One etcd and one kube-apiserver run for all rows. In each run of a row, kube-sch
 log, manager and scheduler do. Both may send 5,000 requests per second. docs/benchmarks.md describes the rows.
 
     python -m tests.bench kubernetes --only plain --runs 3
+    python -m tests.bench kubernetes --only affinity,spread --nodes 2000 --runs 1
 
 Source:
     issue text: as fast as the API server
@@ -18,9 +19,9 @@ from functools import partial
 import uvloop
 from bench.kubernetes_perf.machine import Machine, running_machine
 from bench.kubernetes_perf.moments import SHORT_LEASE, failover, median, percentile, shipped_seconds, steady_latencies
-from bench.kubernetes_perf.rows import BY_KEY, LARGE, ROWS, Row
+from bench.kubernetes_perf.rows import BY_KEY, ON_5000_NODES, Row
 from bench.kubernetes_perf.sides import OURS, THEIRS, Start, koordstream, kube_scheduler
-from bench.kubernetes_perf.throughput import Run, clear
+from bench.kubernetes_perf.throughput import Run, clear, clear_all, place_initial
 from bench.kubernetes_perf.throughput import measure as measure_row
 from bench.options import BenchOptions
 from bench.results import Better, Result, RowsWithoutResult
@@ -29,15 +30,18 @@ LATENCY, SHIPPED, FAILOVER = "latency", "shipped", "failover"
 
 
 def measure(options: BenchOptions) -> Iterator[Result]:
-    """Measure the rows that are asked for; all but `large` by default."""
+    """Measure the rows that are asked for; by default all but those on 5,000 nodes."""
     moments = {LATENCY: _latency, FAILOVER: _failover, SHIPPED: _shipped}
     chosen = options.chosen([*BY_KEY, *moments])
     if not options.only:
-        chosen = [key for key in chosen if key != LARGE.key]
+        chosen = [key for key in chosen if key not in {row.key for row in ON_5000_NODES}]
     results: list[Result] = []
     failed: list[str] = []
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        rows = [partial(_row, row=row) for row in (*ROWS, LARGE) if row.key in chosen]
+        nodes = options.nodes
+        rows = [
+            partial(_row, row=row if nodes is None else row.on(nodes)) for row in BY_KEY.values() if row.key in chosen
+        ]
         rows += [row for key, row in moments.items() if key in chosen]
         runner.run(_measure(rows, options, results, failed))
     yield from results
@@ -61,9 +65,13 @@ async def _measure(rows: Sequence[MeasureRow], options: BenchOptions, results: l
 
 async def _row(machine: Machine, options: BenchOptions, row: Row) -> list[Result]:
     nodes = range(max(1, round(row.nodes * options.scale)))
+    await clear_all(machine)
     await machine.register([row.node(number) for number in nodes])
     for path, make in row.of_node:
         await machine.ensure(path, [make(number) for number in nodes])
+    if row.initial:
+        async with koordstream(machine) as side:
+            await place_initial(machine, side, row, options.scale)
     runs: dict[str, list[Run]] = {THEIRS: [], OURS: []}
     for number in range(options.runs):
         for start in [kube_scheduler, koordstream] if row.ratio is not None else [koordstream]:

@@ -15,6 +15,7 @@ class BenchOptions:
     only      rows to measure; none: all
     scale     factor of the counts of nodes and pods, for quick runs
     runs      runs of which the median is taken
+    nodes     count of nodes of the rows that state how they grow with it; None: their own
     engine_only  measure rows of hardware workloads without a log only
     profile   print where the measured process spent its time; its figures are then too low
     """
@@ -22,6 +23,7 @@ class BenchOptions:
     only: tuple[str, ...] = ()
     scale: float = 1.0
     runs: int = 3
+    nodes: int | None = None
     profile: bool = False
     engine_only: bool = False
 

@@ -17,9 +17,14 @@ from support.kubernetes.control_plane import ControlPlane
 Json = dict[str, Any]
 
 WRITERS: Final = 20
-NAMESPACE: Final = "bench"
+INITIAL_NAMESPACE: Final = "sched-0"
+"""Namespace of the pods that are bound before a row begins."""
+NAMESPACE: Final = "sched-1"
+"""Namespace of the measured pods."""
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+INITIAL_PODS: Final = f"/api/v1/namespaces/{INITIAL_NAMESPACE}/pods"
 EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
+INITIAL_EVENTS: Final = f"/api/v1/namespaces/{INITIAL_NAMESPACE}/events"
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -86,14 +91,24 @@ class Api:
         found = await self.get(f"{path}?limit=1", accept=_METADATA_ONLY)
         return len(found["items"] or ()) + int(found["metadata"].get("remainingItemCount", 0))
 
-    async def is_bound(self, name: str) -> bool:
+    async def delete(self, paths: Sequence[str], writers: int = WRITERS) -> None:
+        """Delete objects, `writers` at once."""
+        waiting = iter(paths)
+
+        async def write() -> None:
+            for path in waiting:
+                await self.ask("DELETE", path)
+
+        await asyncio.gather(*(write() for _ in range(writers)))
+
+    async def is_bound(self, path: str) -> bool:
         """Return whether a pod has a node."""
-        found = await self.get(f"{PODS}/{name}")
+        found = await self.get(path)
         return bool(found["spec"].get("nodeName"))
 
-    async def unbound(self) -> int:
-        """Return the number of pods without a node."""
-        found = await self.get(f"{PODS}?fieldSelector=spec.nodeName%3D&resourceVersion=0", accept=_METADATA_ONLY)
+    async def unbound(self, path: str) -> int:
+        """Return the number of pods of a collection without a node."""
+        found = await self.get(f"{path}?fieldSelector=spec.nodeName%3D&resourceVersion=0", accept=_METADATA_ONLY)
         return len(found["items"] or ())
 
     async def watch(self, path: str) -> AsyncIterator[list[bytes]]:

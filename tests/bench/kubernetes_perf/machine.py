@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from bench.kubernetes_perf.api import NAMESPACE, Api, Json, open_api
+from bench.kubernetes_perf.api import INITIAL_NAMESPACE, NAMESPACE, Api, Json, open_api
 from bench.kubernetes_perf.objects import encoded, namespace_documents
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.process import NEVER_RESTART, ChildProcess
@@ -45,7 +45,13 @@ class Machine:
         return {name: process.pid or 0 for name, process in self.plane.processes.items()}
 
     async def register(self, documents: Sequence[Json]) -> None:
-        """Register nodes as kubelets do: Node objects with a status. Nodes that exist get the new status."""
+        """Register exactly these nodes as kubelets do: Node objects with a status.
+
+        Nodes that exist get the new status. Further nodes are deleted; the names of nodes follow their order.
+        """
+        if self.nodes > len(documents):
+            names = sorted(found["metadata"]["name"] for found in (await self.api.get("/api/v1/nodes"))["items"])
+            await self.api.delete([f"/api/v1/nodes/{name}" for name in names[len(documents) :]])
         new = documents[self.nodes :]
         await self.api.create("/api/v1/nodes", [encoded(document) for document in new])
         statuses = [
@@ -56,14 +62,7 @@ class Machine:
         # The API server gives new nodes the taint `not-ready`. The controller that removes it does not run.
         untainted = {"spec": {"taints": None}}
         await self.api.patch([(f"/api/v1/nodes/{document['metadata']['name']}", untainted) for document in new])
-        self.nodes = max(self.nodes, len(documents))
-
-    async def keep(self, nodes: int) -> None:
-        """Delete all nodes but the first ones."""
-        documents = (await self.api.get("/api/v1/nodes"))["items"]
-        for document in sorted(documents, key=lambda document: document["metadata"]["name"])[nodes:]:
-            await self.api.ask("DELETE", f"/api/v1/nodes/{document['metadata']['name']}")
-        self.nodes = min(self.nodes, nodes)
+        self.nodes = len(documents)
 
     async def ensure(self, path: str, documents: Sequence[Json]) -> None:
         """Create the objects of a collection that an earlier row has not created."""
@@ -89,7 +88,7 @@ async def running_machine() -> AsyncGenerator[Machine]:
             for spec in (one for one in wanted if one.name in (ETCD, API_SERVER)):
                 plane.processes[spec.name] = ChildProcess(spec)
                 await plane.processes[spec.name].start()
-            plane.apply(*namespace_documents(NAMESPACE))
+            plane.apply(*namespace_documents(INITIAL_NAMESPACE), *namespace_documents(NAMESPACE))
             plane.apply(*(item for item in reachable(rendered()) if item["kind"] not in WEBHOOKS))
             plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
             async with open_api(plane) as api:

@@ -16,7 +16,7 @@ from bench.kubernetes_perf.api import PODS
 from bench.kubernetes_perf.machine import Machine
 from bench.kubernetes_perf.objects import encoded, plain, small_node
 from bench.kubernetes_perf.sides import koordstream
-from bench.kubernetes_perf.throughput import WARM_UP, clear, place
+from bench.kubernetes_perf.throughput import WARM_UP, clear_all, place
 from support.until import until
 
 PER_SECOND: Final = 100
@@ -104,7 +104,6 @@ async def shipped_seconds(machine: Machine, scale: float) -> float:
     """Return the seconds in which 2,000 pods on 200 nodes are bound with the limits of the Deployment."""
     nodes = max(1, round(SHIPPED_NODES * scale))
     await _prepare(machine, nodes)
-    await machine.keep(nodes)
     async with koordstream(machine, flags=()) as side:
         await place(machine, side, [plain(f"shipped-warm-{number}", number) for number in range(WARM_UP)])
         pods = [plain(f"shipped-{number}", number) for number in range(round(SHIPPED_PODS * scale))]
@@ -150,7 +149,7 @@ async def failover(machine: Machine, scale: float, flags: tuple[str, ...] = ()) 
 
 
 async def _prepare(machine: Machine, nodes: int) -> None:
-    await clear(machine)
+    await clear_all(machine)
     await machine.register([small_node(number) for number in range(max(1, nodes))])
 
 

@@ -1,12 +1,14 @@
 """Nodes, pods and other objects of the rows, as documents for the API server.
 
-Small nodes and pods have the amounts of scheduler_perf: 4 CPUs, 32 Gi and 110 pods; 100m and 500 Mi.
+Small nodes and pods are those of scheduler_perf. Nodes have 4 CPUs, 32 Gi and 110 pods, pods request 100m and 500 Mi.
+One set of nodes serves all rows, so the one domain of `affinity` is a region, and not a zone.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from bench.kubernetes_perf.api import INITIAL_NAMESPACE, NAMESPACE
 from bench.scheduler_perf.hardware import shares
 from bench.scheduler_perf.objects import HOSTNAME, ZONE, ZONES, node_name, pod_affinity, spread
 from koordcore.protocol import keys
@@ -22,8 +24,7 @@ Make = Callable[[str, int], Json]
 
 REGION: Final = "topology.kubernetes.io/region"
 GANG: Final = 8
-COLOUR: Final = "blue"
-_SMALL: Final = {"cpu": "4", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+_SMALL: Final = {"cpu": "4", "memory": "32Gi", "pods": "110"}
 _LARGE: Final = {
     "cpu": "64",
     "memory": "256Gi",
@@ -79,8 +80,13 @@ def devices(number: int) -> Json:
 
 def plain(name: str, _number: int, **spec: Any) -> Json:
     """Return a pod without a constraint; `spec` are further fields of its spec."""
-    requests = {"cpu": "100m", "memory": "500Mi"}
-    container = {"name": "pause", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
+    amounts = {"cpu": "100m", "memory": "500Mi"}
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10.1",
+        "ports": [{"containerPort": 80}],
+        "resources": {"limits": amounts, "requests": amounts},
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -89,30 +95,29 @@ def plain(name: str, _number: int, **spec: Any) -> Json:
     }
 
 
-def _coloured(name: str, number: int, **spec: Any) -> Json:
-    document = plain(name, number, **spec)
-    document["metadata"]["labels"] = {"color": COLOUR}
-    return document
+def coloured(colour: str, **spec: Any) -> Make:
+    """Return a maker of pods of a colour; `spec` are further fields of their spec."""
+
+    def make(name: str, number: int) -> Json:
+        document = plain(name, number, **spec)
+        document["metadata"]["labels"] = {"color": colour}
+        return document
+
+    return make
 
 
-def together(name: str, number: int) -> Json:
-    """Return a pod that must be in the region of pods of its colour, which all nodes are in."""
-    return _coloured(name, number, affinity=pod_affinity("podAffinity", COLOUR, REGION, required=True))
+def _drawn(colour: str, kind: str, key: str, *, required: bool) -> Make:
+    namespaces = (NAMESPACE, INITIAL_NAMESPACE)
+    return coloured(colour, affinity=pod_affinity(kind, colour, key, required=required, namespaces=namespaces))
 
 
-def apart(name: str, number: int) -> Json:
-    """Return a pod that must be on another node than every pod of its colour."""
-    return _coloured(name, number, affinity=pod_affinity("podAntiAffinity", COLOUR, HOSTNAME, required=True))
-
-
-def rather_together(name: str, number: int) -> Json:
-    """Return a pod that rather is on a node with pods of its colour."""
-    return _coloured(name, number, affinity=pod_affinity("podAffinity", COLOUR, HOSTNAME, required=False))
-
-
-def spread_over_zones(name: str, number: int) -> Json:
-    """Return a pod that is spread over zones with a skew of at most 5."""
-    return _coloured(name, number, topologySpreadConstraints=spread(COLOUR, unsatisfiable="DoNotSchedule"))
+TOGETHER: Final = _drawn("blue", "podAffinity", REGION, required=True)
+"""Pods that must be in the region of pods of their colour. All nodes are in it."""
+APART: Final = _drawn("green", "podAntiAffinity", HOSTNAME, required=True)
+RATHER_TOGETHER: Final = _drawn("red", "podAffinity", HOSTNAME, required=False)
+RATHER_APART: Final = _drawn("yellow", "podAntiAffinity", HOSTNAME, required=False)
+SPREAD: Final = coloured("blue", topologySpreadConstraints=spread("blue", unsatisfiable="DoNotSchedule"))
+RATHER_SPREAD: Final = coloured("blue", topologySpreadConstraints=spread("blue", unsatisfiable="ScheduleAnyway"))
 
 
 def in_gang(name: str, number: int) -> Json:

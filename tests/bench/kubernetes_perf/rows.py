@@ -1,26 +1,28 @@
 """The rows about throughput: which pods, which pods and objects before them, and which sides can place them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bench.kubernetes_perf.api import PODS
 from bench.kubernetes_perf.objects import (
+    APART,
     GANG,
+    RATHER_APART,
+    RATHER_SPREAD,
+    RATHER_TOGETHER,
+    SPREAD,
+    TOGETHER,
     Json,
     Make,
-    apart,
     devices,
     gpu_share,
     in_gang,
     large_node,
     owner,
     plain,
-    rather_together,
     reserved,
     small_node,
-    spread_over_zones,
-    together,
     topology,
     whole_cores,
 )
@@ -42,7 +44,8 @@ class Row:
         node: Makes a node from its number.
         of_node: Objects that exist once for each node: (collection, maker from the node's number).
         reservations: Number of Reservations that have a node before the first measured pod.
-        initial: Number of pods like the measured ones that are bound before.
+        initial: Number of pods that are bound before the first run of the row, and stay until its last one.
+        make_initial: Makes such a pod.
         measured: Number of measured objects.
         make: Makes a measured object.
         path: Collection of the measured objects: pods or Reservations.
@@ -61,44 +64,90 @@ class Row:
     of_node: Sequence[tuple[str, Callable[[int], Json]]] = ()
     reservations: int = 0
     initial: int = 0
+    make_initial: Make = plain
     path: str = PODS
     ratio: float | None = None
     target: float | None = None
     group: int = 1
     annotation: str = ""
 
+    def on(self, nodes: int) -> "Row":
+        """Return the row with another number of nodes, and initial pods in the same proportion."""
+        initial = round(self.initial * nodes / self.nodes)
+        return replace(self, nodes=nodes, initial=initial, title=f"{self.title}, {nodes:,} nodes")
+
 
 PLAIN: Final = Row(key="plain", title="plain pods", measured=2_000, make=plain, ratio=1.0)
-LARGE: Final = Row(key="large", title="plain pods, 5,000 nodes", nodes=5_000, measured=50_000, make=plain, ratio=1.0)
-"""The whole cluster once; not among the rows that run by default."""
-
-ROWS: Final[Sequence[Row]] = (
-    PLAIN,
+BASIC: Final = Row(
+    key="basic", title="plain pods, 5,000 nodes", nodes=5_000, initial=1_000, measured=10_000, make=plain, ratio=1.0
+)
+LARGE: Final = Row(
+    key="large", title="50,000 plain pods, 5,000 nodes", nodes=5_000, measured=50_000, make=plain, ratio=1.0
+)
+CONSTRAINED: Final[Sequence[Row]] = (
     Row(
         key="affinity",
         title="required pod affinity, one domain",
+        nodes=5_000,
+        initial=5_000,
+        make_initial=TOGETHER,
+        measured=1_000,
+        make=TOGETHER,
+        ratio=3.0,
+    ),
+    Row(
+        key="anti-affinity",
+        title="required pod anti-affinity by hostname",
+        nodes=5_000,
         initial=1_000,
-        measured=2_000,
-        make=together,
+        make_initial=APART,
+        measured=1_000,
+        make=APART,
         ratio=3.0,
     ),
     Row(
         key="preferred-affinity",
         title="preferred pod affinity by hostname",
-        initial=1_000,
-        measured=2_000,
-        make=rather_together,
+        nodes=5_000,
+        initial=5_000,
+        make_initial=RATHER_TOGETHER,
+        measured=1_000,
+        make=RATHER_TOGETHER,
         ratio=3.0,
     ),
-    Row(key="anti-affinity", title="required pod anti-affinity by hostname", measured=1_000, make=apart, ratio=3.0),
+    Row(
+        key="preferred-anti-affinity",
+        title="preferred pod anti-affinity by hostname",
+        nodes=5_000,
+        initial=5_000,
+        make_initial=RATHER_APART,
+        measured=1_000,
+        make=RATHER_APART,
+        ratio=3.0,
+    ),
     Row(
         key="spread",
         title="topology spread over zones, skew 5",
-        initial=1_000,
+        nodes=5_000,
+        initial=5_000,
         measured=2_000,
-        make=spread_over_zones,
+        make=SPREAD,
         ratio=3.0,
     ),
+    Row(
+        key="preferred-spread",
+        title="preferred topology spread over zones",
+        nodes=5_000,
+        initial=5_000,
+        measured=2_000,
+        make=RATHER_SPREAD,
+        ratio=3.0,
+    ),
+)
+"""The workloads `5000Nodes` of scheduler_perf. With fewer nodes, there are fewer initial pods."""
+
+ROWS: Final[Sequence[Row]] = (
+    PLAIN,
     # Twice the rates of koord-scheduler on an idle machine of this kind; ten times for GPU shares (issue text).
     Row(key="gangs", title="gangs of 8", measured=2_000, make=in_gang, group=GANG, target=458),
     Row(
@@ -139,4 +188,6 @@ ROWS: Final[Sequence[Row]] = (
         target=400,
     ),
 )
-BY_KEY: Final = {row.key: row for row in (*ROWS, LARGE)}
+ON_5000_NODES: Final[Sequence[Row]] = (BASIC, *CONSTRAINED, LARGE)
+"""Rows that take an hour together; none of them runs by default."""
+BY_KEY: Final = {row.key: row for row in (*ROWS, *ON_5000_NODES)}

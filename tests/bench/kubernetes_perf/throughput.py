@@ -7,11 +7,11 @@ contains all work for the pods.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.kubernetes_perf.api import EVENTS, PODS
+from bench.kubernetes_perf.api import EVENTS, INITIAL_EVENTS, INITIAL_PODS, PODS
 from bench.kubernetes_perf.machine import Machine, cpu_seconds, resident_mib
 from bench.kubernetes_perf.objects import encoded, plain, reserved
 from bench.kubernetes_perf.rows import RESERVATIONS, Row
@@ -58,7 +58,12 @@ class Run:
         spent = ", ".join(f"{name} {ms:.2f}" for name, ms in self.cpu_ms.items())
         after = f"{self.events:.2f} events each, {self.tail_seconds:.1f} s after"
         memory = ", ".join(f"{name} {mib:,.0f}" for name, mib in self.resident_mib.items())
-        return f"{self.per_second:,.0f}/s; CPU ms each: {spent}; {after}; MiB: {memory}"
+        busy = f"cores busy: {self.cores(self.cpu_ms):.2f}, {self.cores(self.own):.2f} of them its own"
+        return f"{self.per_second:,.0f}/s; CPU ms each: {spent}; {busy}; {after}; MiB: {memory}"
+
+    def cores(self, processes: Iterable[str]) -> float:
+        """Return how many cores processes kept busy on average, events included."""
+        return sum(self.cpu_ms[name] for name in processes) * self.per_second / 1000
 
     @property
     def own_cpu_ms(self) -> float:
@@ -83,9 +88,6 @@ async def measure(machine: Machine, side: Side, row: Row, scale: float, name: st
     reservations = [reserved(f"{name}-r-{number}", number) for number in range(round(row.reservations * scale))]
     if reservations:
         await place(machine, side, reservations, RESERVATIONS)
-    initial = [row.make(f"{name}-i-{number}", number) for number in range(round(row.initial * scale))]
-    if initial:
-        await place(machine, side, initial)
     count = max(1, round(row.measured * scale) // row.group) * row.group
     documents = [row.make(f"{name}-m-{number}", number) for number in range(count)]
     await _until_events_stop(machine, time.monotonic())
@@ -126,6 +128,12 @@ async def place(machine: Machine, side: Side, documents: list[dict[str, Any]], p
     raise NotBound(f"{side.name}: {await _waiting(machine, path)} of {len(documents)} have no node")
 
 
+async def place_initial(machine: Machine, side: Side, row: Row, scale: float) -> None:
+    """Place the pods that stay during all runs of a row."""
+    count = range(round(row.initial * scale))
+    await place(machine, side, [row.make_initial(f"{row.key}-i-{number}", number) for number in count], INITIAL_PODS)
+
+
 async def _require_annotation(machine: Machine, pod: str, annotation: str) -> None:
     found = (await machine.api.get(f"{PODS}/{pod}"))["metadata"].get("annotations", {})
     if annotation not in found:
@@ -133,15 +141,15 @@ async def _require_annotation(machine: Machine, pod: str, annotation: str) -> No
 
 
 async def _is_placed(machine: Machine, path: str, name: str) -> bool:
-    if path == PODS:
-        return await machine.api.is_bound(name)
+    if path != RESERVATIONS:
+        return await machine.api.is_bound(f"{path}/{name}")
     found = await machine.api.get(f"{path}/{name}")
     return found.get("status", {}).get("phase") == "Available"
 
 
 async def _waiting(machine: Machine, path: str) -> int:
-    if path == PODS:
-        return await machine.api.unbound()
+    if path != RESERVATIONS:
+        return await machine.api.unbound(path)
     items = (await machine.api.get(f"{path}?resourceVersion=0"))["items"]
     return sum(item.get("status", {}).get("phase") != "Available" for item in items)
 
@@ -160,6 +168,13 @@ async def _until_events_stop(machine: Machine, began: float) -> float:
 
 
 async def clear(machine: Machine) -> None:
-    """Delete the pods, Reservations and events of earlier runs."""
+    """Delete the pods, Reservations and events of an earlier run; the initial pods stay."""
     for path in (PODS, RESERVATIONS, EVENTS):
+        await machine.api.clear(path)
+
+
+async def clear_all(machine: Machine) -> None:
+    """Delete the pods, Reservations and events of earlier rows."""
+    await clear(machine)
+    for path in (INITIAL_PODS, INITIAL_EVENTS):
         await machine.api.clear(path)
