@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView, node_view_from_json
 from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
-from koordcore.values.resources import Amounts
 
 MINUTES: Final = 1440
 HIGH: Final = 65
@@ -137,32 +136,10 @@ class _Nobody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A balance plugin with its arguments, and what it sees instead of the cluster."""
+    """A balance plugin with its arguments."""
 
     plugin: str
     args: dict[str, Any]
-    view: Callable[[ClusterView], ClusterView] = lambda cluster: cluster
-
-
-class ByUsage:
-    """Returns a cluster in which each pod requests what it uses: what LowNodeUtilization sees with a metrics source.
-
-    A copy of a pod is kept until its node or its usage changes, because copies take most of the time of a large day.
-    """
-
-    def __init__(self) -> None:
-        self._copies: dict[str, PodView] = {}
-
-    def __call__(self, cluster: ClusterView) -> ClusterView:
-        """Return the cluster with changed requests. The cluster itself stays as it is."""
-        used = {key: usage for metric in cluster.metrics.values() for key, usage in metric.pods.items()}
-        return replace(cluster, pods=tuple(self._using(pod, used[pod.key]) for pod in cluster.pods))
-
-    def _using(self, pod: PodView, usage: Amounts) -> PodView:
-        known = self._copies.get(pod.uid)
-        if known is None or known.object is not pod.object or known.node != pod.node or known.requests != usage:
-            known = self._copies[pod.uid] = replace(pod, requests=usage)
-        return known
 
 
 LOAD: Final = Policy(
@@ -170,8 +147,11 @@ LOAD: Final = Policy(
 )
 UPSTREAM: Final = Policy(
     plugin="LowNodeUtilization",
-    args={"thresholds": {"cpu": LOW}, "targetThresholds": {"cpu": HIGH}},
-    view=ByUsage(),
+    args={
+        "thresholds": {"cpu": LOW},
+        "targetThresholds": {"cpu": HIGH},
+        "metricsUtilization": {"source": "KubernetesMetrics"},
+    },
 )
 
 
@@ -200,7 +180,7 @@ def run_day(day: Day, policy: Policy | None, *, minutes: int = MINUTES) -> Outco
         if policy is None or profile is None:
             continue
         for number in range(ROUNDS_PER_MINUTE):
-            cluster = policy.view(_cluster(day, usage, 60.0 * (minute + number / ROUNDS_PER_MINUTE)))
+            cluster = _cluster(day, usage, 60.0 * (minute + number / ROUNDS_PER_MINUTE))
             result = run_round([profile], cluster, EvictionLimiter(EvictionLimits()))
             assert not result.faults, result.faults
             if result.attempts:

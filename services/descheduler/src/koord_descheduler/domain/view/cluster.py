@@ -200,8 +200,13 @@ def _requested(pod: PodView) -> Amounts:
 
 def total_requests(pods: Iterable[PodView]) -> Amounts:
     """Return the sum of the requests of pods: milli-cores for cpu, whole units for everything else."""
+    return total_of(pod.requests for pod in pods)
+
+
+def total_of(amounts: Iterable[Amounts]) -> Amounts:
+    """Return the sum of amounts, resource by resource."""
     total: Amounts = {}
-    for pod in pods:
-        for name, amount in pod.requests.items():
+    for each in amounts:
+        for name, amount in each.items():
             total[name] = total.get(name, 0) + amount
     return total

@@ -1,4 +1,6 @@
-"""LowNodeUtilization: evict pods from nodes with high requests, so that nodes with low requests can take them.
+"""LowNodeUtilization: evict pods from overutilized nodes, so that underutilized nodes can take them.
+
+Utilization is by requests or, with `metricsUtilization`, by measured usage.
 
 Source:
     descheduler spec, 10.8
@@ -34,6 +36,7 @@ class LowNodeUtilizationArgs(WireModel):
         target_thresholds: Percentages above which a node is overutilized, in any resource.
         use_deviation_thresholds: Whether both are deviations from the mean of all nodes.
         number_of_nodes: The plugin evicts only if more nodes than this are underutilized.
+        metrics_utilization: Source of measured usage; None: usage is the sum of requests.
     """
 
     use_deviation_thresholds: StrictBool = False
@@ -63,9 +66,7 @@ def check(args: LowNodeUtilizationArgs) -> Iterator[InvalidInput]:
                 yield InvalidInput(rule, percent, f"thresholds[{name}]")
     if args.number_of_nodes < 0:
         yield InvalidInput("at least 0", args.number_of_nodes, "numberOfNodes")
-    usage = args.metrics_utilization
-    if usage is not None and (usage.source or usage.metrics_server):
-        yield InvalidInput("absent: usage is computed from requests", usage.source, "metricsUtilization.source")
+    yield from utilization.check_metrics(args.metrics_utilization, args.thresholds)
 
 
 class LowNodeUtilization:
@@ -79,7 +80,11 @@ class LowNodeUtilization:
     def balance(self, run: PluginRun) -> None:
         """Evict pods of overutilized nodes, the most used one first, while underutilized nodes have room."""
         args = self._args
-        found = utilization.usages(run.nodes, run.cluster, args.thresholds)
+        by_requests = args.metrics_utilization is None
+        if by_requests:
+            found = utilization.usages(run.nodes, run.cluster, args.thresholds)
+        else:
+            found = utilization.measured_usages(run.nodes, run.cluster)
         thresholds, targets = self._bounds(found)
         low = [each for each in found if not each.node.is_unschedulable and utilization.is_within(each, thresholds)]
         names = {each.node.name for each in low}
@@ -90,7 +95,7 @@ class LowNodeUtilization:
                 nodes=len(found),
                 low=dict(thresholds),
                 high=dict(targets),
-                by_requests=True,
+                by_requests=by_requests,
                 under=[each.node.name for each in low],
                 over=[each.node.name for each in high],
                 acted_on=[each.node.name for each in high],
@@ -106,7 +111,7 @@ class LowNodeUtilization:
             excluded=() if args.evictable_namespaces is None else args.evictable_namespaces.exclude,
             admits=lambda _: True,
             most_per_node=None if args.eviction_limits is None else args.eviction_limits.node,
-            reason="node is overutilized by requests",
+            reason=f"node is overutilized by {'requests' if by_requests else 'measured usage'}",
         )
         for source in sorted(high, key=utilization.NodeUsage.total, reverse=True):
             limits = {name: _limit(source, name, targets) for name in source.used}

@@ -1,4 +1,4 @@
-"""Shared parts of LowNodeUtilization and HighNodeUtilization: usage by requests, and the eviction from a node.
+"""Shared parts of LowNodeUtilization and HighNodeUtilization: the usage of nodes, and the eviction from a node.
 
 Source:
     descheduler spec, 10.8, 10.9
@@ -13,11 +13,13 @@ from koordcore.protocol.objects import Taint
 from koordcore.protocol.placement.taints import is_tolerated
 from koordcore.protocol.resource_names import CPU, MEMORY, PODS
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts
 from pydantic import StrictBool, StrictFloat, StrictInt
 
 from koord_descheduler.domain.arguments.common import Namespaces
 from koord_descheduler.domain.framework.plugin import PluginRun
-from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.cluster import ClusterView, total_of
+from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.orders import upstream_order
 from koord_descheduler.domain.view.pods import PodView
@@ -26,13 +28,33 @@ Percentages = Mapping[Text, StrictInt | StrictFloat]
 """Resource -> percentage of allocatable."""
 
 ALWAYS_COUNTED: Final = (CPU, MEMORY, PODS)
+KUBERNETES_METRICS: Final = "KubernetesMetrics"
+_EXPIRATION_SECONDS: Final = 180.0
+"""Age from which on a usage report does not count, as in LowNodeLoad by default."""
 
 
 class MetricsUtilization(WireModel):
-    """Source of measured usage in the arguments. Every source is refused, because only requests are supported."""
+    """Source of measured usage in the arguments. `metrics_server` is the deprecated form of KubernetesMetrics."""
 
     metrics_server: StrictBool = False
     source: Text = ""
+
+
+def check_metrics(metrics: MetricsUtilization | None, thresholded: Iterable[str]) -> Iterator[InvalidInput]:
+    """Yield an error if the source is not KubernetesMetrics, and for each thresholded resource that it does not have.
+
+    Args:
+        metrics: The source; None: usage is computed from requests.
+        thresholded: Resources with thresholds.
+    """
+    if metrics is None:
+        return
+    if metrics.source != KUBERNETES_METRICS and (metrics.source or not metrics.metrics_server):
+        rule = f"{KUBERNETES_METRICS} (the reports of the agents), or no metricsUtilization (requests)"
+        yield InvalidInput(rule, metrics.source, "metricsUtilization.source")
+        return
+    for name in sorted({*thresholded} - {*ALWAYS_COUNTED}):
+        yield InvalidInput(f"one of {', '.join(ALWAYS_COUNTED)}: no other usage is measured", name, "thresholds")
 
 
 def check_percentages(percentages: Mapping[str, float], path: str) -> Iterator[InvalidInput]:
@@ -52,15 +74,21 @@ def check_evictable(namespaces: Namespaces | None, path: str) -> Iterator[Invali
 
 @dataclass(slots=True)
 class NodeUsage:
-    """The usage of one node by requests.
+    """The usage of one node.
 
     Attributes:
         node: The node.
-        used: Resource -> sum of the requests of its unfinished pods; `pods` is their number.
+        used: Resource -> used amount; `pods` is the number of its unfinished pods.
+        metric: The report that has the usage; None: it is the sum of the requests of the unfinished pods.
     """
 
     node: NodeView
     used: dict[str, int]
+    metric: NodeMetric | None = None
+
+    def of_pod(self, pod: PodView) -> Amounts | None:
+        """Return the part of the usage that one pod of the node has; None if it is not measured."""
+        return pod.requests if self.metric is None else self.metric.pods.get(pod.key)
 
     def base(self, name: str) -> int:
         """Return the amount of a resource that is 100 %: allocatable, or capacity if allocatable is empty."""
@@ -76,8 +104,20 @@ class NodeUsage:
         return sum(self.used.values())
 
 
+def measured_usages(nodes: Iterable[NodeView], cluster: ClusterView) -> list[NodeUsage]:
+    """Return the measured usage of cpu and memory, and the number of pods, of each node with a fresh report."""
+    found: list[NodeUsage] = []
+    for node in nodes:
+        metric = cluster.metrics.get(node.name)
+        if metric is not None and metric.is_fresh(cluster.now, _EXPIRATION_SECONDS):
+            used = total_of((metric.system, *metric.pods.values()))
+            counted = {CPU: used.get(CPU, 0), MEMORY: used.get(MEMORY, 0), PODS: len(cluster.unfinished_on(node.name))}
+            found.append(NodeUsage(node, counted, metric))
+    return found
+
+
 def usages(nodes: Iterable[NodeView], cluster: ClusterView, thresholded: Iterable[str]) -> list[NodeUsage]:
-    """Return the usage of each node over the thresholded resources, cpu, memory and pods."""
+    """Return the usage by requests of each node over the thresholded resources, cpu, memory and pods."""
     names = dict.fromkeys((*thresholded, *ALWAYS_COUNTED))
     found: list[NodeUsage] = []
     for node in nodes:
@@ -131,13 +171,14 @@ class Drain:
                 return
             if pod.namespace in self.excluded or not self._has_tolerable_target(pod):
                 continue
-            if self.run.pre_eviction_filter(pod) and self.run.evict(pod, self.reason):
+            used = source.of_pod(pod)
+            if used is not None and self.run.pre_eviction_filter(pod) and self.run.evict(pod, self.reason):
                 count += 1
-                self._account(pod, source)
+                self._account(used, source)
 
-    def _account(self, pod: PodView, source: NodeUsage) -> None:
+    def _account(self, of_pod: Amounts, source: NodeUsage) -> None:
         for name in source.used:
-            amount = 1 if name == PODS else pod.requests.get(name, 0)
+            amount = 1 if name == PODS else of_pod.get(name, 0)
             source.used[name] -= amount
             self.available[name] -= amount
 
