@@ -189,7 +189,7 @@ async def require_everything_right(var: Path, processes: list[ProcessSpec], load
 
     await until(all_placed, "every live pod is placed", seconds=PATIENCE_SECONDS, every=0.2)
     findings = audit.findings(())
-    assert findings.all_hold, findings.sentences()
+    assert not findings.sentences()
     assert {audit.name_of(uid) for uid in audit.live_pods()} == {f"default/{name}" for name in load.live}
     if load.next_pod > PER_REQUEST:
         held = audit.allocations()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from koordcore.embedded.identity import is_alive
-from koordcore.service.telemetry.span_sinks import read_span_file
 from support.koord_command import KoordCommand as Koord
 from support.servers import server_directory
+from support.spans import read_span_file
 from support.until import until_blocking
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]

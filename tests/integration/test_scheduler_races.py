@@ -254,7 +254,7 @@ async def race(urls: tuple[str, ...], replicas: int, folder: Path, prize: Prize)
 
             await until(has_both)
         findings = facts.audit.findings(())
-        assert findings.all_hold, findings.sentences()
+        assert not findings.sentences()
         await prize.check(facts)
 
 

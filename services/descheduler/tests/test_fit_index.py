@@ -5,10 +5,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.fit import fits_native
+from koord_descheduler.domain.view.fit import native_misfits
 from koord_descheduler.domain.view.fit_index import FitIndex
-from koord_descheduler.domain.view.nodes import NodeView, node_view_from_json
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.pods import PodView
+from support.descheduler.views import node_view_from_json, pod_view_from_json
 
 AMOUNTS = st.integers(0, 4)
 
@@ -53,6 +54,6 @@ def test_a_pod_fits_the_same_nodes_as_one_by_one(nodes: list[NodeView], pods: li
     cluster = ClusterView(now=0.0, nodes=tuple(nodes), pods=tuple(pods))
     index = FitIndex(nodes, cluster)
     for pod in pods:
-        expected = [position for position, node in enumerate(nodes) if fits_native(pod, node, cluster)]
+        expected = [position for position, node in enumerate(nodes) if not native_misfits(pod, node, cluster)]
         assert list(index.fitting(pod)) == expected
         assert index.fits_any(pod, other_than="n0") == any(nodes[position].name != "n0" for position in expected)

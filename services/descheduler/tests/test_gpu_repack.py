@@ -10,13 +10,13 @@ from koord_descheduler.domain.plugins.evictors.migration_controller import JobRe
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.gpu_inventory import GpuInventory
-from koord_descheduler.domain.view.nodes import node_view_from_json
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
 from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
 from koordcore.protocol import keys
 from koordcore.state.aggregates import NodeLedger
 from koordcore.values.allocation import AllocatedDevice, Allocation
+from support.descheduler.views import node_view_from_json, pod_view_from_json
 
 GIB = 1 << 30
 NOW = 1000.0

@@ -5,7 +5,7 @@ from typing import Any
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
 from koord_descheduler.domain.plugins.native.low_node_load.arguments import DEFAULT_POOL, check, decode
 from koord_descheduler.domain.plugins.native.low_node_load.load import node_capacity
-from koord_descheduler.domain.view.nodes import node_view_from_json
+from support.descheduler.views import node_view_from_json
 
 CONDITION = AnomalyCondition(abnormalities=2)
 

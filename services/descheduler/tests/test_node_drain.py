@@ -13,10 +13,11 @@ from koord_descheduler.domain.drain.progress import (
     DrainPhase,
     DrainProgress,
 )
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
 from koordcore.protocol.drains.documents import ConfirmState, DrainNode, DrainNodeSpec, MigrationMode, MigrationPolicy
 from koordcore.protocol.objects import ObjectMeta
 from koordcore.protocol.reservations.status import ReservationStatus
+from support.descheduler.views import pod_view_from_json
 
 UIDS = ("aaaaaaaa", "bbbbbbbb")
 EVENTS = st.one_of(

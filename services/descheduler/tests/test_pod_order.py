@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_descheduler.domain.view.pod_order import BLOCK, PodOrder
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
+from support.descheduler.views import pod_view_from_json
 
 NAMES = st.sampled_from(["a", "b", "c"])
 CHANGES = st.lists(

@@ -104,7 +104,6 @@ def test_rejection_names_field_rule_and_value() -> None:
 def test_colocation_needs_cluster_and_node(cluster: bool, node: bool | None, enabled: bool) -> None:
     entries = [] if node is None else [{"nodeSelector": {"matchLabels": {"x": "y"}}, "enable": node}]
     config = read_config_map(None, texts(colocation={"enable": cluster, "nodeConfigs": entries})).config
-    assert config.is_colocation_enabled({"x": "y"}, {}) is enabled
     strategies = NodeStrategies(config)
     strategy = strategies.colocation({"x": "y"}, {})
     assert strategy is not None
@@ -114,7 +113,6 @@ def test_colocation_needs_cluster_and_node(cluster: bool, node: bool | None, ena
 
 def test_idle_colocation_is_not_enabled() -> None:
     config = read_config_map(None, {"colocation-config": "{"}).config
-    assert not config.is_colocation_enabled({}, {})
     assert NodeStrategies(config).colocation({}, {}) is None
     assert not NodeStrategies(config).cluster_colocation_enabled
 

@@ -16,7 +16,6 @@ from koordcore.protocol.resource_names import (
     rename_pod,
     rename_resources,
     replace_resources,
-    translate_pod,
 )
 from koordcore.values.invalid import InvalidInput
 
@@ -27,29 +26,6 @@ def pod(priority: int, resources: object, annotation: str | None = None, **spec:
     return pod_from_json(
         {"metadata": {"annotations": annotations}, "spec": {"priority": priority, "containers": containers, **spec}}
     )
-
-
-def test_existing_extended_value_is_overwritten_and_limit_fills_request() -> None:
-    given_pod = pod(5500, {"requests": {"cpu": "1", "kubernetes.io/batch-cpu": "7"}, "limits": {"memory": "1Gi"}})
-    translated, changed = translate_pod(given_pod)
-    resources = translated.spec.containers[0].resources
-    assert changed
-    assert resources.requests == {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "1Gi"}
-    assert resources.limits == {"kubernetes.io/batch-memory": "1Gi"}
-    assert given_pod.spec.containers[0].resources.requests["cpu"] == "1", "the given pod is not touched"
-
-
-def test_translation_is_done_once() -> None:
-    once, _ = translate_pod(pod(7500, {"requests": {"cpu": "100500u"}}, overhead={"cpu": "1"}))
-    assert once.spec.containers[0].resources.requests == {"kubernetes.io/mid-cpu": "101"}
-    assert once.spec.overhead == {"kubernetes.io/mid-cpu": "1k"}
-    assert translate_pod(once) == (once, False)
-
-
-def test_batch_and_mid_do_not_mix() -> None:
-    unchanged, changed = translate_pod(pod(7500, {"limits": {"kubernetes.io/batch-cpu": "1"}}))
-    assert not changed
-    assert unchanged.spec.containers[0].resources.requests == {}
 
 
 @pytest.mark.parametrize(

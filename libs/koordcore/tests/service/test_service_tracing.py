@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.service.telemetry.span_sinks import FileSink, OtlpSink, read_span_file
+from koordcore.service.telemetry.span_sinks import FileSink, OtlpSink
 from koordcore.service.telemetry.tracing import (
     TraceContext,
     Tracer,
@@ -16,6 +16,7 @@ from koordcore.service.telemetry.tracing import (
     make_tracer,
     parse_traceparent,
 )
+from support.spans import read_span_file
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 hex_ids = st.integers(min_value=1).map(lambda n: n)
@@ -78,7 +79,7 @@ def test_a_chain_of_services_is_one_trace(tmp_path: Path) -> None:
     headers: dict[str, str] = {}
     for service in ("manager", "scheduler", "agent"):
         tracer = Tracer(service, sinks=[FileSink(file)])
-        with tracer.consume(f"{service}.step", [headers], attributes={"pod_uid": "u1"}) as span:
+        with tracer.span(f"{service}.step", extract(headers), attributes={"pod_uid": "u1"}) as span:
             span.set("seq", 7)
             assert current_context() == span.context
             headers = span.headers()
@@ -107,11 +108,7 @@ def test_fan_in_links_instead_of_parents(tmp_path: Path) -> None:
     file = str(tmp_path / "spans.jsonl")
     tracer = Tracer("scheduler", sinks=[FileSink(file)])
     causes = [tracer.begin() for _ in range(3)]
-    headers: list[dict[str, str]] = []
-    for cause in causes:
-        headers.append({})
-        inject(cause, headers[-1])
-    with tracer.consume("cycle", [*headers, {}, None]) as span:
+    with tracer.span("cycle", None, links=causes) as span:
         assert span.context.trace_id not in {cause.trace_id for cause in causes}
     (written,) = read_span_file(file)
     assert written.links == [{"trace_id": cause.trace_id, "span_id": cause.span_id} for cause in causes]

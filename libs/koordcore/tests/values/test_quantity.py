@@ -22,7 +22,6 @@ from koordcore.values.quantity import (
     parse_quantity,
     parse_value,
     quantity_from_json,
-    quantity_from_json_text,
 )
 
 quantities = st.builds(Quantity, st.integers(-(10**40), 10**40), st.sampled_from(Notation))
@@ -100,20 +99,10 @@ def test_what_is_no_quantity_is_refused_by_every_door(text: str) -> None:
             door(text)
 
 
-@pytest.mark.parametrize("literal", ["true", "false", "[]", "{}", '""', "", "1Gi", "nul", '"1', "NaN"])
-def test_json_literal_that_is_no_quantity(literal: str) -> None:
-    if literal == "1Gi":  # never valid JSON, but a bare number is read from its own digits
-        assert quantity_from_json_text(literal) == parse_quantity("1Gi")
-        return
-    with pytest.raises(InvalidInput):
-        quantity_from_json_text(literal)
-
-
 def test_json_numbers_keep_their_decimal_value() -> None:
     assert quantity_from_json(0.1).nano == 10**8
     assert quantity_from_json(3) == of_value(3)
     assert quantity_from_json(None) == ZERO
-    assert quantity_from_json_text("1e3").canonical() == "1e3"
     assert (canonical_from_json(0.1), canonical_from_json(None), canonical_milli(0.5)) == ("100m", "0", "500")
     refused: list[object] = [True, [], {}, float("nan"), float("inf")]
     for wrong in refused:

@@ -63,7 +63,7 @@ def audited(events: Sequence[tuple[str, Event]], explained: Sequence[str] = ()) 
 
 def test_right_log_has_no_findings_and_says_how_long_pods_waited() -> None:
     audit, found = audited([node_added(cpu="2"), submitted("a", cpu="1"), *placed("a"), submitted("b", cpu="1")], ["b"])
-    assert found.all_hold
+    assert not found.sentences()
     assert (found.submitted, found.placed, found.pending) == (2, 1, ("b",))
     assert audit.waits_ms == [1.0]
     assert audit.requests_on_nodes == {"cpu": 1000}
@@ -79,7 +79,7 @@ def test_pod_placed_again_after_release_is_fine() -> None:
     returned = NodeResourcesReturned(pods=["a"])
     events = [node_added(cpu="1"), submitted("a", cpu="1"), *placed("a"), ("pod.a", released), ("node.n", returned)]
     _, found = audited([*events, *placed("a")])
-    assert found.all_hold
+    assert not found.sentences()
 
 
 def test_node_over_its_cpu_is_found_with_the_numbers() -> None:
@@ -99,13 +99,13 @@ def test_batch_is_judged_by_what_was_published() -> None:
     _, found = audited([node_added(), batch_submitted("a", 800), *placed("a")])
     assert found.overcommitted_nodes == 1
     _, found = audited([node_added(), batch(1000), batch_submitted("a", 800), *placed("a", based_on=3)])
-    assert found.all_hold
+    assert not found.sentences()
 
 
 def test_batch_that_fell_while_the_decision_was_on_its_way_is_not_held_against_it() -> None:
     history = [node_added(), batch(1000), batch_submitted("a", 800), batch(100)]
     _, found = audited([*history, *placed("a", based_on=3)])
-    assert found.all_hold
+    assert not found.sentences()
     _, found = audited([*history, *placed("a", based_on=4)])
     assert found.overcommitted == ("node n offers 100 of kubernetes.io/batch-cpu; with pod d/a 800 are taken",)
 
@@ -122,7 +122,7 @@ def test_pod_that_nobody_told_why_is_found() -> None:
 
 def test_deleted_pod_needs_no_explanation() -> None:
     _, found = audited([submitted("a", cpu="1"), ("podspec.a", PodSpecDeleted(namespace="d", name="a"))])
-    assert found.all_hold
+    assert not found.sentences()
     assert found.submitted == 0
 
 
@@ -150,7 +150,7 @@ def test_cpu_that_is_given_twice_is_found_and_one_that_was_given_back_is_not() -
     returned = ("node.n", NodeResourcesReturned(pods=["a"]))
     _, found = audited([*events, returned, given("c", Allocation(cpuset="0"))])
     assert found.allocations == ("node n: CPU 1 is held by a, b",)
-    assert not found.all_hold
+    assert found.sentences()
 
 
 def test_a_numa_zone_that_gives_more_than_it_has_is_found() -> None:

@@ -17,7 +17,7 @@ from koord_descheduler.domain.migration.world import (
     JobPolicy,
     ReservationView,
 )
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
 from koordcore.events.descheduling.migration import MigratedPod
 from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMove, RepackMoved, RepackPlanned
 from koordcore.protocol import keys
@@ -25,6 +25,7 @@ from koordcore.state.repacks import DONE, ROLLED_BACK, RepackState
 from koordcore.values.timestamps import rfc3339, unix_seconds
 from support.descheduler.jobs import leave
 from support.descheduler.plans import MEMBER, PLAN, PODS, configuration_of_plans, world_with_plan
+from support.descheduler.views import pod_view_from_json
 from support.descheduler.world import World
 from support.until import until
 

@@ -25,13 +25,11 @@ def usage_from_counters(given: dict[str, Json]) -> dict[str, Json]:
             return {"cpu_cores": unless_malformed(lambda: _node_cpu(given))}
         case "numa_cpu":
             places = {int(cpu): node for cpu, node in given["cpu_to_numa"].items()}
-            cores = numa_usage.numa_cpu_cores(
-                given["previous"],
-                given["current"],
-                places,
-                interval_ns=given["interval_ns"],
-                jiffy_ns=given["jiffy_ns"],
-            )
+            before, after = (counters.parse_busy_ticks_per_cpu(given[name]) for name in ("previous", "current"))
+            interval_ns, jiffy_ns = given["interval_ns"], given["jiffy_ns"]
+            if interval_ns <= 0:  # the monitor takes no sample
+                return {"cpu_cores": None}
+            cores = numa_usage.numa_cores_of_ticks(before, after, places, interval_ns=interval_ns, jiffy_ns=jiffy_ns)
             return {"cpu_cores": _text_keys(cores)}
         case "node_memory":
             memory = unless_malformed(lambda: counters.parse_node_memory(given["meminfo"]))

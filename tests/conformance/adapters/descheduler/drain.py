@@ -23,13 +23,13 @@ from koord_descheduler.domain.drain.progress import (
 from koord_descheduler.domain.evictability.base_filter import BaseFilter
 from koord_descheduler.domain.migration.limits import expected_replicas_refusals
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.nodes import node_view_from_json
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
 from koordcore.protocol.drains.documents import ConfirmState, DrainNode, DrainNodeGroup
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.reservations.status import AVAILABLE, ReservationOwner, ReservationStatus
 from koordcore.values.invalid import InvalidInput
+from support.descheduler.views import node_view_from_json, pod_view_from_json
 
 START = datetime.fromisoformat("2026-01-01T00:00:00Z").timestamp()
 

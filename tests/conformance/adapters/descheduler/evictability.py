@@ -7,7 +7,8 @@ from conformance.registry import Json, adapter
 from koord_descheduler.domain.arguments.workload_limit import workload_limit
 from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionPath, Result
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
+from support.descheduler.views import pod_view_from_json
 
 _RESULTS = {
     Result.NODE_LIMIT: "refused:node",

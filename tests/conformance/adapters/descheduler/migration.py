@@ -27,9 +27,10 @@ from koord_descheduler.domain.migration.world import (
     ReservationView,
 )
 from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import replicas_of
 from koordcore.protocol import keys
+from support.descheduler.views import pod_view_from_json
 
 EPOCH = datetime.fromisoformat("2026-01-01T00:00:00Z").timestamp()
 ACTIONS = {"Eviction": "evict", "Delete": "delete", "SoftEviction": "soft_evict"}

@@ -18,13 +18,13 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.metrics import NodeMetric
-from koord_descheduler.domain.view.nodes import node_view_from_json
-from koord_descheduler.domain.view.pods import PodView, pod_view_from_json
+from koord_descheduler.domain.view.pods import PodView
 from koordcore.protocol.objects import Namespace, PriorityClass, object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.storage.objects import PersistentVolumeClaim
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
+from support.descheduler.views import node_view_from_json, pod_view_from_json
 
 
 def cluster_of(given: dict[str, Json], pods: Iterable[Json] | None = None) -> ClusterView:

@@ -6,11 +6,10 @@ from conformance.registry import Json, adapter
 from koord_descheduler.domain.framework.round import profile_nodes, round_nodes
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.fit import native_misfits
-from koord_descheduler.domain.view.nodes import node_view_from_json
 from koord_descheduler.domain.view.orders import give_up_order
-from koord_descheduler.domain.view.pods import pod_view_from_json
 from koordcore.protocol.objects import LabelSelector, object_from_json
 from koordcore.protocol.selectors import EVERYTHING, Selector, compile_selector
+from support.descheduler.views import node_view_from_json, pod_view_from_json
 
 
 @adapter("descheduler.node_fit", exact_text=("reasons",), sets=("reasons",))

@@ -178,7 +178,11 @@ def need_sync(given: dict[str, Json]) -> dict[str, Json]:
         update_threshold_seconds=strategy.update_time_threshold_seconds,
         seconds_since_last=given["seconds_since_last_sync"],
     )
-    return {"need_sync": need.is_needed, "changed_resources": list(need.changed), "expired": need.expired}
+    return {
+        "need_sync": need.expired or bool(need.changed),
+        "changed_resources": list(need.changed),
+        "expired": need.expired,
+    }
 
 
 def _strategy_of(name: SectionName, content: Json, labels: dict[str, str]) -> Strategy | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.recommender.estimate import estimate
+from koord_manager.domain.recommender.estimate import CONFIDENT_DAYS, estimate
 from koord_manager.domain.recommender.model import ContainerModel
 from koord_manager.domain.recommender.settings import RecommenderSettings
 from koordcore.values import codec
@@ -105,5 +105,5 @@ def recommendation(given: dict[str, Json]) -> dict[str, Json]:
         "target": found.target._asdict(),
         "lower_bound": found.lower._asdict(),
         "upper_bound": found.upper._asdict(),
-        "low_confidence": found.is_low_confidence,
+        "low_confidence": found.confidence_days < CONFIDENT_DAYS,
     }

@@ -16,7 +16,7 @@ from koord_manager.domain.slo_adjust.step import (
     assess,
     effective_thresholds,
 )
-from koordcore.protocol.config.config_map import read_config_map
+from koordcore.protocol.config.config_map import NodeStrategies, read_config_map
 from koordcore.protocol.config.node_slo import render_node_slo
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import read_section
@@ -42,10 +42,12 @@ def colocation_strategy(given: dict[str, Json]) -> dict[str, Json]:
     reading = read_config_map(None, {} if text is None else {SectionName.COLOCATION.key: text})
     if reading.rejections:
         return {"config_error": True}
+    policies = NodeStrategies(reading.config)
+    node = policies.colocation(labels, annotations)
     return {
         "config_error": False,
         "strategy": reading.config.strategy_for(SectionName.COLOCATION, labels, annotations),
-        "enabled": reading.config.is_colocation_enabled(labels, annotations),
+        "enabled": node is not None and bool(node.enable) and policies.cluster_colocation_enabled,
     }
 
 

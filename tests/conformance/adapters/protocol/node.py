@@ -13,7 +13,6 @@ from koordcore.protocol.amplification import (
     amplification_ratios,
     amplify,
     amplify_node_update,
-    amplify_resources,
     cpu_normalization_ratio,
     format_normalization_ratio,
     format_ratios,
@@ -30,7 +29,7 @@ from koordcore.protocol.reservation import (
     trim_allocatable,
 )
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import format_resources, is_equal, parse_resources
+from koordcore.values.resources import amount_of, format_resources, is_equal, parse_resources, quantity_of
 from koordcore.values.topology import CpuPlace, CpuTopology
 
 
@@ -77,7 +76,11 @@ def amplification(given: dict[str, Json]) -> dict[str, Json]:
         case "amplify":
             return {"value": amplify(given["origin"], given["ratio"])}
         case "amplify_list":
-            amplified = amplify_resources(parse_resources(given["requests"]), given["ratios"], given.get("names"))
+            ratios = {name: given["ratios"].get(name, 0) for name in given.get("names") or given["requests"]}
+            amplified = {
+                name: quantity_of(name, amplify(amount_of(name, quantity), ratios.get(name, 0)))
+                for name, quantity in parse_resources(given["requests"]).items()
+            }
             return {"resources": format_resources(amplified)}
         case "ratio_json":
             return {"text": format_ratios(given["ratios"])}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 from conformance.registry import Json, adapter
+from koord_manager.domain.admission.colocation.colocation_profile import translate
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Container, pod_from_json
 from koordcore.protocol.pod_admission import validate_pod
-from koordcore.protocol.priority import priority_class, priority_class_raw, priority_value, sub_priority
+from koordcore.protocol.priority import priority_class, priority_class_raw, priority_value
 from koordcore.protocol.qos import kube_qos, qos, qos_raw
 from koordcore.protocol.resource_names import (
     DEPRECATED_BATCH,
@@ -17,8 +19,8 @@ from koordcore.protocol.resource_names import (
     refresh_extended_resource_spec,
     rename_resources,
     replace_resources,
-    translate_pod,
 )
+from koordcore.values.integers import parse_literal
 from koordcore.values.invalid import InvalidInput
 
 
@@ -35,7 +37,7 @@ def qos_priority(given: dict[str, Json]) -> dict[str, Json]:
         "priority_value": priority_value(pod),
     }
     try:
-        answer["sub_priority"] = sub_priority(pod)
+        answer["sub_priority"] = parse_literal(pod.metadata.labels.get(keys.SUB_PRIORITY) or "0", 32)
     except InvalidInput:
         answer["sub_priority_error"] = True
     return answer
@@ -75,10 +77,9 @@ def _by_name(containers: list[Container]) -> dict[str, Json]:
 @adapter("protocol.resource_translate", resource_lists=("requests", "limits", "overhead"))
 def resource_translate(given: dict[str, Json]) -> dict[str, Json]:
     """A pod that a profile matched -> the pod after translation and its annotation (protocol spec, 3.2, 3.3)."""
-    pod = pod_from_json(given["pod"])
-    changed = False
-    if not given.get("skip_update_resources"):
-        pod, changed = translate_pod(pod)
+    document = copy.deepcopy(given["pod"])
+    changed = not given.get("skip_update_resources") and translate(document)
+    pod = pod_from_json(document)
     fresh = refresh_extended_resource_spec(pod)
     stored = pod.metadata.annotations.get(keys.EXTENDED_RESOURCE_SPEC) if fresh is None else fresh
     return {

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 from conformance.registry import Json, adapter
 from koordcore.values.cpuset import format_cpuset, is_same_cpuset, parse_cpuset
-from koordcore.values.quantity import parse_quantity, quantity_from_json_text
+from koordcore.values.quantity import Quantity, parse_quantity, quantity_from_json
 
 
 @adapter("protocol.quantity", exact_text=("canonical",))
 def quantity(given: dict[str, Json]) -> dict[str, Json]:
     """Quantity text or JSON literal -> its integers and canonical text (protocol spec, 1.1)."""
-    parsed = parse_quantity(given["text"]) if "text" in given else quantity_from_json_text(given["json_literal"])
+    parsed = parse_quantity(given["text"]) if "text" in given else _quantity_of_literal(given["json_literal"])
     return {"value": parsed.value(), "milli_value": parsed.milli(), "canonical": parsed.canonical()}
+
+
+def _quantity_of_literal(text: str) -> Quantity:
+    """A bare number is read from its own digits, so that `1e3` keeps its form."""
+    return parse_quantity(text) if text[:1] in "-0123456789" else quantity_from_json(json.loads(text))
 
 
 @adapter("protocol.cpuset", exact_text=("text",))

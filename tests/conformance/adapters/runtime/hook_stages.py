@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from conformance.adapters.runtime.topology_annotations import cpuset_rule
 from conformance.registry import Json, adapter
 from koord_agent.config.gates import GATES
 from koord_agent.domain.hook_stages.call import HookOptions, HookRules
@@ -13,7 +14,6 @@ from koord_agent.domain.hook_stages.registration import REGISTRATION_FILE, regis
 from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, gpu_injection, rdma_devices
 from koord_agent.domain.hooks.batch_resource import is_suppressed_by_quota
 from koord_agent.domain.hooks.cpu_normalization import normalization_ratio
-from koord_agent.domain.hooks.cpuset import cpuset_rule
 from koord_agent.domain.hooks.group_identity import BvtKernel, bvt_rule
 from koord_agent.shell.hooking.messages import call_of_request, response_of
 from koordcore.runtime_api.hooks import POD_CALLS, messages_of_call
@@ -31,11 +31,10 @@ def _gates(given: dict[str, Json]) -> Callable[[str], bool]:
 @adapter("runtime.stage_pipeline", whole=("response_container_resources", "response_container_envs", "cgroup_writes"))
 def stage_pipeline(given: dict[str, Json]) -> dict[str, Json]:
     is_on = _gates(given)
-    topology = given.get("topology_annotations")
     rules = HookRules(
         bvt=bvt_rule(given.get("resource_qos_strategy")),
         bvt_kernel=BvtKernel(has_file=True),
-        cpuset=None if topology is None else cpuset_rule(topology),
+        cpuset=cpuset_rule(given.get("topology_annotations")),
         ratio=normalization_ratio(given.get("node_annotations") or {}),
         be_unlimited=is_suppressed_by_quota(given.get("resource_threshold") or {}),
         options=HookOptions(

@@ -61,12 +61,12 @@ def tc(given: dict[str, Json]) -> dict[str, Json]:
         ]
         return {"classes": classes}
     found = tc_qos.pod_net_class(given["labels"], given["annotations"])
-    shared = None if found.is_dedicated else found.net_class
+    shared = None if found.egress_bytes_per_second is not None else found.net_class
     return {
         "net_class": found.net_class and found.net_class.name,
         "net_cls_classid": shared and shared.classid,
         "ipset": shared and shared.name,
-        "dedicated_class": found.is_dedicated,
+        "dedicated_class": found.egress_bytes_per_second is not None,
         "egress_bytes_per_second": found.egress_bytes_per_second,
     }
 

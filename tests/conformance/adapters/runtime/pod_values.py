@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conformance.adapters.runtime.topology_annotations import cpuset_rule
 from conformance.registry import Json, adapter
 from koord_agent.domain.hooks import cpuset
 from koord_agent.domain.hooks.batch_resource import (
@@ -21,8 +22,7 @@ from koordcore.values.invalid import InvalidInput
 
 @adapter("runtime.cpuset_hook", exact_text=("cpuset",))
 def cpuset_hook(given: dict[str, Json]) -> dict[str, Json]:
-    topology = given["topology_annotations"]
-    rule = None if topology is None else cpuset.cpuset_rule(topology)
+    rule = cpuset_rule(given["topology_annotations"])
     try:
         if given["level"] == "hostapp":
             cpus = cpuset.application_cpuset(rule, given["qos_class"])

@@ -16,12 +16,11 @@ from koord_scheduler.domain.numa.amplified import fits_amplified
 from koord_scheduler.domain.numa.binding import Binding, ResourceSpec, binding_on, pod_binding
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, cpus_in, mask_of, mask_text, parsed_mask
 from koord_scheduler.domain.numa.hinting import zone_hints
-from koord_scheduler.domain.numa.node_book import zone_statuses
 from koord_scheduler.domain.numa.reserved import node_reserved_cpus, reserved_cpus, zone_cpu_left
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate, sums
 from koord_scheduler.domain.topology_hints.hints import ids_of, zones_of
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, admitted
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus, admitted
 from koordcore.protocol import lenient_json
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, node_cpu_bind_policy
 from koordcore.protocol.annotations.cpu_topology import KubeletCpus
@@ -233,6 +232,18 @@ def numa_allocate(case: Json) -> Json:
     return {"error": True, "reasons": list(found.reasons)} if isinstance(found, Shortage) else _allocation(found)
 
 
+def _statuses(node: NodeZones, cpusets: Mapping[str, int]) -> dict[int, ZoneStatus]:
+    statuses = dict.fromkeys(node.allocatable, ZoneStatus.IDLE)
+    for cpus in cpusets.values():
+        touched = [zone.id for zone in node.layout.zones.values() if zone.cpus & cpus] if node.layout else []
+        for zone in touched:
+            if len(touched) > 1:
+                statuses[zone] = ZoneStatus.SHARED
+            elif statuses.get(zone) is not ZoneStatus.SHARED:
+                statuses[zone] = ZoneStatus.SINGLE
+    return statuses
+
+
 @adapter("scheduler.numa_admit", exact_text=("cpuset",), whole=("numa_resources", "hints"))
 def numa_admit(case: Json) -> Json:
     """Make hints, merge them, allocate."""
@@ -243,7 +254,7 @@ def numa_admit(case: Json) -> Json:
     weights: dict[str, int] = scoring.get("resources") or {"cpu": 1, "memory": 1}
     strategy = Strategy(most_allocated=scoring.get("type") == "MostAllocated", weights=tuple(weights.items()))
     hints = zone_hints(node, requests, binding, policy, strategy)
-    exclusive = zone_statuses(node, cpusets) if case.get("exclusive_policy") == "Required" else None
+    exclusive = _statuses(node, cpusets) if case.get("exclusive_policy") == "Required" else None
     decision = admitted(policy, node.zones, [hints], exclusive)
     answer: Json = {
         "hints": {

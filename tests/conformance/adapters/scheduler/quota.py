@@ -10,6 +10,7 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.membership import Membership
 from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
+from koord_scheduler.domain.quota.specs.text import without_zeros
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.tree.accounting import add
 from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, QuotaAmounts, admit
@@ -94,7 +95,7 @@ def elasticquota_runtime(given: dict[str, Json]) -> dict[str, Json]:
         status = reports.status_of(spec.name)
         answer[spec.name] = {
             "request": status.request,
-            "limited_request": reports.limited_request_of(spec.name),
+            "limited_request": without_zeros(manager.forest.nodes[spec.name].limited),
             "auto_scale_min": reports.scaled_min_of(spec.name),
             "runtime": status.runtime,
             "allocated": status.allocated,

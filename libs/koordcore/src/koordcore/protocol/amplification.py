@@ -7,7 +7,7 @@ The manager writes the two annotations, admission scales allocatable (truncating
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,8 +18,8 @@ from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import ZERO, Quantity, of_milli
-from koordcore.values.resources import ResourceList, amount_of, format_resources, parse_resources, quantity_of
+from koordcore.values.quantity import ZERO, of_milli
+from koordcore.values.resources import ResourceList, format_resources, parse_resources
 
 NO_RATIO: Final = -1.0
 """Ratio of a resource that is not amplified."""
@@ -38,28 +38,6 @@ def amplify(origin: int, ratio: float) -> int:
         protocol spec, 8 (4)
     """
     return origin if ratio <= 1 else math.ceil(float(origin) * ratio)
-
-
-def amplify_resources(
-    requests: Mapping[str, Quantity], ratios: Mapping[str, float], names: Iterable[str] | None = None
-) -> ResourceList:
-    """Return a copy of a resource list in which each amount is multiplied by its ratio and rounded up.
-
-    Args:
-        requests: Resource -> quantity. cpu is computed in milli-cores.
-        ratios: Resource -> ratio; an absent or smaller ratio than 1 leaves the amount unchanged.
-        names: Resources to amplify; None for all.
-
-    Source:
-        protocol spec, 8 (4), (5)
-    """
-    chosen = requests.keys() if names is None else set(names)
-    amplified = dict(requests)
-    for name, quantity in requests.items():
-        ratio = ratios.get(name, NO_RATIO)
-        if name in chosen and ratio > 1:
-            amplified[name] = quantity_of(name, amplify(amount_of(name, quantity), ratio))
-    return amplified
 
 
 def format_ratios(ratios: Mapping[str, float]) -> str:

@@ -14,8 +14,6 @@ from typing import Final
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.protocol.qos import QosClass, qos
-from koordcore.values.integers import parse_literal
-from koordcore.values.invalid import InvalidInput
 
 
 class PriorityBand(StrEnum):
@@ -129,24 +127,3 @@ def priority_value(pod: Pod | None) -> int:
     if pod is None:
         return 0
     return pod.spec.priority or BANDS[priority_class(pod)].default
-
-
-def sub_priority(pod: Pod) -> int:
-    """Return the priority of a pod inside its class, higher first.
-
-    The label `koordinator.sh/priority` is an int32 literal (`0x10`, `010` octal, `1_000`). An absent or empty label is
-    0.
-
-    Raises:
-        InvalidInput: The label is not an int32 literal.
-
-    Source:
-        protocol spec, 2.2 (7)
-    """
-    text = pod.metadata.labels.get(keys.SUB_PRIORITY)
-    if not text:
-        return 0
-    try:
-        return parse_literal(text, 32)
-    except InvalidInput as error:
-        raise error.at(f"metadata.labels[{keys.SUB_PRIORITY}]") from error

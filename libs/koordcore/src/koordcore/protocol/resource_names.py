@@ -1,21 +1,21 @@
 """Rename resources, and translate cpu and memory of batch and mid pods into `kubernetes.io/batch-cpu` and the like.
 
-There are three operations: `rename_resources` (deprecated or mapped names), `translate_pod` (native to batch or mid),
-and `refresh_extended_resource_spec` (the annotation that the agent reads). All return new values.
+There are three operations: `rename_resources` (deprecated or mapped names), `translate_resources` (native to batch or
+mid), and `refresh_extended_resource_spec` (the annotation that the agent reads). All return new values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.objects import Container, Pod, ResourceRequirements
-from koordcore.protocol.priority import PriorityBand, priority_class
+from koordcore.protocol.priority import PriorityBand
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import canonical_from_json, canonical_milli
@@ -200,40 +200,6 @@ def _with_resources(container: Container, requests: Quantities, limits: Quantiti
     return msgspec.structs.replace(container, resources=ResourceRequirements(requests=requests, limits=limits))
 
 
-class Translated(NamedTuple):
-    """The result of `translate_pod`: the pod, and whether anything in it changed."""
-
-    pod: Pod
-    changed: bool
-
-
-def translate_pod(pod: Pod) -> Translated:
-    """Return a pod whose cpu and memory are replaced by the batch or mid resources of its priority class.
-
-    Requests, limits and overhead are renamed, with cpu in milli-cores. An existing batch or mid value is overwritten.
-    Then, if a container has such a limit but no request, the limit becomes its request. Pods of class prod and free
-    stay unchanged.
-
-    Raises:
-        InvalidInput: A cpu quantity is invalid.
-
-    Source:
-        protocol spec, 3.2; vectors protocol/resource_translate
-    """
-    mapping = NATIVE_TO_EXTENDED.get(priority_class(pod))
-    if mapping is None:
-        return Translated(pod, changed=False)
-    spec = pod.spec
-    containers = [_translate_container(container, mapping) for container in spec.containers]
-    init_containers = [_translate_container(container, mapping) for container in spec.init_containers]
-    overhead = translate_resources(spec.overhead, mapping)
-    before = (spec.containers, spec.init_containers, spec.overhead)
-    if (containers, init_containers, overhead) == before:
-        return Translated(pod, changed=False)
-    spec = msgspec.structs.replace(spec, containers=containers, init_containers=init_containers, overhead=overhead)
-    return Translated(msgspec.structs.replace(pod, spec=spec), changed=True)
-
-
 def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
     """Return a resource list in which cpu and memory are replaced by batch or mid resources, cpu in milli-cores.
 
@@ -255,15 +221,6 @@ def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Qu
             value = translated.pop(native)
             translated[extended] = canonical_milli(value) if native == CPU else canonical_from_json(value)
     return translated
-
-
-def _translate_container(container: Container, mapping: Mapping[str, str]) -> Container:
-    requests = translate_resources(container.resources.requests, mapping)
-    limits = translate_resources(container.resources.limits, mapping)
-    for extended in mapping.values():
-        if extended in limits and extended not in requests:
-            requests[extended] = limits[extended]
-    return _with_resources(container, requests, limits)
 
 
 class ExtendedResourceContainer(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -7,7 +7,6 @@ Resource lists are in `resources`.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from enum import IntEnum
@@ -42,7 +41,6 @@ _SYNTAX: Final = re.compile(
     r"(?P<sign>[+-]?)(?:(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]*))?|\.(?P<only>[0-9]+))"
     r"(?:(?P<binary>[KMGTPE]i)|(?P<decimal>[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?",
 )
-_JSON_NUMBER_START: Final = frozenset("-0123456789")
 _DECIMAL_EXPONENT: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL_EXPONENT.items()}
 _BINARY_SHIFT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -244,24 +242,6 @@ def canonical_milli(value: str | int | float) -> str:
 @lru_cache(maxsize=8192)
 def _canonical_milli_text(text: str) -> str:
     return of_value(parse_milli(text)).canonical()
-
-
-def quantity_from_json_text(text: str) -> Quantity:
-    """Return the quantity of a JSON literal that is not decoded: `"2Gi"`, `1.5`, `1e3`, `null`.
-
-    A bare number is read from its own digits, never through a float, so `1e3` keeps its exponent form.
-
-    Raises:
-        InvalidInput: The text is not JSON, or its value is not a text, a number or null, or is not a quantity.
-    """
-    stripped = text.strip(" \t\r\n")
-    if stripped[:1] in _JSON_NUMBER_START:
-        return _parse(stripped)
-    try:
-        decoded: object = json.loads(stripped)
-    except ValueError as error:
-        raise InvalidInput(_RULE, text) from error
-    return quantity_from_json(decoded)
 
 
 def parse_milli(value: str | int | float) -> int:

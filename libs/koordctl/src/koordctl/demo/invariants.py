@@ -162,11 +162,6 @@ class Findings:
     started: int
     pending: tuple[str, ...]
 
-    @property
-    def all_hold(self) -> bool:
-        """Whether every invariant holds."""
-        return not self.sentences()
-
     def sentences(self) -> list[str]:
         """Return one sentence for each broken rule."""
         return [

@@ -92,17 +92,6 @@ class SloControllerConfig:
             return strategies.override_system(strategy, annotations)
         return strategy
 
-    def is_colocation_enabled(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-        """Return whether colocation is enabled for the cluster and for the node with these labels and annotations.
-
-        If the cluster disables it, a node cannot enable it.
-        """
-        section = self.sections.get(SectionName.COLOCATION)
-        if section is None or not section.cluster["enable"]:
-            return False
-        strategy = strategies.override_colocation(section.strategy_for(labels), labels, annotations)
-        return strategy["enable"] is True
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReading:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.node import parse_network_bandwidth
 from koordcore.protocol.config.kinds import JsonValue, Obj, Range, merge
 from koordcore.protocol.config.parse import WrittenSection, decode_document, parse_object, parse_section
 from koordcore.protocol.config.sections import SECTIONS, SectionName, SectionTable
 from koordcore.protocol.config.tables import COLOCATION
 from koordcore.protocol.selectors import Selector
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import parse_quantity
 
 Strategy: TypeAlias = Mapping[str, JsonValue]
 """A strategy as JSON values. Nodes share it: never change it in place."""
@@ -213,11 +213,5 @@ def override_system(strategy: Strategy, annotations: Mapping[str, str]) -> Strat
         InvalidInput: The annotation is not a quantity. The section is then unset for this node, and its agent uses the
             defaults (protocol spec, 15 item 18).
     """
-    text = annotations.get(keys.NETWORK_BANDWIDTH)
-    if text is None:
-        return strategy
-    try:
-        bandwidth = parse_quantity(text)
-    except InvalidInput as error:
-        raise error.at(keys.NETWORK_BANDWIDTH) from error
-    return {**strategy, "totalNetworkBandwidth": bandwidth.canonical()}
+    bandwidth = parse_network_bandwidth(annotations)
+    return strategy if bandwidth is None else {**strategy, "totalNetworkBandwidth": bandwidth.canonical()}

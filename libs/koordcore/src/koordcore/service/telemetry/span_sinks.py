@@ -42,18 +42,6 @@ class FileSink:
             self._file = None
 
 
-def read_span_file(path: str) -> list[FinishedSpan]:
-    """Return the spans of a file that `FileSink` wrote, in the order in which they ended.
-
-    A line that is cut off at the end of the file is ignored.
-    """
-    spans: list[FinishedSpan] = []
-    decoder = msgspec.json.Decoder(FinishedSpan)
-    with open(path, "rb") as lines:  # noqa: PTH123  binary lines
-        spans.extend(decoder.decode(line) for line in lines if line.endswith(b"\n"))
-    return spans
-
-
 class OtlpSink:
     """Sends spans in batches to an OpenTelemetry collector as OTLP over HTTP, from a thread. A full queue drops spans.
 

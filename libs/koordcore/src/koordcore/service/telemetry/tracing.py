@@ -221,31 +221,6 @@ class Tracer:
         """
         return Span(self, name, self.child(parent), parent.span_id if parent else None, links, attributes)
 
-    def consume(
-        self,
-        name: str,
-        causes: Sequence[Mapping[str, str] | TraceContext | None],
-        *,
-        attributes: Mapping[str, Attribute] | None = None,
-    ) -> Span:
-        """Return a span for a block that consumes messages, decides and publishes.
-
-        With one cause, the span continues its trace. With several causes, it begins a new trace with a link to each of
-        them. Publish with `inject(span.context, headers)`.
-
-        Args:
-            name: Name of the work.
-            causes: Headers or contexts of the consumed messages; None for a message without context.
-            attributes: Details to record.
-        """
-        asked = (cause if isinstance(cause, TraceContext) else extract(cause) for cause in causes if cause)
-        contexts = [context for context in asked if context is not None]
-        match contexts:
-            case [only]:
-                return self.span(name, only, attributes=attributes)
-            case _:
-                return self.span(name, None, links=contexts, attributes=attributes)
-
     def emit(
         self,
         name: str,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.cpu import parse_kubelet_cpu_manager_policy, parse_system_qos_resource
+from koordcore.protocol.annotations.cpu import parse_system_qos_resource
 from koordcore.protocol.lenient_json import decode
 from koordcore.protocol.qos import KubeQos, QosClass
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
@@ -98,20 +98,6 @@ class CpusetRule:
     be: tuple[SharedPool, ...] = ()
     system: str = ""
     is_static: bool = False
-
-
-def cpuset_rule(annotations: Mapping[str, str]) -> CpusetRule:
-    """Return which CPUs each kind of pods may use, from the annotations of a NodeResourceTopology.
-
-    Raises:
-        InvalidInput: One of the annotations is malformed.
-    """
-    return CpusetRule(
-        shared=_pools(annotations.get(keys.CPU_SHARED_POOLS)),
-        be=_pools(annotations.get(keys.BE_CPU_SHARED_POOLS)),
-        system=system_cpuset(annotations),
-        is_static=parse_kubelet_cpu_manager_policy(annotations).policy == STATIC_POLICY,
-    )
 
 
 def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is_static: bool) -> CpusetRule | None:
@@ -209,7 +195,3 @@ def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None
 
 def _joined(pools: Sequence[SharedPool]) -> str:
     return ",".join(pool.cpuset for pool in pools)
-
-
-def _pools(text: str | None) -> tuple[SharedPool, ...]:
-    return tuple(decode(text, list[SharedPool])) if text else ()

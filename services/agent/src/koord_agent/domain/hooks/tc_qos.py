@@ -64,11 +64,6 @@ class PodNetClass:
     net_class: NetClass | None = None
     egress_bytes_per_second: int | None = None
 
-    @property
-    def is_dedicated(self) -> bool:
-        """Whether the pod has a class of its own. Then it is not in the ipset of its QoS class."""
-        return self.egress_bytes_per_second is not None
-
 
 SYSTEM_CLASS: Final = NetClass("system_class", 0x10002)
 LS_CLASS: Final = NetClass("ls_class", 0x10003)

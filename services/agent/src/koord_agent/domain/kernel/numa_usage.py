@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from koord_agent.domain.kernel.counters import (
     PAGE_BYTES,
     MalformedCounter,
-    parse_busy_ticks_per_cpu,
     parse_meminfo,
     whole_number,
 )
@@ -14,32 +13,6 @@ COLD_FILE_LINES = 31
 COLD_FIRST_ROW = 14
 COLD_ROWS = ("cfei", "dfei", "cfui", "dfui")
 COLD_BOUNDARY = 5
-
-
-def numa_cpu_cores(
-    previous_stat: str, current_stat: str, cpu_to_numa: Mapping[int, int], *, interval_ns: int, jiffy_ns: int
-) -> dict[int, float] | None:
-    """Return NUMA node -> cores in use between two readings of /proc/stat.
-
-    CPUs that are not in the map, that are new, or whose counter fell are left out.
-
-    Args:
-        previous_stat: Earlier text of /proc/stat.
-        current_stat: Later text of /proc/stat.
-        cpu_to_numa: CPU -> NUMA node.
-        interval_ns: Time between the readings in nanoseconds.
-        jiffy_ns: Length of a jiffy in nanoseconds.
-
-    Returns:
-        None (no sample) if the interval is not positive.
-
-    Source:
-        agent spec, 6.1.
-    """
-    if interval_ns <= 0:
-        return None
-    before, after = parse_busy_ticks_per_cpu(previous_stat), parse_busy_ticks_per_cpu(current_stat)
-    return numa_cores_of_ticks(before, after, cpu_to_numa, interval_ns=interval_ns, jiffy_ns=jiffy_ns)
 
 
 def numa_cores_of_ticks(

@@ -7,7 +7,7 @@ Source:
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from koordcore.protocol import keys
@@ -299,36 +299,3 @@ _PHASES: Final = frozenset(str(phase) for phase in Phase)
 
 def _pod_ref(ref: _Ref | None) -> PodRef | None:
     return None if ref is None else PodRef(ref.namespace, ref.name, ref.uid)
-
-
-def render_status(job: MigrationJob, before: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """Return the object `status` of a job.
-
-    Args:
-        job: The job.
-        before: The status that the object has. Conditions that keep their state keep their time.
-        now: Time of changed conditions, RFC 3339.
-    """
-    known = {each["type"]: each for each in cast("list[dict[str, Any]]", before.get("conditions") or [])}
-    conditions: list[dict[str, Any]] = []
-    for type_, condition in job.conditions.items():
-        text = "True" if condition.is_true else "False"
-        old = known.get(type_, {})
-        since = old.get("lastTransitionTime", now) if old.get("status") == text else now
-        rendered = {"type": type_, "status": text, "lastTransitionTime": since}
-        conditions.append(rendered | _given(reason=condition.reason, message=condition.message))
-    pod = job.bound_pod
-    bound = None if pod is None else {"namespace": pod.namespace, "name": pod.name} | _given(uid=pod.uid)
-    return _given(
-        phase=str(job.phase),
-        status=job.status,
-        reason=job.reason,
-        message=job.message,
-        conditions=conditions,
-        nodeName=job.node,
-        podRef=bound,
-    )
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}

@@ -127,13 +127,6 @@ class ClusterView:
         return found
 
     @cached_property
-    def _pods_by_namespace(self) -> Mapping[str, list[PodView]]:
-        found: dict[str, list[PodView]] = {}
-        for pod in self.pods:
-            found.setdefault(pod.namespace, []).append(pod)
-        return found
-
-    @cached_property
     def _unfinished_by_node(self) -> Mapping[str, list[PodView]]:
         return {
             name: [pod for pod in pods if not pod.is_finished] if any(pod.is_finished for pod in pods) else pods
@@ -155,10 +148,6 @@ class ClusterView:
     def pods_of_owner(self, uid: str) -> list[PodView]:
         """Return all pods with this owner, finished and terminating ones included. The list must not be changed."""
         return self._pods_by_owner.get(uid, _NO_PODS)
-
-    def pods_in(self, namespace: str) -> list[PodView]:
-        """Return all pods of a namespace. The list must not be changed."""
-        return self._pods_by_namespace.get(namespace, _NO_PODS)
 
     def occupancy(self, node: str) -> Occupancy:
         """Return the requests of the unfinished pods of a node. The result is computed once per view."""

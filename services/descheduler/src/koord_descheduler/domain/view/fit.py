@@ -43,20 +43,6 @@ def native_misfits(pod: PodView, node: NodeView, cluster: ClusterView) -> list[s
     return misfits
 
 
-def fits_native(pod: PodView, node: NodeView, cluster: ClusterView) -> bool:
-    """Return whether a pod fits a node by the native check; it stops at the first failure.
-
-    Source:
-        descheduler spec, 1.3
-    """
-    return (
-        not node.is_unschedulable
-        and next(_insufficient(pod, node, cluster), None) is None
-        and first_untolerated(node.taints, pod.object.spec.tolerations) is None
-        and meets_node_selection(pod, node)
-    )
-
-
 def upstream_misfit(pod: PodView, node: NodeView, cluster: ClusterView) -> str:
     """Return the code of the first reason why a pod does not fit a node; "" if it fits.
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import msgspec
-from koordcore.protocol.objects import Node, Taint, node_from_json
+from koordcore.protocol.objects import Node, Taint
 from koordcore.protocol.reservation import NodeReservation, node_reservation, trim_allocatable
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values.resources import Amounts, amount_of, parse_resources
@@ -78,13 +78,3 @@ def node_view(node: Node) -> NodeView:
         reservation=reservation,
         is_ready=all(each.status == "True" for each in node.status.conditions if each.type == "Ready"),
     )
-
-
-def node_view_from_json(raw: object) -> NodeView:
-    """Return a node with its facts from a decoded JSON object.
-
-    Raises:
-        InvalidInput: A quantity of the node is invalid.
-        codec.DecodeError: A field has a wrong type.
-    """
-    return node_view(node_from_json(raw))

@@ -9,7 +9,7 @@ from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.eviction import NEVER_EVICT, parse_deletion_cost, parse_eviction_cost
-from koordcore.protocol.objects import OwnerReference, Pod, pod_from_json
+from koordcore.protocol.objects import OwnerReference, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.qos import QosClass, kube_qos, qos
@@ -182,16 +182,6 @@ def pod_view(
         is_ready=any(each.type == "Ready" and each.status == "True" for each in status.conditions),
         has_evict_annotation=keys.DESCHEDULER_EVICT in annotations,
     )
-
-
-def pod_view_from_json(raw: object) -> PodView:
-    """Return a pod with its facts from a decoded JSON object.
-
-    Raises:
-        InvalidInput: A quantity of the pod is invalid.
-        codec.DecodeError: A field has a wrong type.
-    """
-    return pod_view(pod_from_json(raw))
 
 
 def _cost(parse: Callable[[Mapping[str, str]], int], annotations: Mapping[str, str]) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from koordcore.events.agents.observation import GpuUsage, NodeUsageReported, Usage
 from koordcore.events.envelope import name_from_token
 from koordcore.events.objects.custom import custom_ref
+from koordcore.protocol.config.node_slo import update_extensions
 from koordcore.protocol.crd.admit import Accepted, admit
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordcore.state.aggregates import CustomObjectState
@@ -56,7 +57,7 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
     wanted = copy.deepcopy(policy.slo)
     found = known.get(name)
     if found is not None and found.spec.get("extensions"):  # keys that no plug-in of ours knows stay (6.10)
-        wanted["extensions"] = {**found.spec["extensions"], **(wanted.get("extensions") or {})}
+        wanted["extensions"] = update_extensions(found.spec["extensions"], wanted.get("extensions") or {})
     return _written("nodeslo", NODE_SLO, "NodeSLO", name, wanted, found)
 
 

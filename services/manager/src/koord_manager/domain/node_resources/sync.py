@@ -38,11 +38,6 @@ class SyncNeed(NamedTuple):
     changed: tuple[str, ...]
     expired: bool
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether the resources have to be published: one changed enough, or the last publication is too old."""
-        return self.expired or bool(self.changed)
-
 
 def sync_need(
     old: Mapping[str, int],

@@ -55,11 +55,6 @@ class Estimate(NamedTuple):
     percentiles: dict[str, Percentiles]
     samples: int
 
-    @property
-    def is_low_confidence(self) -> bool:
-        """Whether there is less than a day of history."""
-        return self.confidence_days < CONFIDENT_DAYS
-
 
 def confidence_days(model: ContainerModel) -> float:
     """Return the days of history, or 0 without samples.

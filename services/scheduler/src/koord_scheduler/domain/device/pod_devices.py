@@ -129,11 +129,6 @@ class PodDevices:
         return self.requests.get(GPU_TYPE)
 
     @property
-    def has_selectors(self) -> bool:
-        """Return whether a hint restricts the devices of a requested type by their labels."""
-        return any(self.hint(type_).selector is not None for type_ in self.requests)
-
-    @property
     def is_simple(self) -> bool:
         """Return whether counting free devices decides if a node suits the pod.
 

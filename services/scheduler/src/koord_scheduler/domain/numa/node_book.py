@@ -17,7 +17,6 @@ from koord_scheduler.domain.numa.cpu_layout import CpuMask, cpus_in, known_mask
 from koord_scheduler.domain.numa.hardware import MOST_ZONES, UNKNOWN, NodeHardware
 from koord_scheduler.domain.numa.zones import NodeZones, Share, with_share
 from koord_scheduler.domain.reservation.rests import Rests
-from koord_scheduler.domain.topology_hints.merging import ZoneStatus
 
 MOST_ALLOCATED = "MostAllocated"
 _EXCLUSIVE = {str(policy): policy for policy in ExclusivePolicy}
@@ -179,27 +178,3 @@ class NodeBook:
 
     def _use(self) -> CpuUse:
         return CpuUse(exclusive=dict(self.exclusive_cpus())) if self._exclusive else NOT_USED
-
-
-def zone_statuses(node: NodeZones, cpusets: Mapping[str, CpuMask]) -> dict[int, ZoneStatus]:
-    """Return zone -> IDLE, SINGLE or SHARED.
-
-    IDLE: no pod with bound CPUs. SHARED: a pod has CPUs in this zone and in another one. SINGLE: neither.
-
-    Args:
-        node: The node.
-        cpusets: Uid -> CPUs that are bound to the pod.
-
-    Source: scheduler-fine-grained spec, 1.7 (exclusive check).
-    """
-    statuses = dict.fromkeys(node.allocatable, ZoneStatus.IDLE)
-    if node.layout is None:
-        return statuses
-    for cpus in cpusets.values():
-        touched = [zone.id for zone in node.layout.zones.values() if zone.cpus & cpus]
-        for zone in touched:
-            if len(touched) > 1:
-                statuses[zone] = ZoneStatus.SHARED
-            elif statuses.get(zone) is not ZoneStatus.SHARED:
-                statuses[zone] = ZoneStatus.SINGLE
-    return statuses

@@ -56,7 +56,6 @@ _FIXED: Final[Mapping[int, str]] = {
     Kind.NOT_WHOLE_CORES: NOT_WHOLE_CORES,
     Kind.AMPLIFIED: "Insufficient amplified cpu",
 }
-KINDS_OF_TEXT: Final[Mapping[str, Kind]] = {text: Kind(kind) for kind, text in _FIXED.items()}
 
 
 def code_of(kind: int, per_core: int = 0, number: int = 0) -> int:

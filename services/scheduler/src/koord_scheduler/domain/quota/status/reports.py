@@ -52,13 +52,6 @@ class QuotaReports:
             non_preemptible_used=without_zeros(node.non_preemptible_used),
         )
 
-    def limited_request_of(self, name: str) -> dict[str, int]:
-        """Return the quota's request per resource, at most its max.
-
-        This is what it brings into the parent's division.
-        """
-        return without_zeros(self._books.forest.nodes[name].limited)
-
     def scaled_min_of(self, name: str) -> dict[str, int]:
         """Return the min of a quota per resource, scaled down if all mins exceed what the parent has."""
         node = self._books.forest.nodes[name]
