@@ -6,6 +6,7 @@ from koord_descheduler.domain.config.fingerprint import changed_fields, configur
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.events.descheduling.decisions import ROUNDS, RoundDecided, RoundMove
+from koordcore.events.descheduling.inputs import Number
 from koordcore.events.descheduling.operation import DeschedulerConfigured
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.gateway import PodEvicted
@@ -75,6 +76,8 @@ async def test_later_records_name_the_configuration_of_their_moment() -> None:
     hash_ = configuration_hash(load(text, BUILT_IN))
     asked = [record for record in await audit(world) if record.action == "evict_request"]
     assert {record.configuration for record in asked} == {hash_}
+    (passed,) = [record for record in await audit(world) if record.action == "job_arbitrate"]
+    assert passed.inputs["max_unavailable_per_workload"] == Number(value=0, limit=2)
 
 
 def test_only_fields_that_differ_are_named_with_their_paths() -> None:

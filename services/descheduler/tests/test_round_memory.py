@@ -194,6 +194,9 @@ async def test_node_that_was_hot_before_a_restart_counts_its_rounds_on() -> None
     found = await decisions(world)
     first = next(index for index, each in enumerate(found) if each.moves)
     assert first == abnormalities
+    (usage,) = found[first].moves[0].inputs.values()
+    assert usage.limit == 50
+    assert usage.value > 50
     counts = [group.state.abnormal for each in found[:first] for group in each.detectors if group.state is not None]
     assert counts == list(range(1, abnormalities + 1))
     assert [request.name for request in await world.requests()][:1] == ["y"], "the pod that just covers the excess"

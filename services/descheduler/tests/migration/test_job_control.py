@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from koord_descheduler.cycle import Rounds
 from koordcore.events.descheduling.decisions import RoundDecided
+from koordcore.events.descheduling.inputs import Number
 from koordcore.events.descheduling.migration import (
     MigrationArbitrated,
     MigrationEnded,
@@ -208,6 +209,8 @@ async def test_second_job_of_a_workload_waits_until_the_first_has_ended(world: W
         await world.custom("PodMigrationJob", job(name, pod, mode="EvictDirectly"))
     async with world.service(configuration(plugins=False, maxMigratingPerNode=1)):
         await is_told(world, MigrationHeld)
+        (held,) = [each for each in await world.facts("migration") if isinstance(each, MigrationHeld)]
+        assert held.inputs == {"max_migrating_per_node": Number(value=1, limit=1)}
         await is_told(world, MigrationArbitrated)
         (first,) = [each.pod.name for each in await world.facts("migration") if isinstance(each, MigrationArbitrated)]
         await reached(world, "Running", "Eviction")

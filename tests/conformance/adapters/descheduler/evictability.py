@@ -64,7 +64,7 @@ def eviction_limiter(given: dict[str, Json]) -> dict[str, Json]:
         evictor.fails = bool(step.get("evictor_fails"))
         meta = {"name": f"p{index}", "uid": f"u{index}", "namespace": step.get("namespace", "default")}
         pod = pod_view_from_json({"metadata": meta, "spec": {"nodeName": step.get("node") or ""}})
-        path.evict(pod, "", "")
+        path.evict(pod, "", "", {})
         result = path.attempts[-1].result
         results.append(_RESULTS.get(result, str(result)))
     return {

@@ -30,6 +30,7 @@ from koordcore.events.descheduling.drain import (
     DrainStarted,
     DrainWaiting,
 )
+from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.descheduling.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
@@ -53,6 +54,7 @@ from koordcore.state.repacks import DONE, RepackState
 from koordcore.state.rounds import RoundsState
 from koordcore.stories.closed_nodes import Closer, closers, node_acts
 from koordcore.stories.deletion_costs import cost_acts
+from koordcore.stories.inputs import inputs_of
 from koordcore.stories.recorded_objects import object_act
 from koordcore.stories.round_acts import round_acts
 
@@ -97,6 +99,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         job: Name of the PodMigrationJob; "" if there is none.
         job_uid: Uid of the PodMigrationJob; "" if there is none.
         reasons: Codes of limits, reasons of conditions, or the text of the plugin.
+        inputs: The numbers that decided: counts and limits, usage and thresholds.
         before: Changed annotation -> value before; "" if there was none.
         after: Changed field or annotation -> new value.
     """
@@ -122,6 +125,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     job: str = ""
     job_uid: str = ""
     reasons: list[str] = []
+    inputs: Inputs = {}
     before: dict[str, str] = {}
     after: dict[str, str] = {}
 
@@ -246,12 +250,13 @@ def modifications_of(
         return
     if is_answer and request is not None and request.method == "delete":
         act = act._replace(action="delete_pod")
-    record = _record(stored, act, configured)
+    record = msgspec.structs.replace(_record(stored, act, configured), inputs=inputs_of(event))
     yield (about := msgspec.structs.replace(record, **_subject(stored, event, request, after)))
     if isinstance(event, MigrationAdvanced) and event.soft_eviction is not None and isinstance(after, MigrationState):
         yield msgspec.structs.replace(
             about,
             action="soft_evict",
+            inputs={},
             reasons=[after.reason] if after.reason else [],
             before={keys.SOFT_EVICTION: event.soft_eviction.before},
             after={keys.SOFT_EVICTION: event.soft_eviction.after},

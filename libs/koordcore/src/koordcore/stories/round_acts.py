@@ -74,4 +74,5 @@ def _subject(move: RoundMove) -> dict[str, Any]:
         "uid": move.uid,
         "node": move.node,
         "job": move.job,
+        "inputs": move.inputs,
     }

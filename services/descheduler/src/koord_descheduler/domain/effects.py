@@ -47,6 +47,7 @@ def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
         trigger=move.plugin,
         round=move.round,
         profile=move.profile,
+        inputs=move.inputs,
     )
     return Draft(eviction_ref(move), event, last_seq)
 

@@ -117,6 +117,7 @@ def moves_of(
             job=jobs.get(attempt.pod.uid, ""),
             plan="" if attempt.plan is None else attempt.plan.id,
             round=_time(now),
+            inputs=attempt.inputs,
         )
         for attempt in chosen
         if attempt.pod.uid in jobs or attempt.profile not in migrating

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.descheduling.migration import MigrationEnded, MigrationForgotten
 from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event
@@ -37,8 +38,7 @@ from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, av
 from koord_descheduler.domain.migration.arbitration import is_waiting, pod_of
 from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
 from koord_descheduler.domain.migration.job import ConditionType, MigrationJob
-from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE
-from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.migration.limits import inputs_of
 from koord_descheduler.domain.migration.plan_steps import is_forgettable, next_step, reservations_of
 from koord_descheduler.domain.migration.state_machine import look
 from koord_descheduler.domain.migration.world import RETRY_SECONDS
@@ -172,11 +172,14 @@ class JobControl:
         found = arbitration_pass(jobs, waiting, cluster, controller)
         decided = found.decided
         known, facts = {job.name: job for job in jobs}, self.builder.state.of_kind(MigrationState)
-        recorded = [(job, recording.arbitrated_event(job, pod_of(job, cluster))) for job in decided.passed]
+        recorded = [
+            (job, recording.arbitrated_event(job, pod_of(job, cluster), decided.inputs.get(job.name, {})))
+            for job in decided.passed
+        ]
         recorded += [(job, recording.ended_event(job, decided.refusals[job.name])) for job in decided.failed]
         recorded += [(job, recording.ended_event(job)) for job in found.dropped]
         for name, limits in decided.waiting.items():
-            event = recording.held_event(known[name], limits, facts.get(known[name].uid))
+            event = recording.held_event(known[name], limits, facts.get(known[name].uid), decided.inputs[name])
             if event is not None:
                 recorded.append((known[name], event))
         await self._append([[self._draft(job, event)] for job, event in recorded], term)
@@ -194,12 +197,12 @@ class JobControl:
         for job in jobs:
             if not (job.is_in_flight and job.has_passed) or not self._is_due(job, now):
                 continue
-            world.limited_by = ""
+            world.shortage = None
             looked = look(job, world, controller.policy, now)
-            if world.limited_by:
-                self.metrics.limited(world.limited_by)
+            if world.shortage is not None:
+                self.metrics.limited(world.shortage.kind)
                 if looked.job == job:
-                    held += self._held(job, f"{OBJECT_LIMITER}_{world.limited_by}")
+                    held += self._held(job, world.shortage.code, world.shortage.inputs)
                 else:  # this look has a fact already
                     looked = replace(looked, requeue=0.0)
             looked = asks_again(job, looked, world, under_way, controller.policy)
@@ -207,8 +210,8 @@ class JobControl:
             if found.evicts and found.pod is not None:
                 if found.pod.uid in leaving:
                     continue  # another job of the pod asks for its eviction in this pass; this one then waits for it
-                if not availability.take(found.pod):
-                    held += self._held(job, MAX_UNAVAILABLE)
+                if (full := availability.take(found.pod)) is not None:
+                    held += self._held(job, full.code, inputs_of([full]))
                     continue  # looked at again in the next pass
                 if not controller.budget.take(now):
                     continue
@@ -231,9 +234,9 @@ class JobControl:
             if each.evicts and each.pod is not None:
                 self._count_eviction(each.before, each.pod, controller)
 
-    def _held(self, job: MigrationJob, limit: str) -> list[list[Draft]]:
+    def _held(self, job: MigrationJob, limit: str, inputs: Inputs) -> list[list[Draft]]:
         """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before."""
-        event = recording.held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid))
+        event = recording.held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid), inputs)
         return [] if event is None else [[self._draft(job, event)]]
 
     def _count_eviction(self, job: MigrationJob, pod: PodView, controller: JobController) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.registry import CATALOGUE
 
@@ -74,6 +75,7 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         job: Name of the PodMigrationJob by which it leaves; "" if it is evicted directly.
         plan: Id of the plan that moves it together with other pods; "" if it moves alone.
         round: RFC 3339 time of the round, which is its id; "" in facts of older versions.
+        inputs: The numbers for which the plugin chose it.
     """
 
     namespace: str
@@ -86,6 +88,7 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     job: str = ""
     plan: str = ""
     round: str = ""
+    inputs: Inputs = {}
 
     @property
     def choice(self) -> str:

@@ -13,6 +13,7 @@ Source:
 
 import msgspec
 
+from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.descheduling.operation import ChangedField
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
@@ -74,11 +75,13 @@ class MigrationHeld(Event, frozen=True, kw_only=True, omit_defaults=True):
         job: Name of the PodMigrationJob.
         pod: The pod to migrate.
         limits: Codes of the limits that are reached, for example "max_migrating_per_node".
+        inputs: What counted against these limits when the job began to wait for them.
     """
 
     job: str
     pod: MigratedPod
     limits: list[str] = []
+    inputs: Inputs = {}
 
 
 @CATALOGUE.register(kind="migration")
@@ -94,6 +97,7 @@ class MigrationArbitrated(Event, frozen=True, kw_only=True, omit_defaults=True):
         reason: Why the job was created.
         round: RFC 3339 time of the round that created it; "" if no round did.
         profile: Profile of the configuration whose plugin created it; "" if none did.
+        inputs: What counted against the limits. Empty if no limit applies.
     """
 
     job: str
@@ -104,6 +108,7 @@ class MigrationArbitrated(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     round: str = ""
     profile: str = ""
+    inputs: Inputs = {}
 
 
 @CATALOGUE.register(kind="migration")

@@ -6,6 +6,7 @@ Source:
     event-bus spec, 2.1, 9.3, 12
 """
 
+from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.registry import CATALOGUE
 
@@ -72,6 +73,7 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
         job_uid: Uid of that job; "" if there is none.
         round: RFC 3339 time of the round of the descheduler that led to it; "" if none did.
         profile: Profile of the descheduler's configuration whose plugin led to it; "" if none did.
+        inputs: The numbers for which that plugin chose the pod. A job has them in the fact of its round.
     """
 
     namespace: str
@@ -88,6 +90,7 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
     job_uid: str = ""
     round: str = ""
     profile: str = ""
+    inputs: Inputs = {}
 
 
 @CATALOGUE.register(kind="eviction")

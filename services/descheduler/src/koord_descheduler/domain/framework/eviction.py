@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Inputs, Number
+
 from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin, PlanEvictPlugin
 from koord_descheduler.domain.view.cluster import ClusterView
@@ -128,6 +130,7 @@ class Attempt:
         plan: The plan that moves the pod together with others; None if it moves alone.
         target: Node on which the scheduler would place the pod; "" if it was not asked.
         is_counted: Whether it counts against the budgets if it succeeds. False: the plugin itself is in dry run.
+        inputs: The numbers for which the plugin chose the pod.
     """
 
     pod: PodView
@@ -139,6 +142,7 @@ class Attempt:
     plan: MovePlan | None = None
     target: str = ""
     is_counted: bool = True
+    inputs: Inputs = field(default_factory=dict[str, Number])
 
     @property
     def is_move(self) -> bool:
@@ -193,7 +197,7 @@ class EvictionPath:
         """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
         return tuple(code for plugin in self.filters for code in plugin.pre_eviction_refusals(pod, self.cluster))
 
-    def evict(self, pod: PodView, reason: str, plugin: str) -> bool:
+    def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
         """Evict a pod if the budgets allow it, and record the attempt.
 
         Returns:
@@ -216,6 +220,7 @@ class EvictionPath:
             reason=reason,
             evictor=self.evict_plugin.name,
             result=result,
+            inputs=inputs,
         )
         self.attempts.append(attempt)
         is_done = result in (Result.SUCCESS, Result.DRY_RUN)
@@ -224,7 +229,7 @@ class EvictionPath:
             self.evicted.add(pod.uid)
         return is_done
 
-    def try_evict(self, pod: PodView, reason: str, plugin: str) -> None:
+    def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None:
         """Record once that a plugin in dry run would evict a pod. Budgets and the evict plugin are not asked."""
         if (pod.uid, plugin) in self.tried:
             return
@@ -237,6 +242,7 @@ class EvictionPath:
             evictor=self.evict_plugin.name,
             result=Result.DRY_RUN,
             is_counted=False,
+            inputs=inputs,
         )
         self.attempts.append(attempt)
 
@@ -276,6 +282,7 @@ class EvictionPath:
                 evictor=evictor.name,
                 result=result,
                 plan=plan,
+                inputs=plan.inputs,
             )
             for pod in plan.pods
         )

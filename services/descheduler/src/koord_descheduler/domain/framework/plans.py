@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from koordcore.events.descheduling.inputs import Inputs, Number
+
 from koord_descheduler.domain.view.pods import PodView
 
 
@@ -28,6 +30,16 @@ class MovePlan:
     gpus: int
     fragment_before: float
     fragment_after: float
+
+    @property
+    def inputs(self) -> Inputs:
+        """Return the numbers of the plan: its GPUs and moves, and the fragments after and before it."""
+        fragments = Number(value=round(self.fragment_after, 3), limit=round(self.fragment_before, 3))
+        return {
+            "fragment_gpu_milli": fragments,
+            "gpus": Number(value=self.gpus),
+            "moves": Number(value=len(self.pods)),
+        }
 
     @property
     def reason(self) -> str:

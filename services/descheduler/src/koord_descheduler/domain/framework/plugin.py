@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.descheduling.rounds import ClassifiedNodes
 
 from koord_descheduler.domain.framework.plans import MovePlan
@@ -47,11 +48,11 @@ class Evictor(Protocol):
         """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
         ...
 
-    def evict(self, pod: PodView, reason: str, plugin: str) -> bool:
+    def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
         """Evict a pod if the budgets allow it. Return whether it is evicted, or would be in a dry run."""
         ...
 
-    def try_evict(self, pod: PodView, reason: str, plugin: str) -> None:
+    def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None:
         """Record that a plugin in dry run would evict a pod."""
         ...
 
@@ -97,13 +98,19 @@ class PluginRun:
         """Return whether no further eviction is possible in this round, so that a plugin may stop to look for pods."""
         return self.evictor.is_exhausted
 
-    def evict(self, pod: PodView, reason: str) -> bool:
-        """Ask for the eviction of a pod. Return whether it is evicted, or would be in a dry run."""
-        return self.evictor.evict(pod, reason, self.plugin)
+    def evict(self, pod: PodView, reason: str, inputs: Inputs | None = None) -> bool:
+        """Ask for the eviction of a pod. Return whether it is evicted, or would be in a dry run.
 
-    def try_evict(self, pod: PodView, reason: str) -> None:
-        """Record that the plugin, which is in dry run, would evict a pod."""
-        self.evictor.try_evict(pod, reason, self.plugin)
+        Args:
+            pod: The pod.
+            reason: Why the plugin chose it.
+            inputs: The numbers for which it chose it; None if there are none.
+        """
+        return self.evictor.evict(pod, reason, self.plugin, inputs or {})
+
+    def try_evict(self, pod: PodView, reason: str, inputs: Inputs | None = None) -> None:
+        """Record that the plugin, which is in dry run, would evict a pod. See `evict`."""
+        self.evictor.try_evict(pod, reason, self.plugin, inputs or {})
 
     def evict_together(self, plan: MovePlan) -> PodView | None:
         """Ask for the eviction of all pods of a plan, or of none. Return the first pod that is refused."""

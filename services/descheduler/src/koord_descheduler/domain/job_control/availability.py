@@ -8,10 +8,8 @@ Source:
 
 from functools import cached_property
 
-from koordcore.values.invalid import InvalidInput
-
 from koord_descheduler.domain.arguments.migration_controller import Gate, MigrationControllerArgs
-from koord_descheduler.domain.arguments.workload_limit import workload_limit
+from koord_descheduler.domain.migration.limits import MAX_UNAVAILABLE, CountedLimit, limit_of
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.disruptions import Disruptions
 from koord_descheduler.domain.view.pods import PodView
@@ -30,36 +28,38 @@ class Availability:
         self._args = args
         self._chosen: set[str] = set()
 
-    def take(self, pod: PodView) -> bool:
-        """Return whether the workload of a pod can spare it now. If so, it counts as unavailable from now on.
+    def take(self, pod: PodView) -> CountedLimit | None:
+        """Return the limit because of which the workload of a pod cannot spare it now; None if it can.
+
+        In that case, the pod counts as unavailable from now on.
 
         Only pods that are unavailable now count, and replicas without a pod. Jobs that wait for their Reservation do
         not count, so that two jobs of a workload cannot wait for each other.
         """
-        if not self._is_allowed(pod):
-            return False
+        counted = self._counted(pod)
+        if counted is not None and counted.is_reached:
+            return counted
         self._chosen.add(pod.uid)
-        return True
+        return None
 
-    def _is_allowed(self, pod: PodView) -> bool:
+    def _counted(self, pod: PodView) -> CountedLimit | None:
+        """Return the unavailable pods of a pod's workload, and the limit; None if no limit applies."""
         if (
             pod.controller is None
             or pod.has_evict_annotation
             or not self._args.arbitration_args.enabled
             or self._args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD)
         ):
-            return True
+            return None
         workload = self._builder.workloads().get(pod.controller.uid)
         if workload is None:
-            return False
-        try:
-            limit = workload_limit(workload.replicas, self._args.max_unavailable_per_workload)
-        except InvalidInput:
-            return False
+            return CountedLimit(MAX_UNAVAILABLE, 0, 0)
+        limit = limit_of(workload.replicas, self._args.max_unavailable_per_workload)
         pods = [each for owner in workload.owners for each in self._builder.pods_of(owner)]
         others = (each for each in pods if each.uid != pod.uid)
         unavailable = sum(each.uid in self._chosen or self._disruptions.takes(each) for each in others)
-        return unavailable + self._disruptions.missing(workload.replicas, len(pods)) < limit
+        missing = self._disruptions.missing(workload.replicas, len(pods))
+        return CountedLimit(MAX_UNAVAILABLE, unavailable + missing, limit)
 
     @cached_property
     def _disruptions(self) -> Disruptions:

@@ -9,6 +9,7 @@ Source:
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.descheduling.migration import (
     MigratedPod,
     MigrationAdvanced,
@@ -64,12 +65,13 @@ def with_facts(job: MigrationJob, state: MigrationState | None) -> MigrationJob:
     )
 
 
-def arbitrated_event(job: MigrationJob, pod: PodView | None) -> Event:
+def arbitrated_event(job: MigrationJob, pod: PodView | None, inputs: Inputs) -> Event:
     """Return the fact that a job passed arbitration.
 
     Args:
         job: The job.
         pod: Its pod; None if it does not exist.
+        inputs: What counts against the limits.
     """
     controller = None if pod is None else pod.controller
     return MigrationArbitrated(
@@ -81,20 +83,23 @@ def arbitrated_event(job: MigrationJob, pod: PodView | None) -> Event:
         reason=job.annotations.get(keys.EVICT_REASON, ""),
         round=job.annotations.get(keys.JOB_ROUND, ""),
         profile=job.annotations.get(keys.JOB_PROFILE, ""),
+        inputs=inputs,
     )
 
 
-def held_event(job: MigrationJob, limits: Sequence[str], state: MigrationState | None) -> Event | None:
+def held_event(job: MigrationJob, limits: Sequence[str], state: MigrationState | None, inputs: Inputs) -> Event | None:
     """Return the fact that a job waits for arbitration; None if the same was recorded before.
 
     Args:
         job: The job.
         limits: Codes of the limits for which it waits.
         state: Its facts.
+        inputs: The numbers of the limits.
     """
     if state is not None and state.limits == list(limits):
         return None
-    return MigrationHeld(job=job.name, pod=_migrated(job.pod) or MigratedPod(namespace="", name=""), limits=[*limits])
+    pod = _migrated(job.pod) or MigratedPod(namespace="", name="")
+    return MigrationHeld(job=job.name, pod=pod, limits=[*limits], inputs=inputs)
 
 
 def ended_event(job: MigrationJob, refusals: Sequence[str] = ()) -> Event:

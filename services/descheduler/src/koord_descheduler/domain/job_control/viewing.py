@@ -22,7 +22,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.job_control.recording import with_facts
 from koord_descheduler.domain.migration.job import Condition, MigrationJob, PodRef, job_from_json
-from koord_descheduler.domain.migration.object_limiter import ObjectLimiter
+from koord_descheduler.domain.migration.object_limiter import ObjectLimiter, Shortage
 from koord_descheduler.domain.migration.plan_steps import reservations_of
 from koord_descheduler.domain.migration.world import ReservationView
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -77,14 +77,14 @@ class JobWorld:
         now: Unix seconds.
 
     Attributes:
-        limited_by: Type of the object limiter that the last pod has to wait for; "" if it does not wait.
+        shortage: The bucket for whose tokens the last pod has to wait; None if it does not wait.
     """
 
     def __init__(self, builder: ViewBuilder, limiter: ObjectLimiter, now: float) -> None:
         self._builder = builder
         self._limiter = limiter
         self._now = now
-        self.limited_by = ""
+        self.shortage: Shortage | None = None
 
     def pod(self, namespace: str, name: str) -> PodView | None:
         """Return a pod; None if it does not exist. See `World.pod`."""
@@ -112,8 +112,8 @@ class JobWorld:
 
     def is_limited(self, pod: PodView) -> bool:
         """Return whether the object limiter refuses to evict a pod now. See `World.is_limited`."""
-        self.limited_by = self._limiter.limiting(pod, self._now)
-        return bool(self.limited_by)
+        self.shortage = self._limiter.limiting(pod, self._now)
+        return self.shortage is not None
 
 
 def reservation_view(state: ClusterState, name: str) -> ReservationView | None:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Inputs
+
 from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.migration.job import MigrationJob, Phase, Reason
 from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
-from koord_descheduler.domain.migration.limits import limit_refusals
+from koord_descheduler.domain.migration.limits import counted_limits, inputs_of
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.orders import give_up_order
 from koord_descheduler.domain.view.pods import PodView
@@ -29,12 +31,14 @@ class Arbitrated:
         failed: Jobs whose pods must not be migrated; they have failed.
         waiting: Name of a job -> codes of the limits for which it waits.
         refusals: Name of a failed job -> codes of the rules by which its pod must not be migrated.
+        inputs: Name of a job that passed or waits -> the numbers of the limits that decided.
     """
 
     passed: tuple[MigrationJob, ...]
     failed: tuple[MigrationJob, ...]
     waiting: dict[str, tuple[str, ...]]
     refusals: dict[str, tuple[str, ...]]
+    inputs: dict[str, Inputs]
 
 
 def is_waiting(job: MigrationJob) -> bool:
@@ -91,6 +95,7 @@ def arbitrate(
     failed: list[MigrationJob] = []
     held: dict[str, tuple[str, ...]] = {}
     refused: dict[str, tuple[str, ...]] = {}
+    inputs: dict[str, Inputs] = {}
     for job in ordered([job for job in jobs if is_waiting(job)], migrating, cluster):
         pod = pod_of(job, cluster)
         if pod is not None:
@@ -100,13 +105,15 @@ def arbitrate(
                 failed.append(job.failed(Reason.FORBIDDEN, forbidden(pod)))
                 continue
             limits = args.arbitration_args.enabled and not pod.has_evict_annotation
-            refusals = tuple(limit_refusals(pod, cluster, counted, args)) if limits else ()
-            if refusals:
-                held[job.name] = refusals
+            applied = tuple(counted_limits(pod, cluster, counted, args)) if limits else ()
+            reached = tuple(each for each in applied if each.is_reached)
+            inputs[job.name] = inputs_of(reached or applied)
+            if reached:
+                held[job.name] = tuple(each.code for each in reached)
                 continue
         passed.append(job.passed())
         counted.add(in_flight(job, cluster))
-    return Arbitrated(tuple(passed), tuple(failed), held, refused)
+    return Arbitrated(tuple(passed), tuple(failed), held, refused, inputs)
 
 
 def forbidden(pod: PodView) -> str:

@@ -4,10 +4,11 @@ Source:
     descheduler spec, 6.2, 7.3
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.arguments.migration_controller import Gate, MigrationControllerArgs
@@ -25,6 +26,25 @@ MAX_PER_NAMESPACE: Final = "max_migrating_per_namespace"
 MAX_PER_WORKLOAD: Final = "max_migrating_per_workload"
 MAX_UNAVAILABLE: Final = "max_unavailable_per_workload"
 _UNKNOWN: Final = WorkloadView(0, ())
+
+
+class CountedLimit(NamedTuple):
+    """A limit that applies to a migration.
+
+    Attributes:
+        code: Code of the limit.
+        used: What counts against it now, without the migration.
+        limit: The limit; None if it is an invalid percentage.
+    """
+
+    code: str
+    used: int
+    limit: int | None
+
+    @property
+    def is_reached(self) -> bool:
+        """Return whether one more migration would exceed it."""
+        return self.limit is None or self.used >= self.limit
 
 
 @dataclass(slots=True)
@@ -60,7 +80,19 @@ def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: Migrati
 def limit_refusals(
     pod: PodView, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
 ) -> Iterator[str]:
-    """Yield the codes of the limits on jobs in flight that one more migration would exceed now.
+    """Yield the codes of the limits on jobs in flight that one more migration would exceed now."""
+    return (each.code for each in counted_limits(pod, cluster, jobs, args) if each.is_reached)
+
+
+def inputs_of(limits: Iterable[CountedLimit]) -> Inputs:
+    """Return the numbers of limits for the audit, by code."""
+    return {each.code: Number(value=each.used, limit=each.limit) for each in limits}
+
+
+def counted_limits(
+    pod: PodView, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
+) -> Iterator[CountedLimit]:
+    """Yield the limits on jobs in flight that apply to one more migration, with what counts against them now.
 
     Args:
         pod: The pod that is to migrate.
@@ -82,25 +114,23 @@ def limit_refusals(
             MAX_PER_NAMESPACE,
         ),
     ):
-        if limit and count >= limit > 0 and not args.skips(gate):
-            yield code
+        if limit and limit > 0 and not args.skips(gate):
+            yield CountedLimit(code, count, limit)
     if pod.controller is not None:
-        yield from _workload_refusals(pod, pod.controller.uid, cluster, jobs, args)
+        yield from _workload_limits(pod, pod.controller.uid, cluster, jobs, args)
 
 
-def _workload_refusals(
+def _workload_limits(
     pod: PodView, controller: str, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
-) -> Iterator[str]:
+) -> Iterator[CountedLimit]:
     workload = cluster.workloads.get(controller, _UNKNOWN)
     migrating = jobs.others_of(controller, pod.uid)
     if migrating and not args.skips(Gate.MAX_MIGRATING_PER_WORKLOAD):
-        limit = _limit(workload.replicas, args.max_migrating_per_workload)
-        if limit is None or len(migrating) >= limit:
-            yield MAX_PER_WORKLOAD
+        limit = limit_of(workload.replicas, args.max_migrating_per_workload)
+        yield CountedLimit(MAX_PER_WORKLOAD, len(migrating), limit)
     if not args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD):
-        limit = _limit(workload.replicas, args.max_unavailable_per_workload)
-        if limit is None or _unavailable(workload, migrating, cluster) >= limit:
-            yield MAX_UNAVAILABLE
+        limit = limit_of(workload.replicas, args.max_unavailable_per_workload)
+        yield CountedLimit(MAX_UNAVAILABLE, _unavailable(workload, migrating, cluster), limit)
 
 
 def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterView) -> int:
@@ -113,7 +143,7 @@ def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterVi
     return len(unavailable) + staying + cluster.missing(workload)
 
 
-def _limit(replicas: int, value: int | str | None) -> int | None:
+def limit_of(replicas: int, value: int | str | None) -> int | None:
     """Return the limit of a workload in pods; None if `value` is not a valid percentage, so that pods are refused."""
     try:
         return workload_limit(replicas, value)

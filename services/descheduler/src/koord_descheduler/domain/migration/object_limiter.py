@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.arguments.migration_controller import NAMESPACE, WORKLOAD, MigrationControllerArgs
@@ -60,6 +61,28 @@ class Evicted(NamedTuple):
     replicas: int | None
 
 
+class Shortage(NamedTuple):
+    """A bucket that has less than the one token that an eviction needs.
+
+    Attributes:
+        kind: Type of the bucket: workload or namespace.
+        tokens: Its tokens.
+    """
+
+    kind: str
+    tokens: float
+
+    @property
+    def code(self) -> str:
+        """Return the code of the limit."""
+        return f"{OBJECT_LIMITER}_{self.kind}"
+
+    @property
+    def inputs(self) -> Inputs:
+        """Return the tokens, and the token that an eviction needs, for the audit."""
+        return {self.code: Number(value=round(self.tokens, 3), limit=1)}
+
+
 @dataclass(slots=True)
 class EvictionBuckets:
     """All buckets: (type, uid of the controller or namespace) -> bucket. They follow from the recorded evictions."""
@@ -85,19 +108,20 @@ class ObjectLimiter:
 
     def is_limited(self, pod: PodView, now: float) -> bool:
         """Return whether a bucket of the pod has no whole token."""
-        return bool(self.limiting(pod, now))
+        return self.limiting(pod, now) is not None
 
-    def limiting(self, pod: PodView, now: float) -> str:
-        """Return the type of a bucket of the pod that has no whole token; "" if none refuses the pod."""
+    def limiting(self, pod: PodView, now: float) -> Shortage | None:
+        """Return a bucket of the pod that has no whole token; None if none refuses the pod."""
         for kind, key in self._keys(_controller(pod), pod.namespace):
             bucket = self._buckets.get((kind, key))
             if bucket is None:
                 continue
             duration = self._args.object_limiters[kind].duration
             is_known = now - bucket.at < _FORGOTTEN_AFTER * duration
-            if is_known and bucket.tokens_at(now, duration) < 1 - _ROUNDING:
-                return kind
-        return ""
+            tokens = bucket.tokens_at(now, duration)
+            if is_known and tokens < 1 - _ROUNDING:
+                return Shortage(kind, tokens)
+        return None
 
     @property
     def memory_seconds(self) -> float:

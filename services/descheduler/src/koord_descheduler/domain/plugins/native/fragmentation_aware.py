@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol.component_config.wire import Text
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictFloat
@@ -114,7 +115,11 @@ class FragmentationAware:
                 if run.pre_eviction_filter(pod):
                     reason = f"stdBefore={before:.4f} stdAfter={before - gain:.4f} gain={gain:.4f}"
                     evict = run.try_evict if self._args.dry_run else run.evict
-                    evict(pod, f"fragmentation reduction: {reason}")
+                    inputs = {
+                        "imbalance": Number(value=before, limit=self._args.imbalance_threshold),
+                        "gain": Number(value=gain, limit=self._args.min_improvement_threshold),
+                    }
+                    evict(pod, f"fragmentation reduction: {reason}", inputs)
                 break
 
     def _by_gain(

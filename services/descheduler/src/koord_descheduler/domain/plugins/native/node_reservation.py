@@ -7,6 +7,7 @@ Source:
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.component_config.wire import Text
 from koordcore.protocol.reservation import POLICY_DEFAULT, reserved_resources
@@ -120,7 +121,13 @@ class _NodeVisit:
                     f">allocatable({self._text(name, self._node.allocatable.get(name, 0))})"
                     for name in exceeded
                 ]
-                self._evict(pod, f"node reserved resources are occupied: {', '.join(parts)}")
+                inputs = {
+                    f"{name} requested": Number(
+                        value=self._requested.get(name, 0), limit=self._node.allocatable.get(name, 0)
+                    )
+                    for name in exceeded
+                }
+                self._evict(pod, f"node reserved resources are occupied: {', '.join(parts)}", inputs)
 
     def _exceeded(self) -> list[str]:
         """Return the reserved resources of which pods request more than the node has without the reservation."""
@@ -131,10 +138,10 @@ class _NodeVisit:
             if name in named and self._requested.get(name, 0) > self._node.allocatable.get(name, 0)
         ]
 
-    def _evict(self, pod: PodView, reason: str) -> None:
+    def _evict(self, pod: PodView, reason: str, inputs: Inputs | None = None) -> None:
         if self._args.dry_run:
-            self._run.try_evict(pod, reason)
-        if self._args.dry_run or self._run.evict(pod, reason):
+            self._run.try_evict(pod, reason, inputs)
+        if self._args.dry_run or self._run.evict(pod, reason, inputs):
             for name, amount in pod.requests.items():
                 self._requested[name] = self._requested.get(name, 0) - amount
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.eviction import NEVER_EVICT
 from koordcore.protocol.component_config.wire import Text
@@ -92,10 +93,10 @@ class ScaleDownBinPack:
         ranking = self.ranking(run)
         if self._args.strategy is Strategy.EVICT_DIRECTLY:
             evicted = 0
-            for pod in ranking.eligible:
+            for rank, pod in enumerate(ranking.eligible):
                 if evicted == self._args.max_pods_to_evict:
                     break
-                evicted += run.evict(pod, REASON)
+                evicted += run.evict(pod, REASON, {"rank": Number(value=rank)})
             return
         costs = [*enumerate(ranking.eligible), *((NEVER_EVICT, pod) for pod in ranking.skipped)]
         for cost, pod in costs:

@@ -7,6 +7,7 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol.component_config.wire import NotNegative, Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
@@ -68,7 +69,9 @@ class RemoveFailedPods:
                 if pod.object.status.phase != FAILED or not self._goes(pod, run.cluster.now):
                     continue
                 if self._scope.admits(pod) and run.filter(pod) and run.pre_eviction_filter(pod):
-                    run.evict(pod, f"pod has failed on node {node.name}")
+                    age = int(run.cluster.now - pod.created)
+                    inputs = {"age_seconds": Number(value=age, limit=self._args.min_pod_lifetime_seconds)}
+                    run.evict(pod, f"pod has failed on node {node.name}", inputs)
 
     def _goes(self, pod: PodView, now: float) -> bool:
         args, init = self._args, self._args.including_init_containers

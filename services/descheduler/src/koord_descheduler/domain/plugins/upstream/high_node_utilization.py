@@ -78,6 +78,7 @@ class HighNodeUtilization:
             admits=self._admits,
             most_per_node=None,
             reason="node is underutilized by requests",
+            thresholds=args.thresholds,
         )
         for source in sorted(low, key=utilization.NodeUsage.total):
             drain.from_node(source, lambda _: True)

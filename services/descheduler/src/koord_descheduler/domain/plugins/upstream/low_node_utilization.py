@@ -112,6 +112,7 @@ class LowNodeUtilization:
             admits=lambda _: True,
             most_per_node=None if args.eviction_limits is None else args.eviction_limits.node,
             reason=f"node is overutilized by {'requests' if by_requests else 'measured usage'}",
+            thresholds=targets,
         )
         for source in sorted(high, key=utilization.NodeUsage.total, reverse=True):
             limits = {name: _limit(source, name, targets) for name in source.used}

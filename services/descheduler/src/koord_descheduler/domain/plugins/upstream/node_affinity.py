@@ -7,6 +7,7 @@ Source:
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.protocol.component_config.wire import Text, WireModel
 from koordcore.protocol.objects import PreferredSchedulingTerm
 from koordcore.protocol.placement.node_terms import term_matches_one
@@ -63,32 +64,35 @@ class RemovePodsViolatingNodeAffinity:
     def deschedule(self, run: PluginRun) -> None:
         """Evict pods that fit a better node, one kind of affinity after the other, and node by node in order."""
         for kind in self._types:
-            violates = _CHECKS.get(kind)
-            if violates is None:
+            violation = _CHECKS.get(kind)
+            if violation is None:
                 continue
             for node in run.nodes:
                 for pod in run.cluster.unfinished_on(node.name):
                     if pod.object.spec.affinity is None or not self._scope.admits(pod):
                         continue
-                    if not violates(pod, node, run) or not run.filter(pod) or not run.pre_eviction_filter(pod):
+                    inputs = violation(pod, node, run)
+                    if inputs is None or not run.filter(pod) or not run.pre_eviction_filter(pod):
                         continue
-                    run.evict(pod, f"node {node.name} violates the node affinity of the pod ({kind})")
+                    run.evict(pod, f"node {node.name} violates the node affinity of the pod ({kind})", inputs)
 
 
-def _violates_required(pod: PodView, node: NodeView, run: PluginRun) -> bool:
+def _required(pod: PodView, node: NodeView, run: PluginRun) -> Inputs | None:
+    """Return no numbers if the node of a pod violates its required affinity, else None."""
     affinity = pod.object.spec.affinity
     if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
-        return False
-    return not meets_node_selection(pod, node) and _has_place(pod, run)
+        return None
+    return {} if not meets_node_selection(pod, node) and _has_place(pod, run) else None
 
 
-def _violates_preferred(pod: PodView, node: NodeView, run: PluginRun) -> bool:
+def _preferred(pod: PodView, node: NodeView, run: PluginRun) -> Inputs | None:
+    """Return the weight of the preferences that the node matches, and the largest one; None if no node has more."""
     affinity = pod.object.spec.affinity
     if affinity is None or affinity.node_affinity is None or not affinity.node_affinity.preferred:
-        return False
+        return None
     terms = affinity.node_affinity.preferred
-    own = _weight(terms, node)
-    return any(_weight(terms, other) > own for other in run.nodes) and _has_place(pod, run)
+    own, best = _weight(terms, node), max(_weight(terms, other) for other in run.nodes)
+    return {"preference_weight": Number(value=own, limit=best)} if best > own and _has_place(pod, run) else None
 
 
 def _has_place(pod: PodView, run: PluginRun) -> bool:
@@ -100,7 +104,7 @@ def _weight(terms: Sequence[PreferredSchedulingTerm], node: NodeView) -> int:
     return sum(term.weight for term in terms if term_matches_one(term.preference, node.labels, node.name))
 
 
-_CHECKS: Final = {REQUIRED: _violates_required, PREFERRED: _violates_preferred}
+_CHECKS: Final = {REQUIRED: _required, PREFERRED: _preferred}
 
 KIND: Final = PluginKind(
     name=NAME,

@@ -7,6 +7,7 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol.component_config.wire import NotNegative, Text, WireModel
 from koordcore.protocol.pod_status import ContainerStatus, PodCondition
 from koordcore.values.invalid import InvalidInput
@@ -128,7 +129,8 @@ class PodLifeTime:
         found = [pod for pod in found if self._scope.admits(pod) and run.filter(pod)]
         for pod in sorted(found, key=lambda pod: pod.created):
             if run.pre_eviction_filter(pod):
-                run.evict(pod, f"pod exceeds its lifetime or state limits on node {pod.node}")
+                age = Number(value=int(now - pod.created), limit=self._args.max_pod_life_time_seconds)
+                run.evict(pod, f"pod exceeds its lifetime or state limits on node {pod.node}", {"age_seconds": age})
 
     def _goes(self, pod: PodView, now: float) -> bool:
         args = self._args

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol.component_config.wire import Text, WireModel
 from koordcore.protocol.placement.taints import first_untolerated
 from koordcore.values import codec
@@ -102,8 +103,10 @@ class RemoveDuplicates:
                 continue
             average = -(-groups.occurrences[group] // targets)
             for node, pods in by_node.items():
+                reason = f"node {node} has more than {average} pods of {group.kind} {group.owner}"
+                inputs = {"pods_of_owner": Number(value=len(pods) + 1, limit=average)}
                 for pod in pods[average - 1 :] if len(pods) + 1 > average else ():
-                    run.evict(pod, f"node {node} has more than {average} pods of {group.kind} {group.owner}")
+                    run.evict(pod, reason, inputs)
 
     def _counts(self, pod: PodView, run: PluginRun) -> bool:
         owners = pod.owners

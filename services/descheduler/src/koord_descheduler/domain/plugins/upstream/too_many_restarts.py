@@ -7,6 +7,7 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol.component_config.wire import Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
@@ -73,7 +74,9 @@ class RemovePodsHavingTooManyRestarts:
                 if not self._is_in_state(pod) or not self._scope.admits(pod):
                     continue
                 if run.filter(pod) and run.pre_eviction_filter(pod):
-                    run.evict(pod, f"containers of the pod restarted {restarts} times on node {node.name}")
+                    reason = f"containers of the pod restarted {restarts} times on node {node.name}"
+                    counted_restarts = Number(value=restarts, limit=self._args.pod_restart_threshold)
+                    run.evict(pod, reason, {"restarts": counted_restarts})
 
     def _restarts(self, pod: PodView) -> int:
         return sum(each.restart_count for each in statuses(pod, init=self._args.including_init_containers))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol.component_config.wire import Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool
@@ -78,7 +79,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
         for node in run.nodes:
             for pod in run.cluster.unfinished_on(node.name):
                 by_namespace.setdefault(pod.namespace, []).append(pod)
-        chosen: dict[str, PodView] = {}
+        chosen: dict[str, tuple[PodView, Number]] = {}
         accepted = topology_domains.AcceptedNodes(run.nodes)
         for pods in by_namespace.values():
             if run.is_exhausted or not any(pod.object.spec.topology_spread_constraints for pod in pods):
@@ -86,11 +87,12 @@ class RemovePodsViolatingTopologySpreadConstraint:
             visible = [pod for pod in pods if self._scope.admits(pod) and run.filter(pod)]
             by_label = topology_domains.PodsByLabel(visible)
             for constraint in topology_domains.distinct_constraints(visible, self._kinds):
-                for pod in self._leaving(constraint, by_label, nodes, accepted.by_value(constraint), run.cluster):
-                    chosen.setdefault(pod.uid, pod)
-        for pod in chosen.values():
+                for pod, skew in self._leaving(constraint, by_label, nodes, accepted.by_value(constraint), run.cluster):
+                    chosen.setdefault(pod.uid, (pod, skew))
+        for pod, skew in chosen.values():
             if run.filter(pod) and run.pre_eviction_filter(pod):
-                run.evict(pod, f"topology spread constraint of the pod is violated on node {pod.node}")
+                reason = f"topology spread constraint of the pod is violated on node {pod.node}"
+                run.evict(pod, reason, {"skew": skew})
 
     def _leaving(
         self,
@@ -99,10 +101,11 @@ class RemovePodsViolatingTopologySpreadConstraint:
         nodes: dict[str, NodeView],
         accepted: Mapping[str, Sequence[NodeView]],
         cluster: ClusterView,
-    ) -> Iterator[PodView]:
-        """Yield the pods that leave so that one constraint is met."""
+    ) -> Iterator[tuple[PodView, Number]]:
+        """Yield the pods that leave so that one constraint is met, with the skew before that."""
         domains = topology_domains.domains_of(constraint, pods, nodes, accepted)
-        if not domains or len(domains[-1].pods) - len(domains[0].pods) <= constraint.max_skew:
+        skew = len(domains[-1].pods) - len(domains[0].pods) if domains else 0
+        if not domains or skew <= constraint.max_skew:
             return
         average = sum(len(domain.pods) for domain in domains) / len(domains)
         below = [domain.value for domain in domains if len(domain.pods) < average]
@@ -110,7 +113,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
         fits = _Landing(landing, cluster)
         for pod in _moved(domains, constraint.max_skew, average, fits):
             if not self._args.topology_balance_node_fit or fits(pod):
-                yield pod
+                yield pod, Number(value=skew, limit=constraint.max_skew)
 
 
 class _Landing:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Number
 from koordcore.protocol.component_config.wire import Text, WireModel
 from koordcore.protocol.objects import Taint
 from koordcore.protocol.placement.taints import is_tolerated
@@ -145,6 +146,7 @@ class Drain:
         admits: Whether a pod may be considered, besides the filter plugins.
         most_per_node: Largest number of evictions per node; None: no limit.
         reason: Reason of the evictions.
+        thresholds: Resource -> percentage with which the requests of a source are compared.
     """
 
     run: PluginRun
@@ -154,6 +156,7 @@ class Drain:
     admits: Callable[[PodView], bool]
     most_per_node: int | None
     reason: str
+    thresholds: Mapping[str, float]
 
     def from_node(self, source: NodeUsage, goes_on: Callable[[NodeUsage], bool]) -> None:
         """Evict pods of a node, from low to high priority.
@@ -172,7 +175,11 @@ class Drain:
             if pod.namespace in self.excluded or not self._has_tolerable_target(pod):
                 continue
             used = source.of_pod(pod)
-            if used is not None and self.run.pre_eviction_filter(pod) and self.run.evict(pod, self.reason):
+            inputs = {
+                f"node {name}": Number(value=round(source.percent(name), 2), limit=percent)
+                for name, percent in self.thresholds.items()
+            }
+            if used is not None and self.run.pre_eviction_filter(pod) and self.run.evict(pod, self.reason, inputs):
                 count += 1
                 self._account(used, source)
 

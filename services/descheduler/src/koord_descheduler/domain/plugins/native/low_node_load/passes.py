@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.protocol.priority import PriorityBand
 
 from koord_descheduler.domain.framework.plugin import PluginRun
@@ -115,9 +116,10 @@ class Pass:
                 return
             if not run.filter(pod):
                 continue
+            over = self._over(row)
             if self.is_dry_run:
-                run.try_evict(pod, self._reason(row))
-            elif not run.evict(pod, self._reason(row)):
+                run.try_evict(pod, _reason(over), over)
+            elif not run.evict(pod, _reason(over), over):
                 continue
             usage = metric.pods.get(pod.key)
             if usage is None:
@@ -129,18 +131,24 @@ class Pass:
             if self.prod:
                 load.prod_usage[row] -= amounts
 
-    def _reason(self, row: int) -> str:
+    def _over(self, row: int) -> Inputs:
+        """Return "node" or "prod", and the name of a resource -> its usage and its threshold in percent."""
         load, prod = self.load, self.prod
         high = (self.pool.prod_high_thresholds if prod else self.pool.high_thresholds) or {}
         over = load.over_on(row, prod=prod)
-        parts: list[str] = []
+        found: Inputs = {}
         for column, name in enumerate(load.resources[: load.compared]):
             if over[column]:
                 capacity = int(load.capacity[row, column])
                 percent = 100 * int(load.usage_of(prod=prod)[row, column]) / capacity if capacity else 0.0
                 whose = "prod" if prod else "node"
-                parts.append(f"{whose} {name} usage({percent:.2f}%)>threshold({high.get(name, 100.0):.2f}%)")
-        return f"node is overutilized, {', '.join(parts)}"
+                found[f"{whose} {name} usage"] = Number(value=round(percent, 2), limit=high.get(name, 100.0))
+        return found
+
+
+def _reason(over: Inputs) -> str:
+    parts = [f"{name}({each.value:.2f}%)>threshold({each.limit:.2f}%)" for name, each in over.items()]
+    return f"node is overutilized, {', '.join(parts)}"
 
 
 class _Room:

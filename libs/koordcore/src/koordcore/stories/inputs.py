@@ -1,0 +1,49 @@
+"""The numbers of the decisions of the descheduler, for the audit: those of a fact's own field, or its counts.
+
+Source:
+    descheduler spec, 12 (inputs)
+"""
+
+from koordcore.events.descheduling.drain import DrainGroupChanged, DrainPodsChanged, DrainStarted
+from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationArbitrated, MigrationHeld
+from koordcore.events.descheduling.operation import DryRunAnswered
+from koordcore.events.descheduling.repack import RepackPlanned
+from koordcore.events.envelope import Event
+from koordcore.events.objects.gateway import PodEvictionRequested
+
+
+def inputs_of(event: Event) -> Inputs:
+    """Return the numbers of the decision that a fact records; empty if it has none."""
+    match event:
+        case MigrationHeld() | MigrationArbitrated() | PodEvictionRequested():
+            return event.inputs
+        case MigrationAdvanced() if event.replicas is not None:
+            return _counts(replicas=event.replicas)
+        case RepackPlanned():
+            return {
+                "fragment_gpu_milli": Number(value=event.fragment_after, limit=event.fragment_before),
+                **_counts(gpus=event.gpus, moves=len(event.moves)),
+            }
+        case DryRunAnswered():
+            return _counts(
+                rounds=event.rounds,
+                moves=event.moves,
+                without_place=event.without_place,
+                without_gain=event.without_gain,
+            )
+        case DrainStarted() | DrainPodsChanged():
+            return _counts(pods=len(event.pods))
+        case DrainGroupChanged():
+            return _counts(
+                confirmed=len(event.confirmed),
+                running=event.running,
+                succeeded=event.succeeded,
+                failed=event.failed,
+            )
+        case _:
+            return {}
+
+
+def _counts(**counts: int) -> Inputs:
+    return {name: Number(value=count) for name, count in counts.items()}
