@@ -38,6 +38,7 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.operation import OperationRecorder
+from koord_descheduler.shell.profiling import PROFILING
 from koord_descheduler.shell.proving import Prover, scheduler_on
 from koord_descheduler.shell.round_effects import RoundEffects
 from koord_descheduler.shell.telling import RoundTeller
@@ -156,7 +157,8 @@ def assemble(
 
     shell.health.add_readiness("fold", runner.trouble)
     shell.http.audit.publish_to(bus.audit)
-    shell.http.routes.extend((Route("/configz", show), VERBOSITY))
+    profiling = PROFILING if configuration.enable_profiling else ()
+    shell.http.routes.extend((Route("/configz", show), VERBOSITY, *profiling))
     # Stopped in reverse: first no more rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
