@@ -7,7 +7,7 @@ to node.
 
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,15 @@ import pytest
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
-from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
-from koordcore.state import ClusterState
-from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState
-from koordcore.state.migrations import MigrationState
+from koordcore.events.envelope import Event
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
 from koordcore.values import codec
-from koordctl.access.log import LogTrouble, open_log
-from koordctl.access.reservations import reservations_in
+from koordctl.access.log import open_log
 from koordctl.access.verification import verify_now
 from koordctl.embedded.processes import StackOptions, specs
 from support.embedded_stack import Sender, url_of, var_folder, write_nodes
+from support.migration_log import MigrationLog
 from support.until import until
 
 REPLICAS = 12
@@ -111,102 +105,6 @@ async def stack(var: Path) -> AsyncGenerator[tuple[Supervisor, list[ProcessSpec]
             await sender.close()
 
 
-class Log:
-    """The log as far as it was read, folded, with the audit of what must hold at each position."""
-
-    def __init__(self, var: Path) -> None:
-        self.state = ClusterState()
-        self.seen: list[tuple[StoredEvent, Event]] = []
-        self._var = var
-
-    async def read(self) -> Sequence[Event]:
-        """Read on, and return the new events; none while the log is away."""
-        new: list[Event] = []
-        with contextlib.suppress(LogTrouble):
-            async with open_log(self._var) as log:
-                head = await log.bus.events.head()
-                async for batch in log.bus.events.history(self.state.position, head.last_seq):
-                    for stored in batch:
-                        event = self.state.apply(stored)
-                        if event is not None:
-                            self.seen.append((stored, event))
-                            new.append(event)
-        return new
-
-    def running(self) -> set[str]:
-        """Return the uids of the pods that agents run now."""
-        found: set[str] = set()
-        for stored, event in self.seen:
-            if isinstance(event, PodsStarted):
-                found |= set(event.pods)
-            elif isinstance(event, PodsStopped):  # a restarted agent may start a pod that left meanwhile
-                found -= set(event.pods)
-            elif isinstance(event, PodReleased):
-                found.discard(stored.ref.id)
-        return found
-
-    def is_settled(self, emptied: str) -> bool:
-        """Return whether a node is empty, all jobs and Reservations have ended, and their resources are given back."""
-        jobs = self.state.of_kind(MigrationState).values()
-        return (
-            self.is_empty(emptied)
-            and len(self.running()) == REPLICAS
-            and all(job.ended_at for job in jobs)
-            and all(view.phase in ("Succeeded", "Failed") for view in reservations_in(self.state))
-            and len(self.held()) == REPLICAS
-        )
-
-    def held(self) -> list[str]:
-        """Return the uids that hold resources of nodes: those of pods and of Reservations."""
-        return [pod.uid for ledger in self.state.of_kind(NodeLedger).values() for pod in ledger.pods.values()]
-
-    def is_empty(self, node: str) -> bool:
-        """Return whether no pod is placed on a node."""
-        return not any(pod.node == node for pod in self.state.of_kind(PodState).values())
-
-    def check(self) -> None:
-        """Check each position of the log.
-
-        A pod is evicted once, and only after the Reservation of its job was placed. At most so many pods of the
-        workload are unavailable at once.
-        """
-        uid_of_job: dict[str, str] = {}
-        placed: set[str] = set()
-        evicted: set[str] = set()
-        ready: set[str] = set()
-        for stored, event in self.seen:
-            match event:
-                case CustomObjectObserved() if plural_of(stored.ref.id) == "podmigrationjobs":
-                    meta = event.object["metadata"]
-                    uid_of_job[meta["name"]] = meta["uid"]
-                case PodPlaced():
-                    placed.add(event.name)
-                case PodsStarted():
-                    ready |= set(event.pods)
-                case PodsStopped():
-                    ready -= set(event.pods)
-                case PodReleased():
-                    ready.discard(stored.ref.id)
-                case PodEvictionRequested():
-                    assert event.job, event
-                    assert uid_of_job[event.job] in placed, "evicted before its Reservation was placed"
-                    assert stored.ref.id not in evicted, "evicted twice"
-                    evicted.add(stored.ref.id)
-                    ready.discard(stored.ref.id)
-                    assert len(ready) >= REPLICAS - MOST_UNAVAILABLE, f"{REPLICAS - len(ready)} pods are unavailable"
-                case PodEvictionFailed():
-                    evicted.discard(stored.ref.id)
-                    ready.add(stored.ref.id)
-                case _:
-                    pass
-
-    def check_the_end(self) -> None:
-        """Check that no pod is lost or doubled, and that nothing but these pods holds resources of a node."""
-        running = self.running()
-        assert running == set(self.state.of_kind(PodSpecState))
-        assert sorted(self.held()) == sorted(running), "resources are held by somebody else, or twice"
-
-
 def step_of(event: Event) -> str:
     """Return a name for the step of a migration that an event is; "" for other events."""
     match event:
@@ -224,7 +122,7 @@ def step_of(event: Event) -> str:
 async def test_each_pod_moves_once_though_the_descheduler_is_killed_at_each_step() -> None:
     with var_folder() as var:
         async with stack(var) as (supervisor, processes, sender):
-            log = Log(var)
+            log = MigrationLog(var, fewest_available=REPLICAS - MOST_UNAVAILABLE)
 
             async def all_run() -> bool:
                 await log.read()
@@ -237,13 +135,13 @@ async def test_each_pod_moves_once_though_the_descheduler_is_killed_at_each_step
 
             async def is_settled() -> bool:
                 nonlocal kills
-                steps = {step for event in await log.read() if (step := step_of(event))}
+                steps = {step for _, event in await log.read() if (step := step_of(event))}
                 states = {found.name: found.state for found in supervisor.status().processes}
                 if not steps <= killed_at and states["descheduler"] == "ready":
                     killed_at.update(steps)
                     await supervisor.kill("descheduler")
                     kills += 1
-                return log.is_settled(EMPTIED)
+                return log.is_empty(EMPTIED) and log.is_settled(REPLICAS)
 
             await until(is_settled, "the node is empty", seconds=PATIENCE_SECONDS, every=0.1)
             log.check()
@@ -259,7 +157,7 @@ async def test_a_storm_of_migrations_loses_no_pod_though_all_services_are_killed
     rng = random.Random(20261125)
     with var_folder() as var:
         async with stack(var) as (supervisor, processes, sender):
-            log = Log(var)
+            log = MigrationLog(var, fewest_available=REPLICAS - MOST_UNAVAILABLE)
 
             async def all_run() -> bool:
                 await log.read()
@@ -294,7 +192,7 @@ async def test_a_storm_of_migrations_loses_no_pod_though_all_services_are_killed
 
             async def is_settled() -> bool:
                 await log.read()
-                return log.is_settled(f"node-{(waves - 1) % 2}")
+                return log.is_empty(f"node-{(waves - 1) % 2}") and log.is_settled(REPLICAS)
 
             await until(is_settled, "the last node is empty", seconds=PATIENCE_SECONDS, every=0.2)
             log.check()
