@@ -159,7 +159,9 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     Attributes:
         host: "linux" or "simulated".
         starts: Number of starts of the agent.
-        running: Uids of the running pods.
+        running: Uids of the pods whose processes run on the node. The pod may have left: an agent that was killed
+            reads an old desired state first, so it starts such a pod again, and stops it when it has read on. Readers
+            that mean the pod's own node ask for its placement too.
         be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
         evicting: Uid -> reason, for pods that the agent evicted and that have not stopped yet.
         evicted: Number of pods that the agent has evicted.
