@@ -35,6 +35,7 @@ from koordcore.events.descheduling.decisions import (
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.place import open_place
 from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 from koordcore.state import ClusterState
@@ -101,6 +102,20 @@ async def compare_with_fold(connection: AsyncConnection, events: Sequence[Stored
     assert {pod.uid: (pod.phase, pod.node) for pod in pods.pods} == pods_by_fold(state)
 
 
+async def compare_found_facts(connection: AsyncConnection, events: Sequence[StoredEvent], position: int) -> None:
+    """A search finds the newest facts up to the moment, and none that came later."""
+    moment = await resolve(connection, str(position))
+    placed = [event.seq for event in events[:position] if event.type == PodPlaced.__name__]
+    for text, expected in (
+        (PodPlaced.__name__, placed[:-6:-1]),
+        (str(position), [position]),
+        (str(position + 1), []),
+        (events[position].event_id, []),
+    ):
+        found = await search_everything(connection, moment, text, limit=5)
+        assert [fact.seq for fact in found.facts] == expected, text
+
+
 async def test_any_past_moment_is_that_of_the_full_fold(postgres_dsn: str, facts: list[StoredEvent]) -> None:
     chosen = random.Random(len(facts)).sample(range(1, len(facts) + 1), 12)
     async with projector(postgres_dsn, batch_events=313) as it:
@@ -112,6 +127,7 @@ async def test_any_past_moment_is_that_of_the_full_fold(postgres_dsn: str, facts
                 await compare_with_fold(connection, facts, position)
             moment = await resolve(connection, str(chosen[0]))
             assert (await search_everything(connection, moment, "team-web", limit=5)).objects
+            await compare_found_facts(connection, facts, FACTS // 3)
     with psycopg.connect(postgres_dsn) as connection:
         names = [name for name, _ in connection.execute(partitions.PARTITIONS.format(table="events").encode())]
         assert names == [f"events_p{number:06}" for number in range(FACTS // 700 + 1)]

@@ -42,10 +42,14 @@ _OBJECTS_THEN: Final = text(
 )
 _FACTS: Final = text(
     """
+    SELECT * FROM events WHERE seq = :seq AND seq <= :position
+    UNION ALL (
     SELECT * FROM events
-     WHERE seq = :seq OR (seq > :since AND (event_id = :text OR correlation_id = :text OR type = :text
-                          OR (length(:text) = 32 AND position(:text in traceparent) > 0)))
+     WHERE seq > :since AND seq <= :position AND seq <> :seq
+       AND (event_id = :text OR correlation_id = :text OR type = :text
+            OR (length(:text) = 32 AND position(:text in traceparent) > 0))
      ORDER BY seq DESC LIMIT :limit
+    ) ORDER BY seq DESC LIMIT :limit
     """
 )
 
@@ -124,11 +128,11 @@ async def _facts(connection: AsyncConnection, moment: Moment, wanted: str, limit
     asked = {
         "seq": int(wanted) if is_position else 0,
         "since": max(0, moment.position - SCANNED),
+        "position": moment.position,
         "text": wanted,
         "limit": limit,
     }
-    rows = (await connection.execute(_FACTS, asked)).all()
-    return [event_item(row, with_body=False) for row in rows if row.seq <= moment.position]
+    return [event_item(row, with_body=False) for row in await connection.execute(_FACTS, asked)]
 
 
 def _object(kind: str, id_: str) -> FoundObject:
