@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from koordcore.embedded.identity import is_alive
 from support.koord_command import KoordCommand as Koord
+from support.otlp_receiver import OtlpReceiver, otlp_receiver
 from support.servers import server_directory
 from support.spans import read_span_file
 from support.until import until_blocking
@@ -25,13 +26,23 @@ spec:
   priority: 9500
   containers: [{name: main, image: nginx, resources: {requests: {cpu: "2", memory: 4Gi}}}]
 """
+SERVICES = {"manager", "scheduler", "agent", "projector"}
 
 
 @pytest.fixture(scope="module")
-def koord() -> Iterator[Koord]:
+def collector() -> Iterator[OtlpReceiver]:
+    """What receives the traces of all services."""
+    with otlp_receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def koord(collector: OtlpReceiver) -> Iterator[Koord]:
     """A stack with three simulated nodes on which the pod runs already."""
-    with server_directory() as folder:
+    with server_directory() as folder, pytest.MonkeyPatch.context() as patch:
         command = Koord(folder / "var")
+        for service in SERVICES:
+            patch.setenv(f"KOORD_{service.upper()}_OTLP_ENDPOINT", collector.url)
         try:
             command.run("up", "--no-agent", "--simulated-nodes", "3", "--traces")
             command.run("apply", "-f", "-", stdin=POD)
@@ -110,16 +121,32 @@ def test_objects_can_be_read_as_of_a_past_position(koord: Koord) -> None:
 
 def test_life_of_a_pod_is_one_trace_through_all_services(koord: Koord) -> None:
     trace = koord.ask("explain", "pod", "web")["moments"][0]["trace"]
-    wanted = {"manager", "scheduler", "agent", "projector"}
     file = koord.var / "log" / "traces.jsonl"
     until_blocking(
-        lambda: wanted <= {span.service for span in read_span_file(str(file)) if span.trace_id == trace}, "spans"
+        lambda: {span.service for span in read_span_file(str(file)) if span.trace_id == trace} >= SERVICES, "spans"
     )
     shown = koord.ask("trace", "pod", "web")
     assert shown["trace"] == trace
     assert {(step["by"].partition("/")[0], step["trace"]) for step in shown["steps"]} == {
         (service, trace) for service in ("manager", "scheduler", "agent")
     }
+
+
+def test_a_collector_gets_the_life_of_a_pod_as_one_trace(koord: Koord, collector: OtlpReceiver) -> None:
+    trace = koord.ask("trace", "pod", "web")["trace"]
+    wanted = {f"koord-{service}" for service in SERVICES}
+
+    def has_whole_trace() -> bool:
+        spans = [span for span in collector.spans if span.trace_id == trace]
+        roots = [span.name for span in spans if not span.parent_id]
+        parents = {span.parent_id for span in spans if span.parent_id}
+        return (
+            wanted <= {span.service for span in spans}
+            and roots == ["manager.apply"]
+            and parents <= {span.span_id for span in spans}
+        )
+
+    until_blocking(has_whole_trace, "spans of all services below one root")
 
 
 def test_folds_agree_while_the_stack_works(koord: Koord) -> None:
