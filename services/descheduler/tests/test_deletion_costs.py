@@ -97,6 +97,8 @@ async def test_each_rank_is_recorded_before_and_after_it_is_written_and_a_second
     allowed = [each for each in records if each.decision == "allowed"]
     done = [each for each in records if each.decision == "done"]
     assert len(records) == len(allowed) + len(done) == 2 * (REPLICAS + 2), "each pod was ranked once"
+    assert len({each.id for each in records}) == len(records) > len({each.position for each in records})
+    assert records == await audit(world), "a second reader gets the same ids"
     assert {(each.pod, each.after[keys.POD_DELETION_COST]) for each in allowed} == {
         (change.name, change.patch["metadata"]["annotations"][keys.POD_DELETION_COST])
         for change in world.changes

@@ -73,7 +73,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """One entry of the descheduler's audit: a decision to change something, or the outcome of the change.
 
     Attributes:
-        id: Id of the event.
+        id: Id of the event. Further records of the same event have "/1", "/2" and so on behind it.
         at: RFC 3339 time of the decision.
         position: Position in the log.
         actor: Instance that decided.
@@ -220,6 +220,18 @@ def modifications_of(
         configured: State of the aggregate `CONFIGURATION` after the fact.
         closing: Name of a node that the last round closes, until it is closed -> who chose it. The call changes it.
     """
+    for number, record in enumerate(_records(stored, event, before, after, configured, closing)):
+        yield msgspec.structs.replace(record, id=f"{record.id}/{number}") if number else record
+
+
+def _records(
+    stored: StoredEvent,
+    event: Event,
+    before: AggregateState | None,
+    after: AggregateState | None,
+    configured: AggregateState | None,
+    closing: dict[str, Closer],
+) -> Iterator[Modification]:
     if isinstance(event, RoundDecided):
         closing.clear()
         closing.update(closers(event))
