@@ -1,20 +1,27 @@
 """Few moves make room for a waiting gang, within the limits, all or none."""
 
+from dataclasses import replace
 from typing import Any
 
-from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits
+import pytest
+from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits, Result
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
 from koord_descheduler.domain.migration.jobs import JobsInFlight
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.round_memory import dry_run_changes
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.gpu_inventory import GpuInventory
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
+from koordcore.events.descheduling.decisions import DryRunMovesChanged
+from koordcore.events.descheduling.inputs import Number
+from koordcore.events.envelope import Event
 from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
 from koordcore.protocol import keys
 from koordcore.state.aggregates import NodeLedger
+from koordcore.state.rounds import RoundsState
 from koordcore.values.allocation import AllocatedDevice, Allocation
 from support.descheduler.views import node_view_from_json, pod_view_from_json
 
@@ -75,6 +82,13 @@ def a_cluster(placed: dict[str, list[tuple[str, int, int]]], waiting: list[PodVi
     )
 
 
+def a_plugin(shared: SharedState, **arguments: Any) -> Any:
+    """FragmentationAware that only repacks GPUs."""
+    kind = BUILT_IN["FragmentationAware"]
+    repack = {"enabled": True, "waitSeconds": 0}
+    return kind.make(kind.decode({"imbalanceThreshold": 100.0, "gpuRepack": repack, **arguments}), shared)
+
+
 def a_round(
     cluster: ClusterView, limits: EvictionLimits | None = None, **arguments: Any
 ) -> tuple[RoundOutcome, SharedState, EvictionLimiter]:
@@ -82,10 +96,7 @@ def a_round(
     shared, limiter = SharedState(), EvictionLimiter(limits or EvictionLimits())
     controller = BUILT_IN["MigrationController"]
     evictor: Any = controller.make(controller.decode({**FREE, **arguments}), shared)
-    kind = BUILT_IN["FragmentationAware"]
-    repack = {"enabled": True, "waitSeconds": 0}
-    balance: Any = kind.make(kind.decode({"imbalanceThreshold": 100.0, "gpuRepack": repack}), shared)
-    profile = Profile(name="p", balance=[balance], filters=[evictor], evict=evictor)
+    profile = Profile(name="p", balance=[a_plugin(shared)], filters=[evictor], evict=evictor)
     outcome = run_round([profile], cluster, limiter)
     assert not outcome.faults, outcome.faults
     return outcome, shared, limiter
@@ -148,3 +159,30 @@ def test_pod_that_the_filters_refuse_is_not_moved() -> None:
     cluster = a_cluster(SPREAD, [a_pod("t0", 200, gang="train")], 1)
     outcome, _, _ = a_round(cluster, labelSelector={"matchLabels": {"none": "such"}})
     assert outcome.attempts == []
+
+
+@pytest.mark.parametrize("who", ["plugin", "configuration", "evict plugin"])
+def test_dry_run_shows_its_plan_in_each_round_and_moves_nobody(who: str) -> None:
+    shared, limiter = SharedState(), EvictionLimiter(EvictionLimits())
+    controller = BUILT_IN["MigrationController"]
+    evictor: Any = controller.make(controller.decode({**FREE, "dryRun": who == "evict plugin"}), shared)
+    profile = Profile(name="p", balance=[a_plugin(shared, dryRun=who == "plugin")], filters=[evictor], evict=evictor)
+    cluster = a_cluster(SPREAD, GANG, 2)
+    told: list[Event] = []
+    state: RoundsState | None = None
+    for number in range(3):
+        now = replace(cluster, now=NOW + 10 * number)
+        outcome = run_round([profile], now, limiter, is_dry_run=who == "configuration")
+        facts = list(dry_run_changes(now.now, outcome.attempts, state))
+        told += facts
+        for fact in facts:
+            assert isinstance(fact, DryRunMovesChanged)
+            state = RoundsState(seq=1, tried=[move.choice for move in fact.chosen])
+        assert {attempt.result for attempt in outcome.attempts} == {Result.DRY_RUN}
+    (changed,) = told
+    assert isinstance(changed, DryRunMovesChanged)
+    assert len(changed.chosen) == 2
+    assert changed.chosen[0].inputs["gpus"] == Number(value=4)
+    assert shared.of(JobRequests).take() == []
+    moved = replace(cluster, pods=cluster.pods[1:], now=NOW + 40)
+    assert run_round([profile], moved, limiter, is_dry_run=who == "configuration").attempts == [], "tried again later"

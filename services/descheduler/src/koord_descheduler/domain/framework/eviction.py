@@ -246,6 +246,18 @@ class EvictionPath:
         )
         self.attempts.append(attempt)
 
+    def try_evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
+        """Record once that a plugin in dry run would evict all pods of a plan. Budgets are not asked.
+
+        Returns:
+            The first pod if the evict plugin carries out no plans. Then nothing is recorded. None otherwise.
+        """
+        if not isinstance(self.evict_plugin, PlanEvictPlugin):
+            return plan.pods[0]
+        for pod in plan.pods:
+            self.try_evict(pod, plan.reason, plugin, plan.inputs)
+        return None
+
     def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Evict all pods of a plan and record one attempt for each, or evict none and record nothing.
 

@@ -36,6 +36,11 @@ class Evictor(Protocol):
     """
 
     @property
+    def is_dry_run(self) -> bool:
+        """Return whether evictions are counted and not carried out."""
+        ...
+
+    @property
     def is_exhausted(self) -> bool:
         """Return whether no further eviction is possible in this round."""
         ...
@@ -58,6 +63,10 @@ class Evictor(Protocol):
 
     def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Evict all pods of a plan, or none. Return the first pod that is refused; None if all are evicted."""
+        ...
+
+    def try_evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
+        """Record that a plugin in dry run would evict all pods of a plan. Return a pod if none is ever evicted so."""
         ...
 
 
@@ -115,6 +124,10 @@ class PluginRun:
     def evict_together(self, plan: MovePlan) -> PodView | None:
         """Ask for the eviction of all pods of a plan, or of none. Return the first pod that is refused."""
         return self.evictor.evict_together(plan, self.plugin)
+
+    def try_evict_together(self, plan: MovePlan) -> PodView | None:
+        """Record that the plugin, which is in dry run, would evict all pods of a plan. See `evict_together`."""
+        return self.evictor.try_evict_together(plan, self.plugin)
 
     def propose(self, proposal: Proposal) -> None:
         """Propose a change other than an eviction, such as closing a node. No-op in a dry run."""

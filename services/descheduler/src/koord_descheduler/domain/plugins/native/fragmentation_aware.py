@@ -91,7 +91,7 @@ class FragmentationAware:
     def __init__(self, args: FragmentationAwareArgs, shared: SharedState) -> None:
         self._args = args
         self._scope = Scope(args)
-        self._repack = GpuRepack(args.gpu_repack or GpuRepackArgs(), self._scope, shared)
+        self._repack = GpuRepack(args.gpu_repack or GpuRepackArgs(), self._scope, shared, is_dry_run=args.dry_run)
 
     def balance(self, run: PluginRun) -> None:
         """Evict at most one pod per node: the one whose leaving lowers the imbalance of the node most.
@@ -100,8 +100,7 @@ class FragmentationAware:
         """
         if self._args.paused:
             return
-        if not self._args.dry_run:
-            self._repack.run(run)
+        self._repack.run(run)
         nodes = self._scope.nodes(run)
         index = FitIndex(nodes, run.cluster)
         for node in nodes:

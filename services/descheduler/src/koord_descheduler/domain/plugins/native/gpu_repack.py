@@ -12,6 +12,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 from pydantic import StrictBool, StrictInt
 
+from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.plugin import PluginRun
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.migration.limits import MoveLimits
@@ -53,9 +54,15 @@ def check_repack(args: GpuRepackArgs) -> Iterator[InvalidInput]:
 
 @dataclass(slots=True)
 class _Tried:
-    """Gangs that were tried: name -> Unix seconds before which they are not tried again."""
+    """What earlier rounds have tried.
+
+    Attributes:
+        until: Name of a gang that was tried -> Unix seconds before which it is not tried again.
+        shown: The last plan of a dry run. Each round shows it as long as it could be carried out.
+    """
 
     until: dict[str, float] = field(default_factory=dict[str, float])
+    shown: MovePlan | None = None
 
 
 class GpuRepack:
@@ -65,9 +72,11 @@ class GpuRepack:
         args: Its arguments.
         scope: Nodes and pods that the plugin considers.
         shared: State that all plugins share.
+        is_dry_run: Whether the plugin decides without evicting.
     """
 
-    def __init__(self, args: GpuRepackArgs, scope: Scope, shared: SharedState) -> None:
+    def __init__(self, args: GpuRepackArgs, scope: Scope, shared: SharedState, *, is_dry_run: bool) -> None:
+        self._is_dry_run = is_dry_run
         self._args = args
         self._scope = scope
         self._limits = shared.of(MoveLimits)
@@ -77,6 +86,11 @@ class GpuRepack:
         """Ask for the moves of one plan, if a gang waits for which there is one. No-op while a plan is under way."""
         cluster = run.cluster
         if not self._args.enabled or any(not plan.ended_at for plan in cluster.gpus.plans.values()):
+            return
+        ask = run.try_evict_together if self._is_dry_run else run.evict_together
+        shown = self._tried.shown
+        if shown is not None and _is_open(shown, cluster) and cluster.now < self._tried.until[shown.gang]:
+            ask(shown)
             return
         due = self._due(cluster)
         if not due:
@@ -96,9 +110,10 @@ class GpuRepack:
                 plan = planner.plan(gang, most_moves=self._args.max_moves, most_per_node=self._limits.per_node)
                 if plan is None or not plan.pods:
                     break
-                pod = run.evict_together(plan)
+                pod = ask(plan)
                 if pod is None:
                     self._tried.until[gang.name] = cluster.now + RETRY_SECONDS
+                    self._tried.shown = plan if self._is_dry_run or run.evictor.is_dry_run else None
                     return
                 refused.add(pod.uid)
 
@@ -116,3 +131,11 @@ class GpuRepack:
             and cluster.now >= self._tried.until.get(gang.name, 0.0)
             and cluster.now - ended.get(gang.name, 0.0) >= RETRY_SECONDS
         ]
+
+
+def _is_open(plan: MovePlan, cluster: ClusterView) -> bool:
+    """Return whether the pods of a plan are where they were: its members wait, and the others have not moved."""
+    return all(
+        (known := cluster.pod_by_uid.get(pod.uid)) is not None and known.node == pod.node
+        for pod in (*plan.members, *plan.pods)
+    )
