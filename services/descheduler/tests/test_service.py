@@ -156,12 +156,14 @@ async def test_each_dry_run_leaves_one_record_per_pod_and_changes_nothing(world:
     labelled = {"metadata": {"name": "a", "labels": {"tier": "x"}}, "status": {"allocatable": {"cpu": "4"}}}
     await world.write(AggregateRef("nodespec", "a"), NodeSpecChanged(object=node_from_json(labelled)))
     await world.pod("p", "a")
-    async with world.service(in_dry_run(who)) as (_, rounds):
+    async with world.service(in_dry_run(who)) as (shell, rounds):
         await rounds_done(rounds)
         assert await records() == [("p", "CustomPriority", "evict_request")]
         await world.pod("n", "a")
         await until(lambda: _is(records, 2))
         await rounds_done(rounds)
+        by = {"action": "evict_request", "decision": "dry_run"}
+        assert shell.metrics.registry.get_sample_value("descheduler_audit_records_total", by) == 2
     assert [pod for pod, _, _ in await records()] == ["p", "n"]
     assert await world.requests() == []
     assert world.changes == []

@@ -29,6 +29,7 @@ from koord_descheduler.domain.job_control.controller import job_controller
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.settings import DeschedulerSettings
+from koord_descheduler.shell.auditing import AuditCounter
 from koord_descheduler.shell.commands import Commands
 from koord_descheduler.shell.drain_control import DrainControl
 from koord_descheduler.shell.facts import FactWriter
@@ -106,11 +107,13 @@ def assemble(
         registry: Plugins that it can name.
     """
     builder = ViewBuilder(replaces_priority=shell.settings.feature_gates.enabled("PriorityTransformer"))
-    runner = view_runner(builder, bus, shell.metrics.bus)
-    leading = Leading(leadership, runner, bus.events, shell.log)
-    actor = f"descheduler/{shell.settings.instance}"
     metrics = DeschedulerMetrics(shell.metrics.registry)
-    facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor, metrics)
+    audit = AuditCounter(leadership, metrics)
+    runner = view_runner(builder, bus, shell.metrics.bus, audit)
+    leading = Leading(leadership, runner, bus.events, shell.log)
+    leading.at_each_beginning(audit.begin)
+    actor = f"descheduler/{shell.settings.instance}"
+    facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor)
     shared = SharedState(interval=configuration.descheduling_interval)
     shell.metrics.registry.register(FoldMetrics(builder))
     effects = RoundEffects(

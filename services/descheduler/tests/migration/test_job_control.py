@@ -1,5 +1,6 @@
 """Migration jobs in the service: from a round or a hand-written object to the eviction, over kills and aborts."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -133,6 +134,7 @@ async def test_reservation_on_the_same_node_ends_the_job_without_an_eviction(wor
 async def test_direct_job_written_by_hand_evicts_and_succeeds(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly", deleteOptions={"gracePeriodSeconds": 7}))
+    begun = (await world.bus.events.head()).last_seq
     async with world.service(configuration(plugins=False)) as (shell, rounds):
         await reached(world, "Running", "Eviction")
         await leave(world, "p")
@@ -143,6 +145,16 @@ async def test_direct_job_written_by_hand_evicts_and_succeeds(world: World) -> N
         assert value("descheduler_arbitration_waiting") == 0
         by = {"result": "success", "strategy": "", "namespace": "d", "node": "b"}
         assert value("descheduler_pods_evicted_total", by) == 1
+        reader = AuditReader()
+        records = [record for stored in await world.stored(*KINDS) for record in reader.read(stored)]
+        told = Counter((each.action, each.decision) for each in records if each.position > begun)
+        assert {("job_arbitrate", "allowed"), ("evict", "done"), ("config_change", "done")} <= told.keys()
+        for (action, decision), number in told.items():
+            by = {"action": action, "decision": decision}
+            assert value("descheduler_audit_records_total", by) == number, by
+        assert value("descheduler_audit_records_total", {"action": "job_create", "decision": "done"}) is None, (
+            "the job is older than the term"
+        )
     (request,) = await world.requests()
     assert (request.name, request.grace_period_seconds, request.initiator) == ("p", 7, "descheduler")
 

@@ -8,12 +8,10 @@ from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, Conflict, EventLog
 from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
-from koordcore.stories.modifications import act_of
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
-from koord_descheduler.shell.metrics import DeschedulerMetrics
 
 
 class FactWriter:
@@ -26,7 +24,6 @@ class FactWriter:
         clock: Clock of the run.
         logger: Logger of the service.
         actor: Name of this instance in the facts that it writes.
-        metrics: Metrics of the service.
     """
 
     def __init__(
@@ -37,9 +34,7 @@ class FactWriter:
         clock: Clock,
         logger: Logger,
         actor: str,
-        metrics: DeschedulerMetrics,
     ) -> None:
-        self._metrics = metrics
         self._builder = builder
         self._leading = leading
         self._log = log
@@ -76,8 +71,6 @@ class FactWriter:
         )
         outcome = await self._log.append(CATALOGUE.seal([*drafts], origin))
         if isinstance(outcome, Appended):
-            for draft in drafts:
-                self._metrics.audited(act_of(draft.event))
             return outcome
         if isinstance(outcome, Conflict):
             self._learn(outcome)

@@ -21,6 +21,7 @@ from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 
 from koord_descheduler.domain.view.building import KINDS, ViewBuilder
+from koord_descheduler.shell.auditing import AuditCounter
 
 FOLD = "descheduler"
 _REPORTS_AT_ONCE: Final = 50
@@ -28,14 +29,25 @@ _REPORTS_AT_ONCE: Final = 50
 
 
 class ViewFold:
-    """The builder of views in the form that the runner of folds drives."""
+    """The builder of views in the form that the runner of folds drives.
 
-    def __init__(self, builder: ViewBuilder) -> None:
+    Args:
+        builder: Receives the facts.
+        audit: Counts the records of the audit; None: nobody counts.
+    """
+
+    def __init__(self, builder: ViewBuilder, audit: AuditCounter | None = None) -> None:
         self._builder = builder
+        self._audit = audit
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one event of the log, and return it decoded; None if it was ignored."""
-        return self._builder.apply(stored)
+        state, ref = self._builder.state, stored.ref
+        before = state.get(ref)
+        event = self._builder.apply(stored)
+        if event is not None and self._audit is not None:
+            self._audit.count(stored, event, before, state.get(ref))
+        return event
 
     def skip(self, seq: int) -> None:
         """Continue behind an event that an operator has ordered to skip; `seq` is its position."""
@@ -56,15 +68,18 @@ class ViewFold:
         return self
 
 
-def view_runner(builder: ViewBuilder, bus: Bus, metrics: BusMetrics = NO_METRICS) -> FoldRunner[ViewFold]:
+def view_runner(
+    builder: ViewBuilder, bus: Bus, metrics: BusMetrics = NO_METRICS, audit: AuditCounter | None = None
+) -> FoldRunner[ViewFold]:
     """Return a runner that folds the log into the builder of views.
 
     Args:
         builder: Receives the facts.
         bus: Connection to the log.
         metrics: Metrics of the bus.
+        audit: Counts the records of the audit; None: nobody counts.
     """
-    fold = ViewFold(builder)
+    fold = ViewFold(builder, audit)
     return FoldRunner(
         FOLD,
         bus.events,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from koordcore.events.descheduling.rounds import ClassifiedNodes
 from koordcore.state.drains import DrainState
 from koordcore.state.migrations import MigrationState
-from koordcore.stories.modifications import Act
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -60,7 +59,7 @@ class DeschedulerMetrics:
         )
         self._audited = Counter(
             "descheduler_audit_records",
-            "Facts of the descheduler by what they change, and by their decision; one fact can be many audit records.",
+            "Records of the audit by what they change, and by their decision.",
             ["action", "decision"],
             registry=registry,
         )
@@ -105,10 +104,9 @@ class DeschedulerMetrics:
         """Return a context that measures one plugin of a round."""
         return self._plugin_seconds.labels(name).time()
 
-    def audited(self, act: Act | None) -> None:
-        """Count a fact by its kind of act in the audit; no-op for None, a fact that changes nothing."""
-        if act is not None:
-            self._audited.labels(act.action, act.decision).inc()
+    def audited(self, action: str, decision: str) -> None:
+        """Count a record of the audit."""
+        self._audited.labels(action, decision).inc()
 
     def limited(self, kind: str) -> None:
         """Count a look at a job that the object limiter holds back, by its type: workload or namespace."""

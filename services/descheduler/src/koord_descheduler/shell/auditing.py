@@ -1,0 +1,50 @@
+"""Counts the records of the audit, for the metrics: whoever reads the facts of the log gets these records.
+
+Source:
+    descheduler spec, 12, 13
+"""
+
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.ports.leadership import Leadership, Term
+from koordcore.state.base import AggregateState
+from koordcore.stories.closed_nodes import Closer
+from koordcore.stories.modifications import KINDS, modifications_of
+
+from koord_descheduler.shell.metrics import DeschedulerMetrics
+
+
+class AuditCounter:
+    """Counts the records of the facts that this instance folds while it leads, whoever wrote the facts.
+
+    Facts that were folded before the term count for the leader of then, so no record counts twice.
+
+    Args:
+        leadership: Whether this instance leads.
+        metrics: Metrics of the service.
+    """
+
+    def __init__(self, leadership: Leadership, metrics: DeschedulerMetrics) -> None:
+        self._leadership = leadership
+        self._metrics = metrics
+        self._term: Term | None = None
+        self._closing: dict[str, Closer] = {}
+
+    def begin(self) -> None:
+        """Begin a term: facts that are folded from now on count."""
+        self._term = self._leadership.term
+
+    def count(
+        self, stored: StoredEvent, event: Event, before: AggregateState | None, after: AggregateState | None
+    ) -> None:
+        """Count the records of a fact, by action and decision. No-op without a term.
+
+        Args:
+            stored: The fact.
+            event: The decoded fact.
+            before: State of its aggregate before the fact; None if it did not exist.
+            after: State of its aggregate after the fact; None if it no longer exists.
+        """
+        if stored.ref.kind not in KINDS or self._term is None or self._term != self._leadership.term:
+            return
+        for record in modifications_of(stored, event, before, after, None, self._closing):
+            self._metrics.audited(record.action, record.decision)
