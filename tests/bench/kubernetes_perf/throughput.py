@@ -22,7 +22,7 @@ EVENT_LOOK_SECONDS: Final = 0.25
 EVENTS_STILL_LOOKS: Final = 8
 """Looks without a new event after which no more are expected."""
 PATIENCE_SECONDS: Final = 60.0
-LEAST_PER_SECOND: Final = 20
+LEAST_PER_SECOND: Final = 2
 WARM_UP: Final = 50
 HARNESS: Final = "harness"
 

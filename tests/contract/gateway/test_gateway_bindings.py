@@ -1,10 +1,12 @@
 """A placed pod is bound whatever the API server answers, or gives its place back."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.scheduling.pod import PodDeviceUnhealthy, UnhealthyDevice
+from koordcore.service.clock import SystemClock
 from support.kubernetes.faults import Fault
 from support.kubernetes.gateway_world import facts_of, gateway_world, node, pod, words
 
@@ -21,6 +23,27 @@ async def test_a_binding_that_the_server_could_not_take_is_repeated(tmp_path: Pa
         await world.until(lambda: (spec := world.spec(uid)) is not None and spec.binding is not None)
 
         assert (await facts_of(world, uid)).count("PodBound") == 1
+
+
+class AnHourAhead(SystemClock):
+    """A clock that differs from that of the API server."""
+
+    def now(self) -> datetime:
+        """Return a time in an hour."""
+        return super().now() + timedelta(hours=1)
+
+
+async def test_a_binding_is_one_fact_whatever_the_clock_of_the_manager_says(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, clock=AnHourAhead()) as world:
+        await world.server.apply(node("node-1"))
+        await world.server.apply(pod("a"))
+        uid = await world.mirrored("a")
+        await world.place(uid, "node-1")
+        await world.until(lambda: (spec := world.spec(uid)) is not None and spec.binding is not None)
+        await world.server.apply(pod("b"))
+        await world.mirrored("b")  # the watch has brought the bound pod before
+
+        assert await facts_of(world, uid) == ["PodSpecAdded", "PodBound"]
 
 
 async def test_a_binding_whose_answer_was_lost_is_found_to_be_done(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import secrets
 import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -149,6 +150,7 @@ class ApiServer:
         except ApiError as error:
             headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else {}
             response = JSONResponse(error.body, error.code, headers=headers)
+        response.headers["date"] = formatdate(usegmt=True)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -367,6 +369,7 @@ async def running_api_server(
         log_level="error",
         lifespan="off",
         access_log=False,
+        date_header=False,  # uvicorn's may be seconds old, that of Kubernetes is not
         timeout_keep_alive=60,
         timeout_graceful_shutdown=1,
         ssl_certfile=str(tls.server_certificate) if tls else None,

@@ -28,6 +28,7 @@ from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origi
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.leadership import Leadership, OnAcquired, OnLost, Term
 from koordcore.protocol.crd.catalogue import definition_texts
@@ -148,10 +149,13 @@ class Interrupted:
 class World:
     """The server, the log, and one manager at a time."""
 
-    def __init__(self, server: ApiServer, bus: Bus, directory: Path, settings: GatewaySettings) -> None:
+    def __init__(
+        self, server: ApiServer, bus: Bus, directory: Path, settings: GatewaySettings, clock: Clock | None = None
+    ) -> None:
         self.server = server
         self.bus = bus
         self.settings = settings
+        self._clock = clock or SystemClock()
         self._directory = directory
         self._instance: Instance | None = None
 
@@ -188,7 +192,7 @@ class World:
                 observations=self.bus.observations,
                 explanations=self.bus.explanations,
                 leadership=leadership or SoleLeader("test"),
-                clock=SystemClock(),
+                clock=self._clock,
                 tracer=make_tracer(
                     "test", instance="test", cluster="test", otlp_endpoint=None, trace_file=None, sample_ratio=0.0
                 ),
@@ -307,12 +311,17 @@ def gateway_settings(**changed: Any) -> GatewaySettings:
 
 @contextlib.asynccontextmanager
 async def gateway_world(
-    directory: Path, *, server: ApiServer | None = None, settings: GatewaySettings | None = None, begin: bool = True
+    directory: Path,
+    *,
+    server: ApiServer | None = None,
+    settings: GatewaySettings | None = None,
+    begin: bool = True,
+    clock: Clock | None = None,
 ) -> AsyncGenerator[World]:
-    """A world with a log in memory; the manager runs unless `begin` is False."""
+    """A world with a log in memory; the manager runs unless `begin` is False, by the system's clock unless told."""
     async with running_api_server(server) as api:
         bus = memory_bus(log=MemoryLog())
-        world = World(api, bus, directory, settings or gateway_settings())
+        world = World(api, bus, directory, settings or gateway_settings(), clock)
         if begin:
             await world.begin()
         try:

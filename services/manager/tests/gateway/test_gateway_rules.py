@@ -1,7 +1,7 @@
 """The gateway's pure rules: mirroring is level-triggered, answers have one meaning, writes are owed until they hold."""
 
 import contextlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -203,6 +203,25 @@ def test_the_fact_of_a_binding_tells_what_the_api_server_has_set() -> None:
     assert mirror.see(Seen(PODS, found)) == 0
     found.status.phase = "Running"
     assert mirror.see(Seen(PODS, found)) == 1
+
+
+@pytest.mark.parametrize(("seconds", "facts"), [(-1, 1), (0, 0), (1, 0), (30, 0), (31, 1)])
+@pytest.mark.parametrize("others", [{}, {"changed": "meanwhile"}])
+def test_a_binding_is_one_fact_if_the_api_server_made_it_up_to_thirty_seconds_before_its_answer(
+    seconds: int, facts: int, others: dict[str, str]
+) -> None:
+    mirror = placed_pod()
+    binding = pending_binding(mirror.view, "uid-1")
+    assert binding is not None
+    draft = outcome_draft(mirror.view, binding, Settled(), NOW)
+    assert draft is not None
+    mirror.log.write(draft.ref.kind, draft.ref.id, draft.event)
+
+    found = codec.convert(codec.to_builtins(mirror.log.state.of_kind(PodSpecState)["uid-1"].object), Pod)
+    at = NOW.replace(microsecond=0) - timedelta(seconds=seconds)
+    found.status.conditions[0].last_transition_time = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    found.metadata.labels |= others
+    assert mirror.see(Seen(PODS, found)) == (1 if others else facts)
 
 
 @pytest.mark.parametrize("others", [{}, {"changed": "meanwhile"}])

@@ -23,8 +23,9 @@ class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
         placement: Sequence of the `PodPlaced` that was bound.
         observed: Whether the gateway found the pod already bound there. Then its own request was answered too late or
             somebody else bound the pod.
-        bound_at: RFC 3339 time of the answer, in whole seconds. The API server has set the node, the annotations, the
-            labels and the condition `PodScheduled`. "" if the fact does not tell what was set.
+        bound_at: RFC 3339 time of the answer by the API server's clock, in whole seconds. The API server has set the
+            node, the annotations, the labels and the condition `PodScheduled`. "" if the fact does not tell what was
+            set.
         annotations: Annotations that the binding set on the pod.
         labels: Labels of the node that the API server has copied to the pod.
     """

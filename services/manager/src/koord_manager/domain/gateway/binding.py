@@ -20,13 +20,14 @@ from koordcore.events.objects.gateway import PodBindFailed, PodBound
 from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.hardware.vendor_devices import POD_LABELS, node_lock_of
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_status import POD_SCHEDULED
+from koordcore.protocol.pod_status import POD_SCHEDULED, PodCondition
 from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.state.evolution.gateway import bound_pod
 from koordcore.values.allocation import ClaimBinding
+from msgspec.structs import replace
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
+from koord_manager.domain.gateway.requests import REQUEST_SECONDS, Json, Meaning, Request, meaning_of
 
 COPIED_LABELS: Final = frozenset(("topology.kubernetes.io/zone", "topology.kubernetes.io/region"))
 """Labels of a node that the API server copies to a pod that is bound to it (admission plugin PodTopologyLabels)."""
@@ -192,7 +193,8 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answere
     """Return the fact that records the final outcome of a binding: `PodBound` or `PodBindFailed`.
 
     Return None if it is recorded already, or if the pod is deleted. If the changed pod was not observed yet, `PodBound`
-    tells what the API server has set. So the observation that follows is no further fact.
+    tells what the API server has set. So the observation that follows is no further fact. `answered_at` is the time of
+    the API server's answer, by its clock.
     """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
@@ -223,9 +225,34 @@ def observed_binding(view: ManagerView, uid: str, old: Pod, found: Pod) -> PodBo
     binding = pending_binding(view, uid) if found.spec.node_name and not old.spec.node_name else None
     if binding is None:
         return None
-    times = (each.last_transition_time for each in found.status.conditions if each.type == POD_SCHEDULED)
-    event = _bound(view, binding, next(times, None) or "")
+    condition = _scheduled(found)
+    event = _bound(view, binding, (condition and condition.last_transition_time) or "")
     return event if bound_pod(old, event) == found else None
+
+
+def is_same_binding(old: Pod, found: Pod) -> bool:
+    """Return whether an observed pod differs from the log only in the second in which the API server bound it.
+
+    The log has the time of the answer to the binding. The API server sets the condition `PodScheduled` before.
+
+    Args:
+        old: The pod in the log.
+        found: The pod as the API server has it.
+    """
+    was, at = _scheduled(old), _scheduled(found)
+    if was is None or at is None or not was.last_transition_time or not at.last_transition_time:
+        return False
+    early = datetime.fromisoformat(was.last_transition_time) - datetime.fromisoformat(at.last_transition_time)
+    if not 0 < early.total_seconds() <= REQUEST_SECONDS:
+        return False
+    of_answer = [was if each is at else each for each in found.status.conditions]
+    return old == replace(found, status=replace(found.status, conditions=of_answer))
+
+
+def _scheduled(pod: Pod) -> PodCondition | None:
+    """Return the condition that says that a pod has a node, or None."""
+    true = (each for each in pod.status.conditions if each.type == POD_SCHEDULED and each.status == "True")
+    return next(true, None)
 
 
 def _bound(view: ManagerView, binding: Binding, at: str) -> PodBound:

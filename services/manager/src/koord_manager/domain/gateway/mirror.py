@@ -26,7 +26,7 @@ from koord_manager.domain.cluster.mirrored_kinds import (
     objects_of_kind,
 )
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.gateway.binding import observed_binding
+from koord_manager.domain.gateway.binding import is_same_binding, observed_binding
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.domain.gateway.trimming import trimmed_annotations, trimmed_part
 
@@ -141,7 +141,11 @@ def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
         return Draft(ref, _deleted(seen), last)
     if old == found:
         return None
-    bound = observed_binding(view, ref.id, old, found) if isinstance(old, Pod) and isinstance(found, Pod) else None
+    bound = None
+    if isinstance(old, Pod) and isinstance(found, Pod):
+        if is_same_binding(old, found):
+            return None
+        bound = observed_binding(view, ref.id, old, found)
     return Draft(ref, bound or _observed(found, is_new=False), last)
 
 

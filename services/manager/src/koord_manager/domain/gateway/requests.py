@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 
 Json = dict[str, Any]
 
+REQUEST_SECONDS: Final = 30.0
+"""Maximum time from a request to its answer, in the host's time. Without an answer by then, the request has failed."""
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -14,6 +14,8 @@ import json
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -22,14 +24,12 @@ from urllib.request import getproxies, proxy_bypass
 from koordcore.service.leader.lease import LeaseUnavailable
 from koordcore.values import codec
 
-from koord_manager.domain.gateway.requests import Request
+from koord_manager.domain.gateway.requests import REQUEST_SECONDS, Request
 from koord_manager.shell.gateway.http_connections import HttpConnections
 
 if TYPE_CHECKING:
     import aiohttp
 
-REQUEST_SECONDS = 30.0
-"""Timeout of a request, in the host's time."""
 LIST_SECONDS = 120.0
 CREDENTIALS_AGAIN_SECONDS = 5.0
 """Minimum time between two refreshes of credentials after a 401."""
@@ -48,16 +48,25 @@ class ApiResponse(NamedTuple):
         status: HTTP status; 0 stands for no answer (`send`).
         body: Body of the response.
         retry_after: Header Retry-After in seconds, or None if it is absent.
+        date: Header Date, the time of the answer by the server's clock; "" if it is absent.
     """
 
     status: int
     body: bytes
     retry_after: float | None = None
+    date: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300
+
+    def answered_at(self) -> datetime | None:
+        """Return the header Date in whole seconds, or None if it is absent or not valid."""
+        try:
+            return parsedate_to_datetime(self.date)
+        except ValueError:
+            return None
 
     def message(self) -> str:
         """Return the message of the Status object in the body, or the beginning of another body."""
@@ -188,7 +197,10 @@ class KubernetesApi:
         if self._connections is None:
             response = await self._send(method, path, parameters, body, content_type, seconds)
             return ApiResponse(
-                response.status, await response.read(), _retry_after(response.headers.get("Retry-After", ""))
+                response.status,
+                await response.read(),
+                _retry_after(response.headers.get("Retry-After", "")),
+                response.headers.get("Date", ""),
             )
         headers = "".join(f"{name}: {text}\r\n" for name, text in (await self._headers(content_type)).items())
         target = path if _IS_URL_SAFE(path) else quote(path, safe=_URL_SAFE)
@@ -197,7 +209,10 @@ class KubernetesApi:
         encoded = b"" if body is None else codec.encode(body)
         found = await self._connections.request(method, target, headers.encode("latin-1"), encoded)
         return ApiResponse(
-            found.status, found.body, _retry_after(found.headers.get(b"retry-after", b"").decode("latin-1"))
+            found.status,
+            found.body,
+            _retry_after(found.headers.get(b"retry-after", b"").decode("latin-1")),
+            found.headers.get(b"date", b"").decode("latin-1"),
         )
 
     @contextlib.asynccontextmanager

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef
@@ -209,7 +210,7 @@ class Outbox:
         if binding is None:
             self._volumes.forget(uid)
             return True
-        settled = bindings.known_outcome(view, binding)
+        settled, answered_at = bindings.known_outcome(view, binding), None
         if settled is None and binding.claims:
             prepared = await self._volumes.bind(view, binding, self._facts.clock.now())
             if isinstance(prepared, bindings.Later):
@@ -236,12 +237,12 @@ class Outbox:
                 return True  # the pod is gone: the mirror says so, and the scheduler takes the place back
             if isinstance(judged, bindings.Later):
                 return answer.retry_after or 0.0
-            settled = judged
+            settled, answered_at = judged, answer.answered_at()
         if settled.failure:
             self._logger.warning(
                 "bind_failed", pod_uid=uid, node=binding.node, reason=settled.failure, message=settled.message[:200]
             )
-        return await self._record_binding(binding.uid, settled)
+        return await self._record_binding(binding.uid, settled, answered_at or self._facts.clock.now())
 
     async def _prepare(self, binding: bindings.Binding) -> bindings.Settled | bindings.Later | None:
         """Lock the node for a device plugin and set labels on the pod. Return None if the pod can be bound now."""
@@ -263,11 +264,13 @@ class Outbox:
                     return bindings.Later()
         return None
 
-    async def _record_binding(self, uid: str, settled: bindings.Settled) -> bool:
+    async def _record_binding(self, uid: str, settled: bindings.Settled, answered_at: datetime) -> bool:
         self._volumes.forget(uid)
         view = self._facts.view
-        binding, now = bindings.pending_binding(view, uid), self._facts.clock.now()
-        return binding is None or await self._facts.write(lambda: bindings.outcome_draft(view, binding, settled, now))
+        binding = bindings.pending_binding(view, uid)
+        return binding is None or await self._facts.write(
+            lambda: bindings.outcome_draft(view, binding, settled, answered_at)
+        )
 
     async def _evict(self, uid: str) -> bool | float:
         view = self._facts.view
