@@ -36,7 +36,8 @@ LABEL org.opencontainers.image.title="koordstream" \
 # A volume that is mounted over one of these folders for the first time takes its owner over.
 RUN groupadd --gid 65532 koord && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /var/lib/koord koord \
     && install -d -o koord -g koord -m 0700 /var/lib/koord /data /keys /keys/nats /keys/postgres /keys/access /keys/bootstrap \
-       /keys/manager /keys/scheduler /keys/descheduler /keys/projector /keys/agent /keys/criproxy /keys/operator
+       /keys/manager /keys/scheduler /keys/descheduler /keys/projector /keys/agent /keys/criproxy /keys/operator \
+    && install -d -o koord -g koord /keys/monitoring
 COPY --from=build /opt/koord /opt/koord
 ENV PATH=/opt/koord/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532

@@ -56,6 +56,9 @@ _EACH_SERVER: Final = """\
             - --server=nats-{{ . }}.nats.koordinator-system.svc
             {{- end }}
 """
+_POSTGRES_HOST: Final = (
+    '{{ eq .Values.postgres.mode "external" | ternary .Values.postgres.host "postgres.koordinator-system.svc" }}'
+)
 _EACH_ADDRESS: Final = """\
         {{- range .Values.apiServerCidrs }}
         - ipBlock: {cidr: {{ quote . }}}
@@ -70,7 +73,15 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     ),
     "base/scheduler.yaml": (IMAGE, _replicas("scheduler"), _resources("scheduler.resources")),
     "base/descheduler.yaml": (IMAGE, _replicas("descheduler"), _resources("descheduler.resources")),
-    "base/projector.yaml": (IMAGE, _resources("projector.resources")),
+    "base/projector.yaml": (
+        IMAGE,
+        Hole(r"(?<=value: )postgres\.koordinator-system\.svc", _POSTGRES_HOST),
+        Hole(
+            r"(?<=secretName: )koord-projector(?=\n            defaultMode: 0440\n            items:)",
+            "{{ .Values.postgres.authority }}",
+        ),
+        _resources("projector.resources"),
+    ),
     "base/issuer.yaml": (IMAGE, _replicas("issuer")),
     "base/keys.yaml": (IMAGE, Hole(_SERVERS, _EACH_SERVER)),
     "base/nats.yaml": (
@@ -91,12 +102,10 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     "base/network-policies.yaml": (Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _EACH_ADDRESS),),
     "nodes/agent.yaml": (IMAGE, _resources("nodes.agentResources")),
     "nodes/devicediscovery.yaml": (IMAGE,),
-    "overlays/ha/postgres.yaml": (Hole(r"(?<=externalName: )\S+", "{{ .Values.postgres.host }}"),),
 }
 CONDITIONS: Final = {
     "base/disruption-budgets.yaml": ".Values.disruptionBudgets",
     "overlays/dev/postgres.yaml": 'eq .Values.postgres.mode "pod"',
-    "overlays/ha/postgres.yaml": 'eq .Values.postgres.mode "external"',
 }
 NODES_CONDITION: Final = ".Values.nodes.enabled"
 

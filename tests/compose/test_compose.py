@@ -208,7 +208,7 @@ def test_the_trace_demo_runs_on_compose() -> None:
         subprocess.run(["make", "compose-down"], cwd=ROOT, env=compose.environment, capture_output=True, check=False)
 
 
-def test_a_service_reads_its_own_key_only(system: Compose) -> None:
+def test_a_service_reads_its_own_key_only_and_renewed_certificates_need_no_restart(system: Compose) -> None:
     system("up", "--detach", "--no-build", *CORE)
     system.wait_healthy()
     for service in ("manager-1", "scheduler-1", "projector", "agent"):
@@ -217,3 +217,51 @@ def test_a_service_reads_its_own_key_only(system: Compose) -> None:
         assert mounted == "/etc/koord/nats.seed"
         assert seeds == ""
         assert docker("exec", system.container(service), "id", "-u") == "65532"
+
+    assert asked(system, IN_CLEAR, *SERVERS) == [f"{server} refuses" for server in SERVERS]
+    assert docker("exec", system.container("postgres"), "psql", "-U", "koord", "-Atc", SESSIONS) == "t|t"
+    before = asked(system, CERTIFICATES, *SERVERS)
+    started = {server: system.state(server)["StartedAt"] for server in SERVERS}
+    lost = " ".join(f"/keys/{user}/tls.key" for user in USERS)
+    system("run", "--rm", "--no-deps", "-T", "keys", "sh", "-c", f"rm {lost} && koord keys create /keys")
+    until_blocking(
+        lambda: not set(asked(system, CERTIFICATES, *SERVERS)) & set(before), "every server shows its new certificate"
+    )
+    assert len(set(before)) == len(USERS)
+    assert {server: system.state(server)["StartedAt"] for server in SERVERS} == started
+    assert "equal" in system.koord("verify")
+
+
+USERS = ("manager", "scheduler", "descheduler", "projector", "agent", "postgres")
+SERVERS = ("manager-1", "scheduler-2", "descheduler-1", "projector", "agent", "postgres")
+REACH = """
+import http.client, psycopg, socket, ssl, sys
+trusting = ssl.create_default_context(cafile="/etc/koord/ca.crt")
+"""
+IN_CLEAR = """
+for host in sys.argv[1:]:
+    try:
+        if host == "postgres":
+            psycopg.connect("postgresql://koord@postgres/koord?passfile=/etc/koord/pgpass&sslmode=disable")
+        plain = http.client.HTTPConnection(host, 8080, timeout=10)
+        plain.request("GET", "/metrics")
+        plain.getresponse()
+    except (OSError, http.client.HTTPException, psycopg.OperationalError):
+        print(host, "refuses")
+"""
+CERTIFICATES = """
+for host in sys.argv[1:]:
+    plain = socket.create_connection((host, 5432 if host == "postgres" else 8080), timeout=10)
+    if host == "postgres":
+        plain.sendall(bytes([0, 0, 0, 8, 4, 210, 22, 47]))  # the request for TLS
+        assert plain.recv(1) == b"S"
+    print(trusting.wrap_socket(plain, server_hostname=host).getpeercert()["serialNumber"])
+"""
+SESSIONS = """
+select bool_and(ssl), count(*) > 0 from pg_stat_ssl join pg_stat_activity using (pid) where client_addr is not null
+"""
+
+
+def asked(compose: Compose, program: str, *words: str) -> list[str]:
+    """Run a program in the container of the projector, and return the lines that it prints."""
+    return docker("exec", compose.container("projector"), "python3", "-c", REACH + program, *words).splitlines()

@@ -31,6 +31,8 @@ from support.kubernetes.volumes import claim, local_volume, storage_class, user_
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "k8s" / "base"
+DEV_POSTGRES = ROOT / "k8s" / "overlays" / "dev" / "postgres.yaml"
+SERVICES = ("manager", "scheduler", "descheduler")
 
 Json = dict[str, Any]
 
@@ -116,6 +118,44 @@ def test_the_flags_of_the_manifests_exist(file: str, settings: type[ServiceSetti
     container = documents(file)[0]["spec"]["template"]["spec"]["containers"][0]
 
     settings.load(container["args"], {})
+
+
+def workloads() -> dict[str, Json]:
+    """Return name -> pod of every workload, those of the nodes and the Postgres of the overlay `dev` included."""
+    files = [*BASE.glob("*.yaml"), *(ROOT / "k8s" / "nodes").glob("*.yaml"), DEV_POSTGRES]
+    found = [item for file in files for item in yaml.safe_load_all(file.read_text(encoding="utf-8")) if item]
+    kinds = ("Deployment", "StatefulSet", "DaemonSet")
+    return {item["metadata"]["name"]: item["spec"]["template"]["spec"] for item in found if item["kind"] in kinds}
+
+
+def has_ports(spec: Json) -> bool:
+    """Whether the first container of a pod has open ports."""
+    return "ports" in spec["containers"][0]
+
+
+def test_every_open_port_has_tls() -> None:
+    """The ports of NATS and of the webhooks have tests of their own."""
+    pods = workloads()
+    serving = {name: spec for name, spec in pods.items() if name not in ("nats", "postgres") and has_ports(spec)}
+    for name, spec in serving.items():
+        (container,) = spec["containers"]
+        secrets = {each["name"] for each in spec["volumes"] if "secret" in each}
+        places = {each["mountPath"] for each in container["volumeMounts"] if each["name"] in secrets}
+        flags = dict(flag.partition("=")[::2] for flag in container["args"])
+        assert {Path(flags[f"--http-{part}-file"]).parent.as_posix() for part in ("cert", "key")} <= places, name
+        probes = [container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
+        assert {probe["scheme"] for probe in probes} == {"HTTPS"}, name
+    assert set(serving) == {f"koord-{name}" for name in (*SERVICES, "projector", "agent", "devicediscovery")}
+    projector = {each["name"]: each.get("value") for each in pods["koord-projector"]["containers"][0]["env"]}
+    assert projector["PGSSLMODE"] == "verify-full"
+    assert {port["name"] for port in pods["nats"]["containers"][0]["ports"]} == {"client", "route"}
+
+
+def test_postgres_gets_its_certificate_in_the_same_way_everywhere() -> None:
+    compose: Json = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["postgres"]
+    (container,) = workloads()["postgres"]["containers"]
+
+    assert [*container["command"], *container["args"]] == compose["command"]
 
 
 def test_only_the_manager_has_rights() -> None:

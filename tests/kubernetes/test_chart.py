@@ -19,7 +19,7 @@ pytestmark = [
 Json = dict[str, Any]
 DEV = ("--values", "k8s/chart/values-dev.yaml")
 HA = ("--set", "apiServerCidrs={192.0.2.1/32}")
-BASE = (*HA, "--set", "nodes.enabled=false,postgres.mode=none")
+BASE = (*HA, "--set", "nodes.enabled=false,postgres.mode=none,postgres.authority=koord-projector")
 
 
 @pytest.fixture(scope="module")

@@ -3,5 +3,6 @@ FROM python:3.11-slim-bookworm
 RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends postgresql-15 >/dev/null && rm -rf /var/lib/apt/lists/*
 ENV PATH=/usr/lib/postgresql/15/bin:$PATH PGDATA=/var/lib/postgresql/data
-COPY postgres-entrypoint.sh /usr/local/bin/
-ENTRYPOINT ["sh", "/usr/local/bin/postgres-entrypoint.sh"]
+COPY postgres-entrypoint.sh /usr/local/bin/docker-entrypoint.sh
+RUN chmod 755 /usr/local/bin/docker-entrypoint.sh
+ENTRYPOINT ["docker-entrypoint.sh"]

@@ -43,6 +43,7 @@ async def test_each_user_has_its_own_key_and_nobody_else_can_read_it(site: Site)
     assert {"manager", "scheduler", "agent-worker-1", "agent-worker-2", "operator"} <= {it.parent.name for it in seeds}
     secrets = [*seeds, site.folder / "authority" / "ca.key", site.folder / "nats" / "tls.key"]
     secrets += [site.folder / "postgres" / "password", site.folder / "projector" / "pgpass"]
+    secrets += site.folder.glob("*/tls.key")
     assert {stat.S_IMODE(file.stat().st_mode) for file in secrets} == {0o600}
     before = {file: file.read_bytes() for file in secrets}
     site.create("--node", "worker-3", "--postgres", "db:5432")

@@ -34,14 +34,7 @@ def shipped_flags(file: str) -> list[str]:
     """Return the flags in the Deployment of a service, without mounted files and addresses that need a pod."""
     deployment: Json = yaml.safe_load((BASE / file).read_text(encoding="utf-8"))
     flags: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    replaced = (
-        "--gateway",
-        "--metrics-addr",
-        "--health-probe-addr",
-        "--http-host",
-        "--http-port",
-        "--http-access-file",
-    )
+    replaced = ("--gateway", "--metrics-addr", "--health-probe-addr", "--http-")
     return [flag for flag in flags if not flag.startswith(replaced)]
 
 

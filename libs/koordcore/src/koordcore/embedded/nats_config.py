@@ -136,7 +136,7 @@ def render(config: NatsServerConfig) -> str:
     document: dict[str, object] = {
         "server_name": config.name,
         "listen": f"{config.host}:{config.port}",
-        "http": f"{config.host}:{config.monitor_port}",
+        "http": f"{LOOPBACK}:{config.monitor_port}",  # it shows all users: not for other machines
         "max_payload": config.max_payload_bytes,
         "jetstream": {
             "store_dir": str(config.directory / "jetstream"),

@@ -50,9 +50,8 @@ def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
         if address in _OFF:
             continue
         host, port = parse_address(address)
-        plain = {"http_host": host, "http_port": port, "http_cert_file": None, "http_key_file": None}
         server = HttpServer(
-            settings.model_copy(update={**plain, "http_client_ca_file": None}),
+            settings.model_copy(update={"http_host": host, "http_port": port, "http_client_ca_file": None}),
             service=shell.service,
             health=shell.health,
             metrics=shell.metrics,

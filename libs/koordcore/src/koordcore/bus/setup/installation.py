@@ -4,7 +4,9 @@ Each principal gets a folder of its own, so that a service can be given its own 
 
     nats/nats-0.conf, tls.crt, tls.key, ca.crt    for the servers
     authority/ca.crt, ca.key                      to renew certificates; keep it offline
+    monitoring/ca.crt                             for Prometheus and browsers
     scheduler/nats.seed, ca.crt                   for one service
+    scheduler/tls.crt, tls.key                    for its HTTP server; also in postgres/ for the database
 
 `koord keys` is the command for it. Next module to read: `principals`.
 
@@ -26,16 +28,19 @@ from koordcore.bus.setup.node_tokens import NodeTokens
 from koordcore.bus.setup.principals import nats_user
 from koordcore.bus.setup.spare_keys import exempt_keys, take_spare
 from koordcore.bus.setup.streams import StreamSizes
-from koordcore.bus.setup.tls_files import ensure_tls_files
+from koordcore.bus.setup.tls_files import LOOPBACK_HOSTS, TlsFiles, ensure_server_certificate, ensure_tls_files
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats_config import AuthCallout, NatsClusterMembership, NatsServerConfig, NatsTls, render
-from koordcore.events.envelope import name_token
+from koordcore.events.envelope import name_from_token, name_token
 
 SERVERS: Final = "nats"
 AUTHORITY: Final = "authority"
 POSTGRES: Final = "postgres"
+MONITORING: Final = "monitoring"
 ACCESS: Final = "access"
 """Folder of the access file of the services' HTTP servers (`koordcore.service.access.first_files`)."""
+SERVING: Final = ("manager", "scheduler", "descheduler", "projector", "agent", "criproxy")
+"""Users with an HTTP server, each with a certificate for `koord-<user>`, `<user>` and loopback names."""
 SEED: Final = "nats.seed"
 ACCOUNT_SEED: Final = "account.seed"
 """File in the folder of the issuer: the key that signs the credentials of agents. It could make any user."""
@@ -61,7 +66,8 @@ class Installation:
             for more nodes than one configuration of the servers can list.
         issues: Whether clients without a key are passed to the issuer (`issuing`), which admits agents with tokens that
             expire.
-        postgres: `host:port` of the projector's database, which gets a password; "" for none.
+        postgres: `host:port` of the projector's database, which gets a password and a certificate; "" for none.
+        serving: Further names of HTTP servers in their certificates, each as `user=host`.
         log_bytes: Largest size of the stream of facts. The servers offer the space for all streams.
     """
 
@@ -75,6 +81,7 @@ class Installation:
     simulates: bool = False
     issues: bool = False
     postgres: str = ""
+    serving: tuple[str, ...] = ()
     log_bytes: int = StreamSizes().ev
 
     @property
@@ -90,6 +97,14 @@ class Installation:
         """Names of the folders below `directory`, the one of the authority first."""
         users = tuple(manifest.name for manifest in self.manifests)
         return (AUTHORITY, SERVERS, ACCESS, *users, *((POSTGRES,) if self.postgres else ()))
+
+    def serving_hosts(self, manifest: ServiceManifest) -> tuple[str, ...]:
+        """Return the names and addresses in the certificate of a user's HTTP server; none: it has no such server."""
+        kind, _, node = manifest.name.partition("-")
+        if kind not in SERVING:
+            return ()
+        named = tuple(host for user, _, host in (each.partition("=") for each in self.serving) if user == kind)
+        return (f"koord-{kind}", *((name_from_token(node),) if node else (kind, *named)), *LOOPBACK_HOSTS)
 
 
 def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
@@ -121,8 +136,8 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
         exempt, needs_restart = exempt_keys(authority, users)
         callout = AuthCallout(issuer=issuer.public_key, exempt=exempt)
         NodeTokens(wanted.directory / ISSUER.name, wanted.cluster)  # makes its key
-    for folder in (servers, *(wanted.directory / manifest.name for manifest in wanted.manifests)):
-        _copy(tls.ca, folder / CA)
+    for name in (SERVERS, MONITORING, *(manifest.name for manifest in wanted.manifests)):
+        _copy(tls.ca, wanted.directory / name / CA)
     _copy(tls.server_certificate, servers / "tls.crt")
     _copy(tls.server_key, servers / "tls.key")
     mounted = wanted.mounted_at
@@ -140,16 +155,21 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
             tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),
         )
         (servers / f"{config.name}.conf").write_text(render(config))
+    for manifest in wanted.manifests:
+        if hosts := wanted.serving_hosts(manifest):
+            folder = wanted.directory / manifest.name
+            ensure_server_certificate(tls, folder, hosts[0], now=now, hosts=hosts)
     if wanted.postgres:
-        _ensure_password(wanted.directory, wanted.postgres)
+        _ensure_database_files(wanted.directory, wanted.postgres, tls, now)
     return needs_restart
 
 
-def _ensure_password(directory: Path, address: str) -> None:
-    """Create the password of the projector's database user if it is missing: for the server, and in libpq's form."""
+def _ensure_database_files(directory: Path, address: str, tls: TlsFiles, now: datetime.datetime) -> None:
+    """Create what is missing for the database: its certificate, and a password for the server and in libpq's form."""
+    hosts = (address.rpartition(":")[0], *LOOPBACK_HOSTS)
+    ensure_server_certificate(tls, directory / POSTGRES, POSTGRES, now=now, hosts=hosts)
     file = directory / POSTGRES / "password"
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
         file.write_text(secrets.token_urlsafe(24))
     passfile = directory / "projector" / "pgpass"

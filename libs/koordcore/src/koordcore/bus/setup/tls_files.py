@@ -1,7 +1,7 @@
-"""Make and renew the TLS files of a NATS server: an authority, one server certificate, one client certificate.
+"""Make and renew TLS files: an authority, and the certificates that it signs for servers and clients.
 
-`installation` writes them for servers outside of the embedded stack. The files go into `nats_config.NatsTls` and into
-`client.connection.TlsClientFiles`.
+`installation` writes them for NATS, Postgres and the HTTP servers outside of the embedded stack. The files go into
+`nats_config.NatsTls` and into `client.connection.TlsClientFiles`.
 
 Source:
     event-bus spec, 10
@@ -12,9 +12,10 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -24,6 +25,9 @@ VALIDITY: Final = datetime.timedelta(days=365)
 RENEW_BEFORE: Final = datetime.timedelta(days=30)
 CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+SERVER_CERTIFICATE: Final = "tls.crt"
+SERVER_KEY: Final = "tls.key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,28 +56,43 @@ def ensure_tls_files(directory: Path, *, now: datetime.datetime, hosts: Sequence
     files = TlsFiles(
         ca=directory / "ca.crt",
         ca_key=directory / "ca.key",
-        server_certificate=directory / "tls.crt",
-        server_key=directory / "tls.key",
+        server_certificate=directory / SERVER_CERTIFICATE,
+        server_key=directory / SERVER_KEY,
         client_certificate=directory / "client.crt",
         client_key=directory / "client.key",
     )
     directory.mkdir(parents=True, exist_ok=True)
-    authority = _authority(files, now)
-    is_new = authority is None
-    ca, ca_key = authority or _make_authority(files, now)
-    server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
-    pairs = (
-        # Members of a cluster of servers are clients of each other.
-        ("koord-server", (server, client), files.server_certificate, files.server_key),
-        ("koord-client", (client,), files.client_certificate, files.client_key),
-    )
-    for common_name, usages, certificate_file, key_file in pairs:
-        if is_new or not (key_file.exists() and _is_usable(certificate_file, now, hosts)):
-            _issue(common_name, usages, certificate_file, key_file, hosts=hosts, now=now, ca=ca, ca_key=ca_key)
+    authority = _authority(files, now) or _make_authority(files, now)
+    # Members of a cluster of servers are clients of each other.
+    _ensure_pair("koord-server", (SERVER, CLIENT), files.server_certificate, files.server_key, hosts, now, authority)
+    _ensure_pair("koord-client", (CLIENT,), files.client_certificate, files.client_key, hosts, now, authority)
     return files
 
 
-def _authority(files: TlsFiles, now: datetime.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+def ensure_server_certificate(
+    signed_by: TlsFiles, folder: Path, common_name: str, *, now: datetime.datetime, hosts: Sequence[str]
+) -> None:
+    """Make `tls.crt` and `tls.key` of one server in its folder, under the conditions of `ensure_tls_files`.
+
+    Args:
+        signed_by: Files of the authority, which `ensure_tls_files` has just returned.
+        folder: Folder of the two files. It is created if it does not exist.
+        common_name: Name of the subject.
+        now: The time in UTC.
+        hosts: DNS names and IP addresses under which clients reach the server.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = _authority(signed_by, now)
+    assert authority is not None, "the authority was just made or kept"
+    _ensure_pair(common_name, (SERVER,), folder / SERVER_CERTIFICATE, folder / SERVER_KEY, hosts, now, authority)
+
+
+class _Authority(NamedTuple):
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def _authority(files: TlsFiles, now: datetime.datetime) -> _Authority | None:
     """Return the authority in the files; None if there is none, or if it ends before a new certificate would."""
     if not (files.ca.exists() and files.ca_key.exists()):
         return None
@@ -81,10 +100,10 @@ def _authority(files: TlsFiles, now: datetime.datetime) -> tuple[x509.Certificat
     key = serialization.load_pem_private_key(files.ca_key.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or ca.not_valid_after_utc < now + VALIDITY:
         return None
-    return ca, key
+    return _Authority(ca, key)
 
 
-def _make_authority(files: TlsFiles, now: datetime.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _make_authority(files: TlsFiles, now: datetime.datetime) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("Koordstream CA")
     ca = (
@@ -95,39 +114,44 @@ def _make_authority(files: TlsFiles, now: datetime.datetime) -> tuple[x509.Certi
     )
     _write(files.ca_key, _pem_key(key), mode=0o600)
     _write(files.ca, ca.public_bytes(serialization.Encoding.PEM), mode=0o644)
-    return ca, key
+    return _Authority(ca, key)
 
 
-def _is_usable(certificate_file: Path, now: datetime.datetime, hosts: Sequence[str]) -> bool:
-    if not certificate_file.exists():
-        return False
-    certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return certificate.not_valid_after_utc - now > RENEW_BEFORE and set(map(_general_name, hosts)) <= set(names)
-
-
-def _issue(
+def _ensure_pair(
     common_name: str,
     usages: Sequence[x509.ObjectIdentifier],
     certificate_file: Path,
     key_file: Path,
-    *,
     hosts: Sequence[str],
     now: datetime.datetime,
-    ca: x509.Certificate,
-    ca_key: ec.EllipticCurvePrivateKey,
+    authority: _Authority,
 ) -> None:
+    if key_file.exists() and _is_usable(certificate_file, hosts, now, authority):
+        return
     key = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     certificate = (
-        _builder(_name(common_name), ca.subject, key.public_key(), now, VALIDITY)
+        _builder(_name(common_name), authority.certificate.subject, key.public_key(), now, VALIDITY)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .add_extension(issuer, critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
-        .sign(ca_key, hashes.SHA256())
+        .sign(authority.key, hashes.SHA256())
     )
     _write(key_file, _pem_key(key), mode=0o600)
     _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+def _is_usable(certificate_file: Path, hosts: Sequence[str], now: datetime.datetime, authority: _Authority) -> bool:
+    if not certificate_file.exists():
+        return False
+    certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+    try:
+        certificate.verify_directly_issued_by(authority.certificate)
+    except (InvalidSignature, ValueError):  # by an earlier authority
+        return False
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return certificate.not_valid_after_utc - now > RENEW_BEFORE and set(map(_general_name, hosts)) <= set(names)
 
 
 def _builder(

@@ -26,6 +26,13 @@ RELOAD: Final = "Reload the servers: nats-server --signal reload"
 RESTART: Final = "Restart the servers, one after the other: they cannot reload this change"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the keys.", file_okay=False)]
+Postgres = Annotated[
+    str, typer.Option(help="host:port of Postgres: create its certificate, and a password for the projector.")
+]
+Serving = Annotated[
+    list[str] | None,
+    typer.Option(help="user=host: a further name in the certificate of this user's HTTP server; repeatable."),
+]
 
 
 @app.command()
@@ -46,7 +53,8 @@ def create(
     issuer: Annotated[
         bool, typer.Option("--issuer", help="Let agents connect with tokens that expire: koord keys issue, token.")
     ] = False,
-    postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
+    postgres: Postgres = "",
+    serving: Serving = None,
     log_size: LogSize = None,
 ) -> None:
     """Create a key for each service and agent, certificates, and the configuration of the NATS servers.
@@ -74,6 +82,7 @@ def create(
             simulates=known.simulates or simulated,
             issues=known.issues or issuer,
             postgres=_database(postgres) or known.postgres,
+            serving=_serving(serving) or known.serving,
             log_bytes=log_size or known.log_bytes,
         )
     )
@@ -82,7 +91,10 @@ def create(
 
 @app.command()
 def rotate(folder: Folder, user: Annotated[str, typer.Argument(help="User whose key is replaced.")]) -> None:
-    """Replace the key of a user. The servers refuse the old key as soon as they have reloaded.
+    """Replace the key of a user, and that of its certificate.
+
+    The NATS servers refuse the old key as soon as they have reloaded. The HTTP server of the user reads the new
+    certificate by itself.
 
     Examples:
 
@@ -91,6 +103,7 @@ def rotate(folder: Folder, user: Annotated[str, typer.Argument(help="User whose 
     known = _installation(folder)
     seed = _seed(folder, user)
     seed.unlink()
+    seed.with_name("tls.key").unlink(missing_ok=True)
     console.print(f"{user} has a new key in {seed}. {_write(known)}.")
 
 
@@ -118,8 +131,8 @@ def revoke(
         fail(f"{node} is not a node of {folder}; it has: {', '.join(known.nodes) or 'none'}")
     next_step = _write(replace(known, nodes=tuple(each for each in known.nodes if each != node)))
     seed = _seed(folder, agent_name(node))
-    seed.unlink()
-    (seed.parent / "ca.crt").unlink(missing_ok=True)
+    for name in ("nats.seed", "ca.crt", "tls.crt", "tls.key"):
+        (seed.parent / name).unlink(missing_ok=True)
     seed.parent.rmdir()
     console.print(f"the agent of {node} has no user any more. {next_step}.")
 
@@ -233,7 +246,8 @@ def store(
     server: Annotated[
         list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
     ] = None,
-    postgres: Annotated[str, typer.Option(help="host:port of Postgres: create a password for the projector.")] = "",
+    postgres: Postgres = "",
+    serving: Serving = None,
     log_size: LogSize = None,
     issuer: Annotated[
         bool, typer.Option("--issuer", help="The servers ask `koord keys issue` about clients without a key.")
@@ -264,6 +278,7 @@ def store(
         wanted,
         hosts=tuple(host or wanted.hosts),
         servers=tuple(server or wanted.servers),
+        serving=_serving(serving),
         log_bytes=log_size or wanted.log_bytes,
     )
     try:
@@ -335,6 +350,17 @@ def _seed(folder: Path, user: str) -> Path:
         users = sorted(file.parent.name for file in folder.glob("*/nats.seed"))
         fail(f"{user} is not a user of {folder}; it has: {', '.join(users)}")
     return seed
+
+
+def _serving(names: list[str] | None) -> tuple[str, ...]:
+    """Return valid `user=host` names of HTTP servers."""
+    from koordcore.bus.setup.installation import SERVING
+
+    for name in names or ():
+        user, _, host = name.partition("=")
+        if user not in SERVING or not host:
+            fail(f"--serving: must be user=host with one of {', '.join(SERVING)}, not {name!r}")
+    return tuple(names or ())
 
 
 def _database(address: str) -> str:
