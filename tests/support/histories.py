@@ -48,6 +48,7 @@ from koordcore.events.descheduling.decisions import (
     DetectorState,
     DryRunMovesChanged,
     PodCost,
+    ReadReports,
     RoundCarriedOut,
     RoundDecided,
     RoundMove,
@@ -401,7 +402,10 @@ def _round(log: Recorder, number: int, variation: int) -> None:
     state = DetectorState(abnormal=variation, last_abnormal=at) if variation else None
     events: tuple[Event, ...] = (
         RoundDecided(
-            started_at=at, moves=[move], detectors=[DetectorGroup(usage="node", nodes=[f"n-{number}"], state=state)]
+            started_at=at,
+            moves=[move],
+            detectors=[DetectorGroup(usage="node", nodes=[f"n-{number}"], state=state)],
+            reports=ReadReports(nodes=1, last=number, digest="0" * 16, positions={"n": number}),
         ),
         RoundMovesAdded(moves=[move]),
         RoundCarriedOut(refused=["u"]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
 from koord_descheduler.domain.round_memory import decision, detector_changes, detectors_of, seconds_until_next
 from koordcore.events.descheduling.decisions import ROUNDS, RoundCarriedOut, RoundDecided
-from koordcore.events.envelope import Draft
+from koordcore.events.envelope import Draft, name_from_token
 from koordcore.state import ClusterState
 from koordcore.state.rounds import RoundsState
 from koordcore.values import codec
@@ -71,14 +71,14 @@ def test_detectors_read_from_the_log_decide_as_those_that_were_never_lost(
         moment = now.timestamp()
         assert play(restored, hot, acted_on, moment) == play(kept, hot, acted_on, moment)
         assert restored.states == kept.states
-        memory.tell(*decision(moment, [], [], detector_changes(before, restored.states)))
+        memory.tell(*decision(moment, [], [], detector_changes(before, restored.states), {}))
         assert detectors_of(memory.rounds) == kept.states
 
 
 def test_next_round_is_due_an_interval_after_the_last_one_of_any_leader() -> None:
     memory, began = Memory(), BEGIN.timestamp()
     assert seconds_until_next(memory.rounds, 60.0, began) == 0.0
-    memory.tell(*decision(began, [], ["n"], []))
+    memory.tell(*decision(began, [], ["n"], [], {}))
     assert seconds_until_next(memory.rounds, 60.0, began + 20) == 40.0
     assert seconds_until_next(memory.rounds, 60.0, began + 90) == 0.0
     assert seconds_until_next(memory.rounds, 60.0, began - 500) == 60.0, "a clock that was set back"
@@ -193,6 +193,15 @@ async def test_node_that_was_hot_before_a_restart_counts_its_rounds_on() -> None
             await until(is_further)
     found = await decisions(world)
     first = next(index for index, each in enumerate(found) if each.moves)
+    newest = {name_from_token(each.ref.id): each.seq for each in await anext(aiter(world.bus.observations.follow(0)))}
+    (again,) = decision(0.0, found[first].moves, [], [], newest)
+    assert isinstance(again, RoundDecided)
+    assert again.reports == found[first].reports, "whoever reads the stream of reports finds those of the round"
+    assert again.reports is not None
+    assert (again.reports.nodes, again.reports.positions) == (2, {"a": newest["a"]})
+    (other,) = decision(0.0, found[first].moves, [], [], {**newest, "b": newest["b"] + 1})
+    assert isinstance(other, RoundDecided)
+    assert other.reports != again.reports, "another report of a node without moves changes the digest"
     assert first == abnormalities
     (usage,) = found[first].moves[0].inputs.values()
     assert usage.limit == 50

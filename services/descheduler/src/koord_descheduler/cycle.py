@@ -45,6 +45,7 @@ from koord_descheduler.domain.round_memory import (
     detectors_of,
     dry_run_changes,
     moves_of,
+    report_positions,
     seconds_until_next,
 )
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -226,7 +227,8 @@ class Rounds:
         moves = [move for move in moves if not move.plan or move.plan in plans]
         closed = closed_nodes(outcome.proposals, {each.pod.node for each in chosen})
         changed = detector_changes(detectors_of(memory), self.shared.of(Detectors).states)
-        if not await self._record(decision(cluster.now, moves, closed, changed), position, term):
+        decided = decision(cluster.now, moves, closed, changed, report_positions(cluster))
+        if not await self._record(decided, position, term):
             return None
 
         # 5. It is carried out.

@@ -22,7 +22,7 @@ async def live_builder(log: OpenLog) -> ViewBuilder:
     for stored in await log.bus.observations.latest(builder.node_refs()):
         report = CATALOGUE.read(stored)
         if isinstance(report, NodeUsageReported):
-            builder.observe(stored.ref.id, report)
+            builder.observe(stored.ref.id, report, stored.seq)
     return builder
 
 

@@ -199,7 +199,7 @@ class DeschedulerRerun:
         if not isinstance(report, NodeUsageReported):
             return
         self.found.reports += 1
-        self._builder.observe(stored.ref.id, report)
+        self._builder.observe(stored.ref.id, report, stored.seq)
         if _SLOWDOWN in report.signals:
             self._slow[name_from_token(stored.ref.id)] = report.signals[_SLOWDOWN] / 100
 

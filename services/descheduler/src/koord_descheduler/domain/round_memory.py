@@ -7,6 +7,7 @@ Source:
     descheduler spec, 8.6, 14
 """
 
+import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -18,6 +19,7 @@ from koordcore.events.descheduling.decisions import (
     DetectorState,
     DryRunMovesChanged,
     PodCost,
+    ReadReports,
     RoundDecided,
     RoundMove,
     RoundMovesAdded,
@@ -37,6 +39,8 @@ from koord_descheduler.domain.view.pods import PodView
 
 MOVES_AT_ONCE: Final = 200
 """Moves in one fact, which must stay smaller than a message of the log."""
+_MOST_POSITIONS: Final = 200
+"""Nodes in a fact whose reports are named. The digest covers all of them."""
 DetectorStates = Mapping[tuple[UsageKind, str], Detector]
 
 
@@ -125,7 +129,11 @@ def moves_of(
 
 
 def decision(
-    now: float, moves: Sequence[RoundMove], closed: Sequence[str], detectors: Sequence[DetectorGroup]
+    now: float,
+    moves: Sequence[RoundMove],
+    closed: Sequence[str],
+    detectors: Sequence[DetectorGroup],
+    reports: Mapping[str, int],
 ) -> Iterator[Event]:
     """Yield the facts of a round; none if it chose no pod, closed no node and changed no detector.
 
@@ -134,12 +142,38 @@ def decision(
         moves: Pods that have to leave.
         closed: Nodes that it closes.
         detectors: Detectors that it changed.
+        reports: Node -> position of the usage report that the round has read.
     """
     if not (moves or closed or detectors):
         return
-    yield RoundDecided(started_at=_time(now), moves=[*moves[:MOVES_AT_ONCE]], closed=[*closed], detectors=[*detectors])
+    concerned = dict.fromkeys([*(move.node for move in moves), *(name for each in detectors for name in each.nodes)])
+    yield RoundDecided(
+        started_at=_time(now),
+        moves=[*moves[:MOVES_AT_ONCE]],
+        closed=[*closed],
+        detectors=[*detectors],
+        reports=_read(reports, [name for name in concerned if name in reports][:_MOST_POSITIONS]),
+    )
     for begin in range(MOVES_AT_ONCE, len(moves), MOVES_AT_ONCE):
         yield RoundMovesAdded(moves=[*moves[begin : begin + MOVES_AT_ONCE]])
+
+
+def report_positions(cluster: ClusterView) -> dict[str, int]:
+    """Return node -> position of its newest usage report."""
+    return {node.name: each.position for node in cluster.nodes if (each := cluster.metrics.get(node.name)) is not None}
+
+
+def _read(reports: Mapping[str, int], concerned: Iterable[str]) -> ReadReports | None:
+    """Return the fact's part about the reports of a round; None if there is none."""
+    if not reports:
+        return None
+    lines = "\n".join(f"{name}={position}" for name, position in sorted(reports.items()))
+    return ReadReports(
+        nodes=len(reports),
+        last=max(reports.values()),
+        digest=hashlib.sha256(lines.encode()).hexdigest()[:16],
+        positions={name: reports[name] for name in concerned},
+    )
 
 
 def dry_run_changes(now: float, attempts: Iterable[Attempt], state: RoundsState | None) -> Iterator[Event]:

@@ -121,6 +121,6 @@ def _observe(builder: ViewBuilder, stored: StoredEvent, logger: Logger) -> None:
         report = CATALOGUE.read(stored)
         if isinstance(report, NodeUsageReported):
             datetime.fromisoformat(report.updated_at)
-            builder.observe(stored.ref.id, report)
+            builder.observe(stored.ref.id, report, stored.seq)
     except (UnreadableEvent, ValueError) as error:
         logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=str(error))

@@ -96,6 +96,22 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.uid}/{self.profile}/{self.plugin}"
 
 
+class ReadReports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The usage reports that a round has read: the newest one of each node that has been measured.
+
+    Attributes:
+        nodes: Number of nodes with a report.
+        last: Position of the newest report in the stream of observations.
+        digest: SHA-256 over "node=position" of all of them, one per line and sorted; the first 16 hex digits.
+        positions: Node -> position of its report, for the first 200 nodes that pods leave or whose detectors changed.
+    """
+
+    nodes: int
+    last: int
+    digest: str
+    positions: dict[str, int] = {}
+
+
 @CATALOGUE.register(kind="descheduling")
 class RoundDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A round of the descheduler chose pods that have to leave, or changed anomaly detectors.
@@ -105,12 +121,14 @@ class RoundDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
         moves: The first pods that have to leave. `RoundMovesAdded` has the others.
         closed: Nodes that the round closes for new pods.
         detectors: Anomaly detectors that the round changed.
+        reports: The usage reports on which it rests; None if no node has been measured, and in facts of older versions.
     """
 
     started_at: str
     moves: list[RoundMove] = []
     closed: list[str] = []
     detectors: list[DetectorGroup] = []
+    reports: ReadReports | None = None
 
 
 @CATALOGUE.register(kind="descheduling")

@@ -141,14 +141,15 @@ class ViewBuilder:
         """Set the position behind an event without applying it."""
         self.state.skip(seq)
 
-    def observe(self, node: str, report: NodeUsageReported) -> None:
+    def observe(self, node: str, report: NodeUsageReported, position: int) -> None:
         """Store a usage report of a node as its newest one.
 
         Args:
             node: Subject token of the node.
             report: The report.
+            position: Its position in the stream of observations.
         """
-        metric = metric_of_report(report)
+        metric = metric_of_report(report, position)
         if metric is not None:
             self._metrics[name_from_token(node)] = metric
 

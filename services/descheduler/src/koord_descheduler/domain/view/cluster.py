@@ -89,7 +89,7 @@ class ClusterView:
         if set(metric.pods) == {pod.key for pod in staying}:
             return metric
         pods = {pod.key: metric.pods.get(pod.key) or known.get(pod.key) or _requested(pod) for pod in staying}
-        return NodeMetric(updated=metric.updated, system=metric.system, pods=pods)
+        return replace(metric, pods=pods)
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:
