@@ -9,11 +9,11 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.plugins.upstream.utilization import measured_usages
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.metrics import NodeMetric
-from koord_descheduler.domain.view.nodes import node_view_from_json
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import NodeSpecChanged
 from koordcore.protocol.objects import node_from_json
 from koordcore.values import codec
+from support.descheduler.views import node_view_from_json
 from support.descheduler.world import World
 from support.until import until
 
