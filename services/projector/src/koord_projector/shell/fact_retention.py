@@ -32,12 +32,9 @@ from koord_projector.shell.postgres.partitions import PARTITIONS, Partition, rea
 from koord_projector.shell.progress import Progress
 from koord_projector.shell.queries.moments import Moment
 from koord_projector.shell.queries.objects import living_then, states_at
+from koord_projector.shell.retention import LOOK_SECONDS, ROWS_AT_ONCE, delete_in_parts
 
-LOOK_SECONDS: Final = 600.0
-"""Time between two searches for old partitions."""
 STATES_AT_ONCE: Final = 1_000
-ROWS_AT_ONCE: Final = 5_000
-"""Rows that one transaction deletes."""
 
 _POSITION: Final = text("SELECT position FROM projection WHERE stream = 'ev'")
 _LIVING: Final = text(
@@ -129,7 +126,9 @@ async def drop_round(retention: FactRetention) -> int:
             await connection.execute(text(f"DROP TABLE {partition.name}"))
     retention.logger.info("facts_dropped", upto=end, partitions=len(partitions), older_than=before)
     for table, ended in _ENDED.items():
-        await _delete(retention, table, ended, end)
+        statement = text(f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({ended}))")  # noqa: S608  constants
+        values = {"end": end, "limit": ROWS_AT_ONCE}
+        await delete_in_parts(retention.database, retention.metrics, table, statement, values, ROWS_AT_ONCE)
     return end
 
 
@@ -168,13 +167,3 @@ async def _keep_states(database: Database, position: int) -> None:
             if len(ids) < STATES_AT_ONCE:
                 break
             after = ids[-1]
-
-
-async def _delete(retention: FactRetention, table: str, ended: str, end: int) -> None:
-    statement = text(f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({ended}))")  # noqa: S608  constants
-    while True:
-        async with retention.database.engine.begin() as connection:
-            deleted = (await connection.execute(statement, {"end": end, "limit": ROWS_AT_ONCE})).rowcount
-        retention.metrics.pruned(table, deleted)
-        if deleted < ROWS_AT_ONCE:
-            return

@@ -11,14 +11,14 @@ import sqlalchemy.exc
 from koordcore.ports.clock import Clock
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.timestamps import rfc3339
-from sqlalchemy import Table, delete, select, tuple_
+from sqlalchemy import Executable, Table, delete, select, tuple_
 
 from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import READ_ERRORS, Database
 from koord_projector.shell.postgres.tables import explanations, observations
 
 LOOK_SECONDS: Final = 600.0
-"""Time between two searches for old rows."""
+"""Time between two searches for old rows or partitions."""
 ROWS_AT_ONCE: Final = 5_000
 """Rows that one transaction deletes, so that no other statement waits long for it."""
 _TIMES: Final = {observations.name: "reported_at", explanations.name: "occurred_at"}
@@ -70,11 +70,34 @@ async def prune(retention: Retention, table: Table) -> int:
     before = rfc3339(retention.clock.now() - timedelta(days=retention.days))
     key, time = tuple_(*table.primary_key.columns), table.c[_TIMES[table.name]]
     oldest = select(*table.primary_key.columns).where(time < before).order_by(time).limit(ROWS_AT_ONCE)
+    old = delete(table).where(key.in_(oldest))
+    return await delete_in_parts(retention.database, retention.metrics, table.name, old, {}, ROWS_AT_ONCE)
+
+
+async def delete_in_parts(
+    database: Database, metrics: ProjectorMetrics, table: str, statement: Executable, values: dict[str, int], rows: int
+) -> int:
+    """Repeat a statement that deletes a limited number of rows, each time in a transaction, until it has deleted all.
+
+    Args:
+        database: The database.
+        metrics: Counts the deleted rows.
+        table: Name of the table.
+        statement: The statement.
+        values: Values of its parameters.
+        rows: Its limit.
+
+    Returns:
+        Number of deleted rows.
+
+    Raises:
+        READ_ERRORS: Postgres is unavailable. What was deleted stays deleted.
+    """
     total = 0
     while True:
-        async with retention.database.engine.begin() as connection:
-            deleted = (await connection.execute(delete(table).where(key.in_(oldest)))).rowcount
+        async with database.engine.begin() as connection:
+            deleted = (await connection.execute(statement, values)).rowcount
         total += deleted
-        retention.metrics.pruned(table.name, deleted)
-        if deleted < ROWS_AT_ONCE:
+        metrics.pruned(table, deleted)
+        if deleted < rows:
             return total

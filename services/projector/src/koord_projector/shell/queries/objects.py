@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.shell.queries.answers import ObjectAnswer, ObjectsAnswer
 from koord_projector.shell.queries.moments import Moment
+from koord_projector.shell.queries.stored import stored_fact
 
 _BASES = text(
     """
@@ -207,22 +208,6 @@ def _digest(kind: str, id_: str, state: str) -> int:
 
 
 def _evolved(state: AggregateState | None, row: Row[Any]) -> AggregateState | None:
-    stored = stored_event(row)
+    stored = stored_fact(row)
     event = CATALOGUE.read(stored)
     return state if event is None else evolve(state, event, stored)
-
-
-def stored_event(row: Row[Any]) -> envelope.StoredEvent:
-    """Convert a row of the table `events` to a stored event. Headers that no fold reads are missing."""
-    headers = {
-        envelope.HEADER_TYPE: row.type,
-        envelope.HEADER_SCHEMA: str(row.schema),
-        envelope.HEADER_ID: row.event_id,
-        envelope.HEADER_OCCURRED_AT: row.occurred_at,
-        envelope.HEADER_CAUSATION: row.causation_id,
-        envelope.HEADER_CORRELATION: row.correlation_id,
-        envelope.HEADER_ACTOR: row.actor,
-    }
-    return envelope.StoredEvent(
-        row.seq, envelope.AggregateRef(row.kind, row.id), headers, row.body.encode(), row.stored_at_ns
-    )
