@@ -91,23 +91,31 @@ class SchedulingQueue:
         """Return state -> number of pods in it."""
         return dict(self._counts)
 
-    def add(self, uid: str, subject: Subject, priority: int, trigger: str) -> None:
-        """Add a pod to the active queue, if PreEnqueue allows it. `trigger` is the event that submitted or changed it.
+    def add(self, uid: str, subject: Subject, priority: int, trigger: str, failures: int = 0) -> None:
+        """Add a pod to the active queue, if PreEnqueue allows it; after failed bindings, to the back-off queue.
 
         A pod that is in the queue already starts again and keeps its number of attempts.
+
+        Args:
+            uid: Uid of the pod.
+            subject: What the pod has in common with pods of its class.
+            priority: Priority of the pod.
+            trigger: The event that submitted or changed the pod.
+            failures: Number of the pod's bindings that have failed. They count as attempts.
         """
         old = self._pods.get(uid)
         if old is not None:
             self.remove(uid)
         self._tickets += 1
         pod = QueuedPod(uid=uid, subject=subject, priority=priority, trigger=trigger, ticket=self._tickets)
-        if old is not None:
-            pod.attempts = old.attempts
+        pod.attempts = failures if old is None else old.attempts
         self._pods[uid] = pod
         pod.state = QueueState.GATED
         self._counts[QueueState.GATED] += 1
         self._came = Came.ADDED
         self._activate(pod)
+        if old is None and failures:
+            self.retry_later(uid, self.now)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove a pod and return its entry, or None if it is not in the queue.

@@ -1,4 +1,7 @@
-"""Recorded events without the recorded decision, and events that a re-run writes itself."""
+"""Change recorded events for a re-run.
+
+`without_node` removes the recorded decision from an object. `stored_as` makes an event of a decision of the re-run.
+"""
 
 import msgspec
 from koordcore.events import CATALOGUE

@@ -139,14 +139,14 @@ class WhatIf:
         while one is not None and one.position <= self.state.log.position:
             self._again(one)
             one = next(attempts)
-        for stored in events:
+        for number, stored in enumerate(events, 1):
             self._pass_time(unix_seconds(stored.occurred_at))
             self._answer(one, stored.seq - 1)
             self._take(stored)
             while one is not None and one.position <= stored.seq:
                 self._again(one)
                 one = next(attempts)
-            if progress is not None and (stored.seq % EVENTS_OF_PROGRESS == 0 or stored is events[-1]):
+            if progress is not None and (number % EVENTS_OF_PROGRESS == 0 or number == len(events)):
                 progress(stored.seq)
         self._known = (_NOBODY, self._seq, self._seq)
         self._settle(self._now)

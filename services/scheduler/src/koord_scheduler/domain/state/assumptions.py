@@ -330,11 +330,7 @@ class Assumptions:
         priority = spec.spec.priority or 0
         queued = self._known.queue.get(pod.uid)
         if queued is None or not queued.is_same(pod.subject, priority):
-            self._known.queue.add(pod.uid, pod.subject, priority, trigger)
-            added = self._known.queue.get(pod.uid)
-            if queued is None and added is not None and pod.bind_failures:
-                added.attempts = pod.bind_failures
-                self._known.queue.retry_later(pod.uid, self._known.queue.now)
+            self._known.queue.add(pod.uid, pod.subject, priority, trigger, failures=pod.bind_failures)
         else:
             self._known.queue.recheck(pod.uid)
 

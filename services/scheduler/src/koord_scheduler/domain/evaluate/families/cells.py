@@ -65,7 +65,7 @@ class Cells:
         parts: For each node position, the weighted scores in its fixed total: `Shared.shape_scores`, then
             `Shared.scores`; none if the node is refused.
         count: Number of nodes in all cells.
-        raw_values: For each element of `Shared.raws`, the raw scores of all cells.
+        raw_values: For each element of `Shared.raws`, the raw score of all cells; two of the scores if they differ.
     """
 
     def __init__(self, answers: Answers, shared: Shared) -> None:
@@ -225,10 +225,9 @@ class Cells:
             self.cells.append(cell)
             for index, raw in enumerate(cell[1]):
                 values = self.raw_values[index]
-                if raw not in values:
+                if raw not in values and len(values) < 2:
                     values.add(raw)
-                    if len(values) <= 2:
-                        self.made += 1
+                    self.made += 1
             if found >= len(self.sizes):
                 self.sizes = np.concatenate([self.sizes, np.zeros(found, np.int64)])
                 self.heads = np.concatenate([self.heads, np.full(found, NO_HEAD, np.int64)])
