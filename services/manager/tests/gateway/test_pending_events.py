@@ -127,9 +127,9 @@ def test_phases_and_bad_conditions_of_drains_become_events_once() -> None:
     assert said == [
         (drained, "Pending", "the drain d-0 works on the node", "Normal"),
         (drained, "UnmigratablePodExists", became, "Warning"),
-        (drained, "Running", "the drain is in the phase Running", "Normal"),
+        (drained, "Running", "the phase is Running", "Normal"),
         (drained, "UnmigratablePodExists", became, "Warning"),
-        (grouped, "Planning", "the drain is in the phase Planning", "Normal"),
+        (grouped, "Planning", "the phase is Planning", "Normal"),
         (grouped, "Failed", "no drain succeeded", "Normal"),
         (drained, "Aborted", "the time is over", "Normal"),
     ]

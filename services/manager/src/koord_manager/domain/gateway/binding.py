@@ -192,9 +192,17 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
 def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answered_at: datetime) -> Draft | None:
     """Return the fact that records the final outcome of a binding: `PodBound` or `PodBindFailed`.
 
-    Return None if it is recorded already, or if the pod is deleted. If the changed pod was not observed yet, `PodBound`
-    tells what the API server has set. So the observation that follows is no further fact. `answered_at` is the time of
-    the API server's answer, by its clock.
+    If the log does not have the bound pod yet, `PodBound` contains its node, annotations, labels and time of binding.
+    The gateway then records no further fact when it observes the bound pod.
+
+    Args:
+        view: The folded cluster.
+        binding: The binding that was sent.
+        settled: Its final outcome.
+        answered_at: Time of the API server's answer, by its clock.
+
+    Returns:
+        None if the outcome is recorded already, or if the pod is deleted.
     """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):

@@ -29,9 +29,9 @@ MANAGED: Final = (
     keys.DEVICE_DISCOVERY_TIMESTAMP,
 )
 """Keys of labels and annotations that the agent decides."""
-_NVIDIA: Final = "nvidia"
-_OF_DESCRIPTION_FILES: Final = (keys.GPU_PARTITION_POLICY, keys.GPU_PARTITIONS)
-"""Keys that NVML does not give. On nodes with NVIDIA GPUs, administrators decide them."""
+_PARTITION_KEYS: Final = (keys.GPU_PARTITION_POLICY, keys.GPU_PARTITIONS)
+"""Keys about GPU partitions. The agent reads them from description files of vendors. NVIDIA GPUs have no such files: on
+their nodes, administrators write these keys, and the manager keeps them."""
 _UNKNOWN_SOCKET: Final = -1
 _UNNUMBERED: Final = -1
 """Minor of a virtual function. It is known by its PCI address."""
@@ -52,7 +52,7 @@ def pending_device(view: ManagerView, token: str) -> Request | None:
     if stored is None or stored.object is None:
         document = _document(name, node, report.labels, report.annotations, devices)
         return Request("create-device", "POST", DEVICE, document, JSON) if devices else None
-    kept = _OF_DESCRIPTION_FILES if report.labels.get(keys.GPU_VENDOR) == _NVIDIA else ()
+    kept = _PARTITION_KEYS if report.labels.get(keys.GPU_VENDOR) == keys.NVIDIA else ()
     managed = [key for key in MANAGED if key not in kept]
     operations = metadata_operations(stored.object["metadata"], report.labels, report.annotations, managed)
     spec: Json = stored.object.get("spec") or {}

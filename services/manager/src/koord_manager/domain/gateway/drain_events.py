@@ -1,4 +1,4 @@
-"""What users hear about DrainNodes and DrainNodeGroups: each change of the phase, and conditions that turn bad.
+"""Kubernetes events about DrainNodes and DrainNodeGroups: each new phase, and each condition that becomes true.
 
 Source:
     descheduler spec, 13
@@ -10,54 +10,41 @@ from koordcore.events.envelope import AggregateRef, name_from_token
 from koordcore.state.drains import DrainGroupState, DrainState
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.pod_status_writes import (
+    DESCHEDULER,
+    KOORDINATOR,
+    MOST_MESSAGE,
+    Involved,
+    KubernetesEvent,
+)
 
 _KINDS: Final = {"drain": "DrainNode", "draingroup": "DrainNodeGroup"}
 _GOOD: Final = "OnceAvailable"
 """The only condition of a DrainNode that is not bad."""
 
 
-class DrainWord(NamedTuple):
-    """A change of a drain that becomes a Kubernetes event.
-
-    Attributes:
-        kind: DrainNode or DrainNodeGroup.
-        name: Name of the object.
-        uid: Uid of the object.
-        reason: The new phase, or the type of the condition.
-        message: Sentence for the user.
-        type: "Normal" or "Warning".
-    """
-
-    kind: str
-    name: str
-    uid: str
-    reason: str
-    message: str
-    type: str
-
-
-class _Told(NamedTuple):
+class _Known(NamedTuple):
     uid: str = ""
     phase: str = ""
     bad: frozenset[str] = frozenset()
 
 
-class DrainWords:
-    """Knows what was said about each drain and each group of drains, so that only changes become events.
+class DrainEvents:
+    """Knows which phase and conditions of each drain and each group of drains already have a Kubernetes event.
 
     Args:
-        view: The folded cluster. What it has already was said by an earlier leader.
+        view: The folded cluster. An earlier leader has recorded the events about its drains.
     """
 
     def __init__(self, view: ManagerView | None = None) -> None:
-        self._told: dict[AggregateRef, _Told] = {}
+        self._known: dict[AggregateRef, _Known] = {}
         if view is not None:
             for kind, state_type in (("drain", DrainState), ("draingroup", DrainGroupState)):
                 for id_, state in view.state.of_kind(state_type).items():
-                    self._told[AggregateRef(kind, id_)] = _told(state)
+                    self._known[AggregateRef(kind, id_)] = _known_of(state)
 
-    def changed(self, view: ManagerView, ref: AggregateRef) -> list[DrainWord]:
-        """Return what changed since the last call.
+    def changed(self, view: ManagerView, ref: AggregateRef) -> list[KubernetesEvent]:
+        """Return the Kubernetes events about what changed since the last call.
 
         Args:
             view: The folded cluster.
@@ -65,23 +52,24 @@ class DrainWords:
         """
         state = view.state.get(ref)
         if not isinstance(state, DrainState | DrainGroupState) or not state.object_uid:
-            self._told.pop(ref, None)
+            self._known.pop(ref, None)
             return []
-        now, before = _told(state), self._told.get(ref, _Told())
-        self._told[ref] = now
+        now, before = _known_of(state), self._known.get(ref, _Known())
+        self._known[ref] = now
         if before.uid != now.uid:
-            before = _Told()
-        about = (_KINDS[ref.kind], name_from_token(ref.id), now.uid)
-        said = [
-            DrainWord(*about, type_, f"the condition {type_} became true", "Warning")
+            before = _Known()
+        # events about objects without a namespace are in the namespace "default"
+        about = Involved(_KINDS[ref.kind], KOORDINATOR, "default", name_from_token(ref.id), now.uid)
+        events = [
+            KubernetesEvent(about, type_, f"the condition {type_} became true", "Warning", DESCHEDULER)
             for type_ in sorted(now.bad - before.bad)
         ]
         if now.phase != before.phase:
-            message = state.message or f"the drain is in the phase {now.phase}"
-            said.append(DrainWord(*about, now.phase, message, "Normal"))
-        return said
+            message = state.message or f"the phase is {now.phase}"
+            events.append(KubernetesEvent(about, now.phase, message[:MOST_MESSAGE], "Normal", DESCHEDULER))
+        return events
 
 
-def _told(state: DrainState | DrainGroupState) -> _Told:
+def _known_of(state: DrainState | DrainGroupState) -> _Known:
     conditions = state.conditions if isinstance(state, DrainState) else ()
-    return _Told(state.object_uid, state.phase, frozenset(conditions) - {_GOOD})
+    return _Known(state.object_uid, state.phase, frozenset(conditions) - {_GOOD})

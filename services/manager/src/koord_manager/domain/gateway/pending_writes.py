@@ -42,8 +42,9 @@ from koordcore.values.allocation import Allocation
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS
-from koord_manager.domain.descheduling.drain_words import DrainWord, DrainWords
+from koord_manager.domain.gateway.drain_events import DrainEvents
 from koord_manager.domain.gateway.pod_status_writes import (
+    KOORDINATOR,
     MANAGER,
     Involved,
     KubernetesEvent,
@@ -80,7 +81,6 @@ RECENT: Final = timedelta(minutes=2)
 It is longer than a lease and the longest queue of events at the shipped rate limit."""
 FIRST_DELAY_SECONDS: Final = 0.2
 LONGEST_DELAY_SECONDS: Final = 30.0
-_KOORDINATOR: Final = "scheduling.koordinator.sh/v1alpha1"
 _MIGRATION_WARNINGS: Final = frozenset({"Unschedulable", "FailedCreateReservation"})
 
 
@@ -103,7 +103,7 @@ class PendingWrites:
         self._held: dict[str, dict[str, None]] = {}  # by namespace: evictions that a disruption budget refused
         self._reservations = ReservationNames()
         self._by_claim = PodsByClaim()
-        self._drains = DrainWords()
+        self._drains = DrainEvents()
 
     def seed(self, view: ManagerView, now: datetime) -> None:
         """Start again when this instance becomes the leader: add the keys of all objects that may have a pending write.
@@ -131,7 +131,7 @@ class PendingWrites:
         self.events.extend(_recently_bound(view, now - RECENT))
         self._held = {}
         self._by_claim = PodsByClaim(view)
-        self._drains = DrainWords(view)
+        self._drains = DrainEvents(view)
         self._profiles_of = {}
         for id_, profile in view.state.of_kind(QuotaProfileState).items():
             self._note_profile(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
@@ -211,7 +211,7 @@ class PendingWrites:
                 elif ref.kind in STATUS_KINDS:
                     self._add_status(ref)
                 if ref.kind in DRAIN_KINDS.values():
-                    self.events.extend(map(_drain_event, self._drains.changed(view, ref)))
+                    self.events.extend(self._drains.changed(view, ref))
 
     def hold(self, uid: str, event: PodEvictionRequested, why: str) -> None:
         """Record that a disruption budget refuses an eviction; a change of a budget in its namespace retries it.
@@ -248,7 +248,11 @@ class PendingWrites:
             self._add_status(AggregateRef("pod", used.uid))
 
     def _note_takeover(self, view: ManagerView, uid: str) -> None:
-        """Add the key of a pod that a Reservation has, because it can take the pod over before the pod is bound."""
+        """Add the key of a pod if a Reservation or its annotation holds it.
+
+        The scheduler may give the pod to a Reservation while the pod waits for its binding. The annotation of the pod
+        then changes.
+        """
         placed, pod = view.state.of_kind(PodState).get(uid), _pod(view, uid)
         if placed is None or pod is None:
             return
@@ -313,14 +317,9 @@ def _migration_events(
     reason = done.reason or done.status
     if job and reason:
         # events about objects without a namespace are in the namespace "default"
-        about = Involved("PodMigrationJob", _KOORDINATOR, "default", job, ref.id)
+        about = Involved("PodMigrationJob", KOORDINATOR, "default", job, ref.id)
         kind = "Warning" if done.phase == "Failed" or reason in _MIGRATION_WARNINGS else "Normal"
         yield KubernetesEvent(about, reason, (done.message or reason)[:1024], kind, "koord-descheduler")
-
-
-def _drain_event(word: DrainWord) -> KubernetesEvent:
-    about = Involved(word.kind, _KOORDINATOR, "default", word.name, word.uid)
-    return KubernetesEvent(about, word.reason, word.message[:1024], word.type, "koord-descheduler")
 
 
 def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> KubernetesEvent:

@@ -20,6 +20,8 @@ from koord_manager.domain.gateway.genesis import EPOCH_CONFIG_MAP
 from koord_manager.domain.gateway.requests import STRATEGIC_PATCH, Json, Request
 
 SCHEDULER: Final = "koord-scheduler"
+KOORDINATOR: Final = "scheduling.koordinator.sh/v1alpha1"
+"""API version of Koordinator's objects."""
 MANAGER: Final = "koord-manager"
 DESCHEDULER: Final = "koord-descheduler"
 MOST_MESSAGE: Final = 1024

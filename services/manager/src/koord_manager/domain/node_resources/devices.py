@@ -24,7 +24,7 @@ GPU_RESOURCES: Final = (
 )
 _PER_DEVICE: Final = 100
 _COPIED_LABELS: Final = (keys.GPU_VENDOR, keys.GPU_MODEL, keys.GPU_DRIVER_VERSION)
-_WITH_WHOLE_GPUS: Final = ("", "nvidia")
+_WITH_WHOLE_GPUS: Final = ("", keys.NVIDIA)
 
 
 class DeviceResources(NamedTuple):

@@ -9,19 +9,14 @@ from typing import Final, NamedTuple
 
 from koordcore.protocol import resource_names as names
 
+from koord_manager.domain.node_resources.devices import GPU_RESOURCES
+
 COMPARED: Final = (
     names.MID_CPU,
     names.MID_MEMORY,
     names.BATCH_CPU,
     names.BATCH_MEMORY,
-    names.GPU,
-    names.GPU_CORE,
-    names.GPU_MEMORY,
-    names.GPU_MEMORY_RATIO,
-    names.GPU_SHARED,
-    names.HUAWEI_NPU_CORE,
-    names.HUAWEI_NPU_CPU,
-    names.HUAWEI_NPU_DVPP,
+    *GPU_RESOURCES,
     names.RDMA,
 )
 """Resources whose change causes a write; native cpu and memory are the kubelet's."""
