@@ -130,6 +130,8 @@ MID_STATIC_MEMORY_RESERVED_RATIO: Final = "node.koordinator.sh/mid-static-memory
 CPU_NORMALIZATION_ENABLED: Final = "node.koordinator.sh/cpu-normalization-enabled"
 SLO_ADJUST: Final = "node.koordinator.sh/slo-adjust"
 GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
+NVIDIA: Final = "nvidia"
+"""Value of `GPU_VENDOR`, and vendor in allocations."""
 GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
 GPU_DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"
 DEVICE_DISCOVERY_TIMESTAMP: Final = "node.koordinator.sh/device-discovery-timestamp"

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from koordcore.bus.setup.bootstrap import compare
 from koordcore.bus.setup.streams import StreamSpec
+from koordcore.protocol import keys
 from koordcore.protocol.objects import LabelSelector
 from koordcore.protocol.selectors import is_matching
 from koordcore.values import codec
@@ -19,7 +20,7 @@ MOST_LAG_EVENTS: Final = 10_000
 FULL: Final = 0.7
 """Share of its largest size from which a stream needs attention."""
 LEAST_FREE: Final = 5 * GIB
-MANAGER_LABELS: Final = {"koord-app": "koord-manager"}
+MANAGER_LABELS: Final = {keys.COMPONENT: "koord-manager"}
 WEBHOOK_PORT: Final = 9876
 """Port of the manager's webhooks, named `webhook` in its pods."""
 _ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")

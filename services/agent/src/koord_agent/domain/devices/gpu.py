@@ -14,7 +14,6 @@ from koordcore.values.quantity import of_value
 
 from koord_agent.domain.devices.device import Device, fault_condition, topology_at
 
-VENDOR: Final = "nvidia"
 _BRAND: Final = "NVIDIA "
 APPLICATION_XIDS: Final = frozenset((13, 31, 43, 45, 68, 109))
 """Xid errors that an application causes. They say nothing about the GPU."""
@@ -94,7 +93,7 @@ def gpu_labels(names: Sequence[str], driver: str | None) -> dict[str, str]:
     """
     if not names:
         return {}
-    labels = {keys.GPU_VENDOR: VENDOR}
+    labels = {keys.GPU_VENDOR: keys.NVIDIA}
     if len(set(names)) == 1 and names[0] and driver is not None:
         labels[keys.GPU_MODEL] = names[0].removeprefix(_BRAND).replace(" ", "-")
         labels[keys.GPU_DRIVER_VERSION] = driver

@@ -5,6 +5,7 @@ A demo lets single devices fail, and lets the devices of a whole machine vanish,
 
 from typing import Final
 
+from koordcore.protocol import keys
 from koordcore.protocol.resource_names import RDMA
 from koordcore.values.quantity import of_value
 
@@ -66,7 +67,7 @@ class SimulatedDevices:
         fault = self.faults.get(("gpu", minor))
         switch = minor // GPUS_PER_SWITCH
         return Xpu(
-            vendor="nvidia",
+            vendor=keys.NVIDIA,
             model=self._node.gpu_model,
             uuid=f"GPU-{self._node.name}-{minor}",
             minor=minor,

@@ -212,7 +212,7 @@ def _zones(gpus: Sequence[Card]) -> tuple[Zone, ...]:
 
 
 _BUILT_IN_MODELS: Final = frozenset({"H100", "H800", "H20"})
-_BUILT_IN_VENDORS: Final = frozenset({"", "nvidia"})
+_BUILT_IN_VENDORS: Final = frozenset({"", keys.NVIDIA})
 _BUILT_IN_TABLE: Final[GpuPartitionTable] = {
     size: tuple(GpuPartition(minors=tuple(range(first, first + size)), score=1) for first in range(0, 8, size))
     for size in (1, 2, 4, 8)
