@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.node_metric import report_of
-from koord_manager.domain.gateway.node_objects import node_metric_status
+from koord_manager.domain.gateway.objects.node_objects import node_metric_status
+from koord_manager.domain.gateway.objects.topology_object import pending_topology
 from koord_manager.domain.gateway.requests import JSON_PATCH
-from koord_manager.domain.gateway.topology_object import pending_topology
 from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.agents.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref

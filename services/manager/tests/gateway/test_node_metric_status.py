@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from koord_manager.domain.gateway.node_objects import node_metric_status
+from koord_manager.domain.gateway.objects.node_objects import node_metric_status
 from koordcore.events.agents.observation import GpuUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.crd.admit import Accepted, admit
 

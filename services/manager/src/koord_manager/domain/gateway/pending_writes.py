@@ -43,6 +43,11 @@ from koordcore.values.allocation import Allocation
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS
 from koord_manager.domain.gateway.drain_events import DrainEvents
+from koord_manager.domain.gateway.objects.reservation_object import (
+    ReservationNames,
+    pending_pod_annotations,
+    reservation_ref,
+)
 from koord_manager.domain.gateway.pod_status_writes import (
     KOORDINATOR,
     MANAGER,
@@ -56,11 +61,6 @@ from koord_manager.domain.gateway.pod_status_writes import (
     scheduled,
 )
 from koord_manager.domain.gateway.published_status import ref_of_object
-from koord_manager.domain.gateway.reservation_object import (
-    ReservationNames,
-    pending_pod_annotations,
-    reservation_ref,
-)
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
 from koord_manager.domain.gateway.volumes.claim_steps import CLAIMS, FAILED
 from koord_manager.domain.gateway.volumes.waiting_pods import PodsByClaim

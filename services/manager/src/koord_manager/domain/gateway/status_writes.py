@@ -24,9 +24,9 @@ from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway import published_status
+from koord_manager.domain.gateway.objects.reservation_object import pending_pod_annotations, pending_reservation
 from koord_manager.domain.gateway.pod_status_writes import MANAGER, Involved, KubernetesEvent
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
-from koord_manager.domain.gateway.reservation_object import pending_pod_annotations, pending_reservation
 from koord_manager.domain.gateway.scheduler_statuses import (
     drain_writes,
     explanation_writes,

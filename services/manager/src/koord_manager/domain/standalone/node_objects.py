@@ -1,8 +1,7 @@
 """Write the objects that node agents report, in a cluster without an API server.
 
-The gateway's functions decide which write brings an object up to date (`gateway.topology_object`,
-`gateway.node_objects`, `gateway.device_object`). Here the write is applied to the folded object. The result is the
-fact that the gateway would observe after the write.
+The gateway's functions decide which write brings an object up to date (`gateway.objects`). Here the
+write is applied to the folded object. The result is the fact that the gateway would observe after the write.
 
 Source:
     agent spec, 4.7, 4.8; manager spec, 5.4.
@@ -15,10 +14,10 @@ from koordcore.events.envelope import Draft, event_id, name_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
-from koord_manager.domain.gateway.device_object import pending_device
-from koord_manager.domain.gateway.node_objects import pending_zones
+from koord_manager.domain.gateway.objects.device_object import pending_device
+from koord_manager.domain.gateway.objects.node_objects import pending_zones
+from koord_manager.domain.gateway.objects.topology_object import pending_topology
 from koord_manager.domain.gateway.requests import Json, Request
-from koord_manager.domain.gateway.topology_object import pending_topology
 
 _KINDS: Final = {"NodeResourceTopology": TOPOLOGIES, "Device": DEVICES}
 

@@ -17,7 +17,7 @@ from koordcore.ports.eventlog import Appended
 
 from koord_manager.domain.gateway.mirror import Seen, known_of, name_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
-from koord_manager.domain.gateway.node_objects import Known
+from koord_manager.domain.gateway.objects.node_objects import Known
 from koord_manager.domain.gateway.resources import Intake
 from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading

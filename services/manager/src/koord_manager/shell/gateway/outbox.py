@@ -25,15 +25,20 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.gateway import binding as bindings
 from koord_manager.domain.gateway import eviction as evictions
-from koord_manager.domain.gateway.device_object import pending_device
 from koord_manager.domain.gateway.node_lock import label_request, lock_request, look_request
-from koord_manager.domain.gateway.node_objects import Known, pending_node_metric, pending_node_slo, pending_zones
 from koord_manager.domain.gateway.node_writes import pending_metadata, pending_status
+from koord_manager.domain.gateway.objects.device_object import pending_device
+from koord_manager.domain.gateway.objects.node_objects import (
+    Known,
+    pending_node_metric,
+    pending_node_slo,
+    pending_zones,
+)
+from koord_manager.domain.gateway.objects.topology_object import pending_topology
 from koord_manager.domain.gateway.pending_writes import BINDING, EVICTION, NODE, QUEUES, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.status_writes import pending_objects, quota_refused
-from koord_manager.domain.gateway.topology_object import pending_topology
 from koord_manager.domain.gateway.volumes.claim_steps import seconds_until_due
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.decoding import read_pod

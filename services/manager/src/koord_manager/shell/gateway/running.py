@@ -27,7 +27,7 @@ from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.gateway.node_objects import node_metric_status
+from koord_manager.domain.gateway.objects.node_objects import node_metric_status
 from koord_manager.domain.gateway.pending_writes import NODE, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent
 from koord_manager.domain.gateway.requests import meaning_of

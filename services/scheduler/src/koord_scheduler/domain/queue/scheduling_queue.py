@@ -92,16 +92,10 @@ class SchedulingQueue:
         return dict(self._counts)
 
     def add(self, uid: str, subject: Subject, priority: int, trigger: str, failures: int = 0) -> None:
-        """Add a pod to the active queue, if PreEnqueue allows it; after failed bindings, to the back-off queue.
+        """Add a pod to the active queue, if PreEnqueue allows it. `trigger` is the event that submitted or changed it.
 
-        A pod that is in the queue already starts again and keeps its number of attempts.
-
-        Args:
-            uid: Uid of the pod.
-            subject: What the pod has in common with pods of its class.
-            priority: Priority of the pod.
-            trigger: The event that submitted or changed the pod.
-            failures: Number of the pod's bindings that have failed. They count as attempts.
+        A pod that is in the queue already starts again and keeps its number of attempts. A new pod with `failures`,
+        its failed bindings, has as many attempts and waits in the back-off queue.
         """
         old = self._pods.get(uid)
         if old is not None:
@@ -220,10 +214,7 @@ class SchedulingQueue:
         return self._room.subjects()
 
     def retry_later(self, uid: str, now: float) -> float:
-        """Move a pod to the back-off queue, because no event changes the reason of its failure.
-
-        Return the back-off's end.
-        """
+        """Move a pod, whose failure no event ends, to the back-off queue. Return the time when the back-off ends."""
         pod = self._pods[uid]
         self._came = Came.FAILED
         pod.ready_at = now + self._backoff_seconds(pod.attempts)

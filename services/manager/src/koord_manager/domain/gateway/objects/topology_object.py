@@ -22,7 +22,7 @@ from koordcore.values.quantity import Quantity, quantity_from_json
 from koordcore.values.resources import quantity_of
 
 from koord_manager.domain.cluster.view import TOPOLOGIES, ManagerView
-from koord_manager.domain.gateway.node_objects import TOPOLOGY
+from koord_manager.domain.gateway.objects.node_objects import TOPOLOGY
 from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Request
 
 MANAGED_ANNOTATIONS: Final = (

@@ -16,8 +16,8 @@ from koordcore.state.aggregates import NodeAgentState
 from koordcore.values.resources import quantity_of
 
 from koord_manager.domain.cluster.view import DEVICES, ManagerView
+from koord_manager.domain.gateway.objects.topology_object import metadata_operations, owned_by
 from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Request
-from koord_manager.domain.gateway.topology_object import metadata_operations, owned_by
 
 DEVICE: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 MANAGED: Final = (

@@ -1,0 +1,1 @@
+"""Objects that the gateway writes whole: Device, NodeResourceTopology, NodeMetric and NodeSLO, Reservation."""
