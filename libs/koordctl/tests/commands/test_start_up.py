@@ -49,6 +49,8 @@ UNUSED = [
     (["events"], SERVICES | ENGINES | CLIENTS),
     (["bus", "streams"], SERVICES | ENGINES | CLIENTS),
     (["lint", os.devnull], (SERVICES - {"koord_manager"}) | ENGINES | CLIENTS | LOG),
+    (["keys", "--help"], SERVICES | (ENGINES - {"pygments"}) | CLIENTS | LOG | {"koordcore.state"}),
+    (["cordon", "--help"], SERVICES | (ENGINES - {"pygments"}) | CLIENTS | LOG | {"koordcore.state"}),
     (["scheduler", "check-config"], (SERVICES - {"koord_scheduler"}) | ENGINES | CLIENTS | LOG),
 ]
 
