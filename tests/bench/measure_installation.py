@@ -2,8 +2,8 @@
 
 etcd, kube-apiserver, kube-controller-manager and kube-scheduler are real. The commands of the shipped pods run as
 processes, each with its mounts, its environment, its network and its probes (`bench.installation`). Not run: the
-agents of the nodes, and the reloader of NATS, whose program is not on this machine. Needs root and `make
-test-kubernetes`.
+agents of the nodes, and the reloader of NATS, whose program is not on this machine. Needs root, `make
+test-kubernetes` and Debian's package postgresql.
 """
 
 import json
@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.installation.containers import POSTGRES_PROGRAMS
 from bench.options import BenchOptions
 from bench.results import Better, Result, RowsWithoutResult
 from support.kubernetes.control_plane import missing_programs
@@ -27,6 +28,8 @@ ALONE = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mo
 def measure(options: BenchOptions) -> Iterator[Result]:
     """Yield the median of the runs; the note has the steps of that run."""
     reason = missing_programs() or (None if PROGRAM.exists() else "kube-scheduler is not built")
+    if reason is None and not POSTGRES_PROGRAMS:
+        reason = "Postgres with TLS is not installed (apt-get install postgresql)"
     if reason is not None:
         raise RowsWithoutResult(reason)
     runs = sorted((_one_run() for _ in range(options.runs)), key=lambda run: run[0])

