@@ -18,7 +18,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.reservations.document import PLURAL, phase_by_others, readable_reservation
 from koordcore.protocol.reservations.operating_pod import is_operating
-from koordcore.protocol.reservations.status import ReservationStatus
+from koordcore.protocol.reservations.status import PENDING, ReservationStatus
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState, ReservationState
 from koordcore.state.reservations import owners_of, reservation_of_log
@@ -73,7 +73,8 @@ def pending_reservation(view: ManagerView, name: str) -> list[Request]:
     status = reservation_of_log(view.state, uid)
     requests = _allocation_requests(view, name, uid, status.node, found["metadata"].get("annotations") or {})
     wanted = status_document(status)
-    present: Json = found.get("status") or {}
+    # An absent phase means Pending, to koord-scheduler too. So a Reservation that is placed at once is written once.
+    present: Json = {"phase": PENDING, **(found.get("status") or {})}
     if all((present.get(key) or type(value)()) == value for key, value in wanted.items()):
         return requests
     for key in ("allocatable", "allocated"):  # null removes a resource that is no longer there
