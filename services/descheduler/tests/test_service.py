@@ -13,6 +13,7 @@ from koord_descheduler.domain.effects import closed_nodes
 from koord_descheduler.domain.framework.proposals import SetSchedulable
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
+from koord_descheduler.shell import drain_control
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.rounds import RoundEnded, RoundLimit
 from koordcore.events.envelope import AggregateRef
@@ -21,17 +22,22 @@ from koordcore.events.objects.mirror import NodeSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import node_from_json
 from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
-from support.descheduler.world import World
+from support.descheduler.world import AT, World
 from support.until import until
 
 
 def configuration(
-    interval: str = "20ms", *, prove: bool = False, balance: dict[str, Any] | None = None, **more: Any
+    interval: str = "20ms",
+    *,
+    prove: bool = False,
+    balance: dict[str, Any] | None = None,
+    deschedule: str = "RemovePodsViolatingNodeTaints",
+    **more: Any,
 ) -> bytes:
     balance = balance or {}
     plugins = {
         "balance": {"enabled": [{"name": name} for name in balance]},
-        "deschedule": {"enabled": [{"name": "RemovePodsViolatingNodeTaints"}]},
+        "deschedule": {"enabled": [{"name": deschedule}]},
         "evict": {"enabled": [{"name": "DefaultEvictor"}], "disabled": [{"name": "*"}]},
         "filter": {"enabled": [{"name": "DefaultEvictor"}], "disabled": [{"name": "*"}]},
     }
@@ -169,6 +175,17 @@ async def test_each_dry_run_leaves_one_record_per_pod_and_changes_nothing(world:
     assert world.changes == []
     stories = [CATALOGUE.read(each) for each in await anext(aiter(world.bus.explanations.follow(0)))]
     assert {name for story in stories if isinstance(story, RoundEnded) for name in story.results} == {"dry_run"}
+
+
+async def test_a_round_with_drain_looks_at_new_drains_before_the_next_look_is_due(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 3600.0)
+    async with world.service(configuration(deschedule="Drain")) as (_, rounds):
+        await rounds_done(rounds)
+        metadata = {"name": "dn", "uid": "uid-dn", "creationTimestamp": AT}
+        await world.custom("DrainNode", {"kind": "DrainNode", "metadata": metadata, "spec": {"nodeName": "b"}})
+        await until(lambda: world.facts("drain"))
 
 
 async def test_interval_zero_is_one_round(world: World) -> None:

@@ -1,5 +1,6 @@
 """Assemble the descheduler; no other module of it names concrete adapters."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -145,6 +146,7 @@ def assemble(
             shell.log,
         ),
         teller=RoundTeller(bus.explanations, shell.clock, actor),
+        drains_wanted=asyncio.Event(),
     )
 
     async def reports() -> None:
@@ -188,6 +190,7 @@ def assemble(
         actor=actor,
         writer=writer,
         make_policy=lambda: drain_policy(configuration, registry, with_priorities()),
+        wanted=rounds.drains_wanted,
     )
     operation = OperationRecorder(builder, leading, facts, configuration, shell.settings.config)
     after_the_fold = {

@@ -7,7 +7,6 @@ and the pages answer meanwhile. Its decision is a fact before it is carried out,
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events.descheduling.decisions import (
@@ -29,6 +28,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.effects import closed_nodes, is_to_carry_out, plan_drafts
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
+from koord_descheduler.domain.framework.proposals import LookAtDrains
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
 from koord_descheduler.domain.job_control.counting import counted_jobs, migrating_pods
@@ -57,6 +57,7 @@ from koord_descheduler.shell.proving import Prover
 from koord_descheduler.shell.round_effects import RoundEffects
 from koord_descheduler.shell.telling import RoundTeller
 from koord_descheduler.shell.views import views_are_current
+from koord_descheduler.shell.waiting import first_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class Rounds:
         shared: State that all plugins share.
         prover: Asks the scheduler where evicted pods would land.
         teller: Publishes the rounds as explanations.
+        drains_wanted: Is set if a plugin asks for a look at all drains.
         done: Number of finished rounds.
         begun: Number of rounds that have begun, also those of a cluster that is too small.
     """
@@ -100,6 +102,7 @@ class Rounds:
     shared: SharedState
     prover: Prover
     teller: RoundTeller
+    drains_wanted: asyncio.Event
     done: int = 0
     begun: int = 0
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -170,13 +173,7 @@ class Rounds:
             pause = self.clock.sleep(max(0.0, until - self.clock.monotonic()))
         else:
             pause = self.leading.lost(term)
-        tasks: set[asyncio.Future[Any]] = {asyncio.ensure_future(pause), asyncio.ensure_future(self._wanted.wait())}
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await first_of(pause, self._wanted.wait())
 
     async def round(self, profiles: Sequence[Profile], term: Term) -> RoundOutcome | None:
         """Run one round, record its decision and carry it out.
@@ -232,6 +229,8 @@ class Rounds:
             return None
 
         # 5. It is carried out.
+        if LookAtDrains() in outcome.proposals:
+            self.drains_wanted.set()
         await self.effects.close(closed, term)
         refused = await self.effects.move(moves, cluster, position, term)
         if moves or closed:

@@ -159,6 +159,15 @@ async def test_direct_job_written_by_hand_evicts_and_succeeds(world: World) -> N
     assert (request.name, request.grace_period_seconds, request.initiator) == ("p", 7, "descheduler")
 
 
+async def test_a_job_without_delete_options_uses_the_default_ones(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False, defaultDeleteOptions={"gracePeriodSeconds": 5})):
+        await until(world.requests)
+    (request,) = await world.requests()
+    assert request.grace_period_seconds == 5
+
+
 async def test_eviction_that_the_gateway_gave_up_is_asked_for_again(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))

@@ -1,5 +1,7 @@
 """Look at all drains every few seconds, on the leader: carry out what a look decides, then record it.
 
+A round with the plugin Drain wants a look at once.
+
     look ─► changes of objects, by the manager ─► one fact per drain
 
 Effects come first. They have fixed names, so a look that is repeated after a kill changes nothing twice. A fact that
@@ -9,6 +11,7 @@ Source:
     descheduler spec, 11
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +45,7 @@ from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.views import views_are_current
+from koord_descheduler.shell.waiting import first_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class DrainControl:
         actor: Name of this instance in the facts that it writes.
         writer: Changes objects.
         make_policy: Makes the policy when the first term begins.
+        wanted: Is set if a look is wanted before the next one is due.
     """
 
     builder: ViewBuilder
@@ -67,14 +72,16 @@ class DrainControl:
     actor: str
     writer: ObjectWriter
     make_policy: Callable[[], DrainPolicy]
+    wanted: asyncio.Event
 
     async def run(self) -> None:
         """Look at all drains every few seconds while this instance leads. Never return; the caller cancels it."""
         term = await self.leading.term()
         policy = self.make_policy()
         while True:
+            self.wanted.clear()
             await self.look_at_all(policy, term)
-            await self.clock.sleep(LOOK_INTERVAL)
+            await first_of(self.clock.sleep(LOOK_INTERVAL), self.wanted.wait())
             term = await self.leading.term()
 
     async def look_at_all(self, policy: DrainPolicy, term: Term) -> None:

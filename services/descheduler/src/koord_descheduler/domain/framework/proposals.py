@@ -36,4 +36,9 @@ class SetDeletionCost:
     plugin: str
 
 
-Proposal: TypeAlias = SetSchedulable | SetDeletionCost
+@dataclass(frozen=True, slots=True)
+class LookAtDrains:
+    """Look at all drains now, and not only when the next look is due."""
+
+
+Proposal: TypeAlias = SetSchedulable | SetDeletionCost | LookAtDrains

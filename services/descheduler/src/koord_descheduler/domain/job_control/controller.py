@@ -99,7 +99,10 @@ def job_controller(
         plugin=MigrationController(args, shared),
         limiter=ObjectLimiter(args, shared.of(EvictionBuckets)),
         policy=JobPolicy(
-            default_mode=args.default_job_mode, eviction_policy=args.eviction_policy, installation=installation
+            default_mode=args.default_job_mode,
+            eviction_policy=args.eviction_policy,
+            delete_options=args.default_delete_options,
+            installation=installation,
         ),
         budget=EvictionBudget(args.evictions_per_second, args.evict_burst),
     )

@@ -27,7 +27,7 @@ from koord_descheduler.domain.arguments.migration_controller import DELETE, SOFT
 from koord_descheduler.domain.effects import INITIATOR, LONGEST_MESSAGE, REASON
 from koord_descheduler.domain.migration.job import ConditionType, MigrationJob
 from koord_descheduler.domain.migration.reservation_template import movable_document, reservation_for
-from koord_descheduler.domain.migration.state_machine import created, evicted, eviction_policy
+from koord_descheduler.domain.migration.state_machine import created, evicted, eviction_of
 from koord_descheduler.domain.migration.world import (
     CreateReservation,
     DeleteReservation,
@@ -127,7 +127,7 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
         or keys.SOFT_EVICTION in pod.annotations
     ):
         return looked
-    return replace(looked, effects=(Evict(pod, eviction_policy(job, pod, policy), job.delete_options),))
+    return replace(looked, effects=(eviction_of(job, pod, policy),))
 
 
 def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> MigrationJob:

@@ -98,10 +98,11 @@ def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
     return Looked(job=asked, events=events, requeue=RETRY_SECONDS)
 
 
-def eviction_policy(job: MigrationJob, pod: PodView, policy: JobPolicy) -> str:
-    """Return the policy of an eviction (Eviction, Delete or SoftEviction).
+def eviction_of(job: MigrationJob, pod: PodView, policy: JobPolicy) -> Evict:
+    """Return the eviction of a pod by a job.
 
-    The label of the pod takes precedence, then the label of the job, then the settings.
+    Its policy is the label of the pod, else the label of the job, else that of the settings. Its options are those of
+    the job, else those of the settings.
 
     Args:
         job: The job.
@@ -109,10 +110,11 @@ def eviction_policy(job: MigrationJob, pod: PodView, policy: JobPolicy) -> str:
         policy: Settings of the controller.
 
     Source:
-        descheduler spec, 7.6 (2)
+        descheduler spec, 7.6 (2, 3)
     """
     wanted = pod.labels.get(keys.EVICT_POLICY) or job.labels.get(keys.EVICT_POLICY)
-    return wanted if wanted in POLICIES else policy.eviction_policy
+    options = policy.delete_options if job.delete_options is None else job.delete_options
+    return Evict(pod, wanted if wanted in POLICIES else policy.eviction_policy, options)
 
 
 class _Run:
@@ -280,7 +282,7 @@ class _Run:
             return self._wait()
         if reservation is not None and reservation.phase == "Succeeded":
             return self._fail(Reason.FORBIDDEN, "Reservation is already bound by another Pod")
-        self.effects.append(Evict(pod, eviction_policy(self.job, pod, self._policy), self.job.delete_options))
+        self.effects.append(eviction_of(self.job, pod, self._policy))
         return False
 
     def _finish(self, reservation: ReservationView) -> None:

@@ -78,11 +78,13 @@ class JobPolicy:
     Attributes:
         default_mode: Mode of jobs that name none.
         eviction_policy: Policy of evictions whose pod and job name none.
+        delete_options: Options of the deletion for jobs that have none; None: none.
         installation: Id of this installation; jobs that another one made are not touched.
     """
 
     default_mode: str = RESERVATION_FIRST
     eviction_policy: str = EVICTION
+    delete_options: Mapping[str, Any] | None = None
     installation: str = ""
 
 
@@ -120,7 +122,7 @@ class Evict:
     Attributes:
         pod: The pod.
         policy: Eviction, Delete or SoftEviction.
-        options: Options of the deletion; None: the default ones.
+        options: Options of the deletion; None: there are none.
     """
 
     pod: PodView

@@ -6,6 +6,7 @@ from koord_descheduler.domain.framework.registry import Registry, registry_of
 from koord_descheduler.domain.plugins.evictors import default_evictor, migration_controller
 from koord_descheduler.domain.plugins.native import (
     custom_priority,
+    drain,
     fragmentation_aware,
     node_reservation,
     scale_down_binpack,
@@ -30,6 +31,7 @@ BUILT_IN: Final[Registry] = registry_of(
         migration_controller.KIND,
         low_node_load.KIND,
         custom_priority.KIND,
+        drain.KIND,
         fragmentation_aware.KIND,
         node_reservation.KIND,
         scale_down_binpack.KIND,

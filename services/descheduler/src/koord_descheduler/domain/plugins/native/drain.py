@@ -1,0 +1,40 @@
+"""Drain: a round triggers a look at all drains. The drain controller works without it, too.
+
+Source:
+    descheduler spec, 4, 11
+"""
+
+from typing import Final
+
+from koordcore.protocol.component_config.wire import WireModel
+
+from koord_descheduler.domain.arguments.common import native_args
+from koord_descheduler.domain.framework.plugin import PluginRun, Point
+from koord_descheduler.domain.framework.proposals import LookAtDrains
+from koord_descheduler.domain.framework.registry import PluginKind
+
+NAME: Final = "Drain"
+
+
+class DrainArgs(WireModel):
+    """Arguments of Drain. There are none."""
+
+
+class Drain:
+    """Asks for a look at all drains in each round."""
+
+    name = NAME
+
+    def deschedule(self, run: PluginRun) -> None:
+        """Ask for a look at all drains. No-op in a dry run."""
+        run.propose(LookAtDrains())
+
+
+KIND: Final = PluginKind(
+    name=NAME,
+    points=frozenset({Point.DESCHEDULE}),
+    is_native=True,
+    decode=lambda raw: native_args(raw, DrainArgs),
+    check=lambda _: (),
+    make=lambda _args, _shared: Drain(),
+)
