@@ -101,6 +101,10 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     ),
     "base/network-policies.yaml": (Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _EACH_ADDRESS),),
     "nodes/agent.yaml": (IMAGE, _resources("nodes.agentResources")),
+    "nodes/criproxy.yaml": (
+        IMAGE._replace(times=2),
+        Hole(r"(?<=--remote-runtime-service-endpoint=)\S+", "{{ .Values.nodes.runtimeEndpoint }}", times=2),
+    ),
     "nodes/devicediscovery.yaml": (IMAGE,),
 }
 CONDITIONS: Final = {

@@ -19,6 +19,7 @@ WITHOUT_PORT = {("koord-keys", "keys"), ("nats", "reloader"), ("koord-issuer", "
 SIZED = {"koord-manager": "manager", "koord-scheduler": "scheduler", "koord-descheduler": "descheduler"} | {
     "koord-projector": "projector",
     "koord-agent": "agent, per node",
+    "koord-criproxy": "installer of the CRI proxy, per node",
     "nats": "NATS",
 }
 

@@ -8,6 +8,8 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
+from koordcore.service.lifecycle import notify_systemd
+
 from koord_criproxy.shell.connection import Backend, CallObserver, Connection
 from koord_criproxy.shell.interceptor import Interceptor
 from koord_criproxy.shell.sockets import private_socket
@@ -45,6 +47,7 @@ class ProxyServer:
         """
         with private_socket(self._socket):
             self._server = await asyncio.get_running_loop().create_unix_server(self._accept, str(self._socket))
+        self._tell()
 
     async def stop(self) -> None:
         """Accept no more calls, let those in progress end for up to 10 s, and remove the socket."""
@@ -66,9 +69,15 @@ class ProxyServer:
     def _accept(self) -> asyncio.Protocol:
         connection = Connection(self._backend)
         self._connections.add(connection)
+        self._tell()
         return connection.accept()
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._tell()
         if not self._connections:
             self._all_closed.set()
+
+    def _tell(self) -> None:
+        """Tell systemd how many clients there are. The installer does not remove a proxy that has some."""
+        notify_systemd(f"STATUS={len(self._connections)} connections")

@@ -1,0 +1,17 @@
+"""`python -m koord_criproxy.installer`: flags -> compose -> run."""
+
+import sys
+
+from koordcore.service.run import run_service
+
+from koord_criproxy.installer.compose import compose
+from koord_criproxy.installer.settings import InstallerSettings
+
+
+def main() -> None:
+    """Keep the proxy installed, or removed, until the process is stopped."""
+    sys.exit(run_service(InstallerSettings, compose))
+
+
+if __name__ == "__main__":
+    main()

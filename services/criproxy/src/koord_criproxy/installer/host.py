@@ -1,0 +1,81 @@
+"""Files of the host: the installed versions, and the links that say which one runs and where the kubelet goes.
+
+    versions/<version>/   one version; it appears when it is complete
+    current               the version that systemd starts
+    confirmed             the last version that systemd has reported as started
+    cri.sock              the socket for the kubelet: the proxy's, or the runtime's
+
+A link is replaced by a rename, so it always leads somewhere.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+
+class Host:
+    """The files of one host.
+
+    Args:
+        root: Folder at which the file system of the host lies.
+        folder: Folder of the installed versions on the host.
+    """
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._folder = self.at(folder)
+
+    def at(self, path: Path) -> Path:
+        """Return where a path of the host lies here."""
+        return self._root / path.relative_to("/")
+
+    def version(self, name: str) -> Path:
+        """Return the folder of a version."""
+        return self._folder / "versions" / name
+
+    def link(self, name: str) -> str | None:
+        """Return where a link leads: `current` and `confirmed` to a version; None if it does not exist."""
+        try:
+            target = (self._folder / name).readlink()
+        except FileNotFoundError:
+            return None
+        return str(target) if target.is_absolute() else target.name
+
+    def lead(self, name: str, target: str | Path) -> bool:
+        """Let a link lead to a version or to an absolute path. Return whether it led elsewhere before."""
+        path = self._folder / name
+        wanted = target if isinstance(target, Path) else Path("versions") / target
+        if path.is_symlink() and path.readlink() == wanted:
+            return False
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{name}.part")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(wanted)
+        fresh.replace(path)
+        return True
+
+    def unlink(self, name: str) -> None:
+        """Delete a link."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def write(self, path: Path, text: str) -> bool:
+        """Replace a file of the host. Return whether its text has changed."""
+        file = self.at(path)
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            return False
+        fresh = file.with_name(f".{file.name}.part")
+        with fresh.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(file)
+        return True
+
+    def forget_versions(self, *kept: str | None) -> None:
+        """Delete the installed versions but these, and the links to what is deleted."""
+        for path in (self._folder / "versions").glob("*"):
+            if path.name not in kept:
+                shutil.rmtree(path)
+        for name in ("current", "confirmed"):
+            if not (self._folder / name).exists():
+                self.unlink(name)

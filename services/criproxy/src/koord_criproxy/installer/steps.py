@@ -1,0 +1,154 @@
+"""The steps of an installation and of a removal. Each may be interrupted and repeated; the end is the same.
+
+Install: copy the version, write the unit, lead `current` to the version, start it, and when it has started lead the
+kubelet's link to it. If it does not start, the version before runs again.
+
+Remove: lead the kubelet's link to the runtime, and end the kubelet's connections. If nobody connects to the proxy any
+more, stop and delete it. A kubelet whose configuration names the proxy's own socket would lose its runtime; then the
+proxy stays.
+"""
+
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Protocol
+
+from koord_criproxy.installer import bundle
+from koord_criproxy.installer.host import Host
+from koord_criproxy.installer.systemd import UnitState
+from koord_criproxy.installer.unit import PROXY_SOCKET, UNIT, UNIT_FILE, installed_unit
+
+NO_CLIENTS: Final = "0 connections"
+"""Status of a proxy that nobody uses (`koord_criproxy.shell.proxy_server`)."""
+
+
+class Units(Protocol):
+    """What the installer asks of systemd."""
+
+    def reload(self) -> None:
+        """Read the unit files again."""
+        ...
+
+    def enable(self, unit: str) -> None:
+        """Start a unit at each start of the host."""
+        ...
+
+    def disable(self, unit: str) -> None:
+        """Do not start a unit at the start of the host."""
+        ...
+
+    def restart(self, unit: str) -> UnitState:
+        """Start a unit, or start it again, and return its state when it has started or failed."""
+        ...
+
+    def stop(self, unit: str) -> None:
+        """Stop a unit and wait until it has ended."""
+        ...
+
+    def state(self, unit: str) -> UnitState:
+        """Return the state of a unit."""
+        ...
+
+
+class NotStarted(Exception):
+    """Raised if the proxy does not start. Its message says what runs instead."""
+
+
+class StillUsed(Exception):
+    """Raised if the kubelet still uses the proxy's own socket, so the proxy cannot be removed."""
+
+
+class Installer:
+    """Installs and removes the proxy on one host.
+
+    Args:
+        host: Files of the host.
+        units: The systemd of the host.
+        folder: Folder of the installed versions on the host.
+        runtime: Socket of the container runtime on the host.
+        node: Name of the node.
+
+    Attributes:
+        unit: Text of the unit.
+    """
+
+    def __init__(self, host: Host, units: Units, *, folder: Path, runtime: Path, node: str) -> None:
+        self._host, self._units = host, units
+        self._runtime = runtime
+        shipped = files("koord_criproxy.installer").joinpath(UNIT).read_text(encoding="utf-8")
+        self.unit = installed_unit(shipped, folder=folder, runtime=runtime, node=node)
+        self._refused: str | None = None
+
+    def install(self, found: bundle.Bundle, version: str) -> str:
+        """Install a version unless it runs, and return what the host has now.
+
+        Raises:
+            NotStarted: The version does not start. It is not tried again by this process.
+            SystemdRefused: systemd does not answer.
+            OSError: A file cannot be written.
+        """
+        host, units = self._host, self._units
+        before = host.link("confirmed")
+        if version == self._refused:
+            raise NotStarted(f"version {version} did not start; version {before} runs" if before else "no version runs")
+        if not host.version(version).exists():
+            bundle.copy(found, host.version(version))
+        if host.write(UNIT_FILE, self.unit) or before != version:
+            units.reload()
+        units.enable(UNIT)
+        host.lead("current", version)
+        if before != version or units.state(UNIT).active != "active":
+            state = units.restart(UNIT)
+            if state.active != "active":
+                self._back(version, before)
+        host.lead("confirmed", version)
+        host.lead("cri.sock", PROXY_SOCKET)
+        host.forget_versions(version)
+        return f"version {version} runs"
+
+    def _back(self, version: str, before: str | None) -> None:
+        """Let the version before run again, or the runtime serve the kubelet."""
+        if before is None or before == version:
+            self._host.lead("cri.sock", self._runtime)
+            raise NotStarted(f"version {version} does not start: journalctl -u {UNIT}. cri.sock leads to the runtime")
+        self._refused = version
+        self._host.lead("current", before)
+        self._units.restart(UNIT)
+        raise NotStarted(f"version {version} does not start: journalctl -u {UNIT}. Version {before} runs again")
+
+    def remove(self, quiet_seconds: float, pause: Callable[[float], None] = time.sleep) -> str:
+        """Remove the proxy if the kubelet does not use it any more, and return what the host has now.
+
+        Args:
+            quiet_seconds: Time in which a kubelet that uses the proxy connects to it again.
+            pause: Waits so many seconds.
+
+        Raises:
+            StillUsed: Somebody is connected to the proxy's own socket.
+            SystemdRefused: systemd does not answer.
+            OSError: A file cannot be written.
+        """
+        host, units = self._host, self._units
+        host.lead("cri.sock", self._runtime)
+        if not host.at(UNIT_FILE).exists():
+            host.forget_versions()
+            return "no proxy"
+        state = units.state(UNIT)
+        if state.active == "active":
+            if host.link("confirmed") is not None:
+                units.restart(UNIT)  # connections through the link end, and begin again at the runtime
+                host.unlink("confirmed")
+            pause(quiet_seconds)
+            state = units.state(UNIT)
+            if state.active == "active" and state.status != NO_CLIENTS:
+                raise StillUsed(
+                    f"{UNIT} has {state.status or 'no count of its connections'}: let the kubelet use {self._runtime}, "
+                    "and restart it"
+                )
+        units.stop(UNIT)
+        units.disable(UNIT)
+        host.at(UNIT_FILE).unlink()
+        units.reload()
+        host.forget_versions()
+        return "no proxy"

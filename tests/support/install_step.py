@@ -1,0 +1,40 @@
+"""One step of the CRI proxy's installer, as a process in the namespace of the host's processes; for tests.
+
+    python -m support.install_step ROOT install VERSION | broken VERSION | remove
+
+`broken` installs a proxy without its code. `remove` removes a proxy to whose own socket a kubelet connects. The process
+prints what the step has returned or raised.
+"""
+
+import socket
+import sys
+from pathlib import Path
+
+from koord_criproxy.installer.bundle import bundle
+from koord_criproxy.installer.host import Host
+from koord_criproxy.installer.steps import Installer, NotStarted, StillUsed
+from koord_criproxy.installer.systemd import SOCKET, Systemd
+from koord_criproxy.installer.unit import PROXY_SOCKET
+
+FOLDER = Path("/opt/koordstream")
+RUNTIME = Path("/run/containerd/containerd.sock")
+
+
+def step(root: Path, action: str, version: str = "") -> str:
+    """Do one step and return its result."""
+    host = Host(root, FOLDER)
+    installer = Installer(host, Systemd(host.at(SOCKET)), folder=FOLDER, runtime=RUNTIME, node="node-a")
+    if action == "remove":
+        with socket.socket(socket.AF_UNIX) as client:
+            return installer.remove(0, lambda _: client.connect(str(host.at(PROXY_SOCKET))))
+    found = {
+        name: path for name, path in bundle().items() if action != "broken" or "packages/koord_criproxy/" not in name
+    }
+    return installer.install(found, version)
+
+
+if __name__ == "__main__":
+    try:
+        print(step(Path(sys.argv[1]), *sys.argv[2:]))
+    except (NotStarted, StillUsed) as error:
+        print(f"{type(error).__name__}: {error}")
