@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from koord_agent.domain.hooks.cpuset import STATIC_POLICY, CpusetRule, cpuset_rule_of
+from koord_agent.domain.hooks.cpuset import CpusetRule, cpuset_rule_of
 from koord_agent.domain.state.cpu_pools import CpuPools, SharedPool
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import parse_kubelet_cpu_manager_policy
@@ -20,7 +20,7 @@ def cpuset_rule(annotations: Mapping[str, str] | None) -> CpusetRule | None:
         tuple(decode(text, list[SharedPool])) if (text := annotations.get(key)) else ()
         for key in (keys.CPU_SHARED_POOLS, keys.BE_CPU_SHARED_POOLS)
     )
-    is_static = parse_kubelet_cpu_manager_policy(annotations).policy == STATIC_POLICY
+    is_static = parse_kubelet_cpu_manager_policy(annotations).policy == "static"
     return cpuset_rule_of(
         CpuPools(ls=shared, be=be, reserved=EMPTY, system_exclusive=EMPTY, kubelet=()), annotations, is_static=is_static
     )

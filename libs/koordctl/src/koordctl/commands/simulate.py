@@ -21,8 +21,6 @@ from koordctl.simulate.gpu_trace import WORKLOADS, read_trace
 
 app = typer.Typer(help="Run placement policies on recorded workloads. No cluster is needed.", no_args_is_help=True)
 
-_OUT = Path("var/simulate/gpu")
-
 
 @app.callback()
 def _group() -> None:  # pyright: ignore[reportUnusedFunction]  # makes a single command a subcommand

@@ -21,8 +21,6 @@ from koord_agent.domain.kernel.cgroup_files import UNLIMITED
 from koord_agent.domain.state.cpu_pools import CpuPools, SharedPool
 from koord_agent.domain.state.pods import AgentPod
 
-STATIC_POLICY = "static"
-
 
 class _ZoneResources(msgspec.Struct):
     node: int = 0

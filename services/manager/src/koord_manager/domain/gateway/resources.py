@@ -10,8 +10,6 @@ from enum import StrEnum
 from koordcore.protocol.crd.catalogue import resource_versions
 
 _STORAGE = "storage.k8s.io"
-NODE_METRICS = "nodemetrics"
-NODE_SLOS = "nodeslos"
 
 
 class Intake(StrEnum):
