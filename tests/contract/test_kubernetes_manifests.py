@@ -145,7 +145,9 @@ def test_every_open_port_has_tls() -> None:
         assert {Path(flags[f"--http-{part}-file"]).parent.as_posix() for part in ("cert", "key")} <= places, name
         probes = [container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
         assert {probe["scheme"] for probe in probes} == {"HTTPS"}, name
-    assert set(serving) == {f"koord-{name}" for name in (*SERVICES, "projector", "agent", "devicediscovery")}
+    assert set(serving) >= {
+        f"koord-{name}" for name in (*SERVICES, "projector", "agent", "devicediscovery", "criproxy")
+    }
     projector = {each["name"]: each.get("value") for each in pods["koord-projector"]["containers"][0]["env"]}
     assert projector["PGSSLMODE"] == "verify-full"
     assert {port["name"] for port in pods["nats"]["containers"][0]["ports"]} == {"client", "route"}
