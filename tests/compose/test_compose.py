@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from koordcore.embedded.ports import free_ports
@@ -155,6 +156,19 @@ def test_every_command_of_the_guide_prints_what_its_page_shows(system: Compose, 
     system.wait_healthy()
 
 
+def has_caught_up(container: str) -> bool:
+    """Whether a NATS server has all of the streams that it stores; it may count as healthy before it knows a leader."""
+
+    def ask(path: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:8222/{path}"
+        return json.loads(docker("exec", container, "wget", "-q", "-O", "-", url, check=False) or "{}")
+
+    accounts = ask("jsz?accounts=true&streams=true").get("account_details", [])
+    streams = [stream for account in accounts for stream in account.get("stream_detail", ())]
+    knows_leaders = bool(streams) and all(stream.get("cluster", {}).get("leader") for stream in streams)
+    return knows_leaders and ask("healthz").get("status") == "ok"
+
+
 def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
     compose = Compose("koordha", free_ports(1)[0], "--env-file", "deploy/compose/ha.env", "--profile", "ha")
     servers = ("nats", "nats-2", "nats-3")
@@ -165,6 +179,7 @@ def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
         compose.wait_healthy(*servers)
         replicas = {line.split()[0]: line.split()[-1] for line in compose.koord("bus", "streams").splitlines()}
         assert (replicas["KOORD_EV_dev"], replicas["KOORD_AUDIT_dev"]) == ("3", "3")
+        containers = [compose.container(server) for server in servers]
         for number, server in enumerate(servers):
             docker("kill", compose.container(server))
             apply(compose, folder, 5 * number, 5)
@@ -174,6 +189,7 @@ def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
             )
             docker("start", compose.container(server))
             compose.wait_healthy(*servers)
+            until_blocking(lambda: all(map(has_caught_up, containers)), "all have caught up", seconds=180)
         assert "equal" in compose.koord("verify")
     finally:
         compose("down", "--volumes", "--timeout", "5", check=False)

@@ -79,6 +79,13 @@ def test_every_container_that_serves_has_probes(objects: list[Json]) -> None:
     } == {2}
 
 
+def test_a_rolling_restart_waits_until_a_server_of_the_log_has_caught_up(objects: list[Json]) -> None:
+    """The paths with `js-enabled-only` and `js-server-only` answer before the streams have caught up."""
+    started = [each["startupProbe"]["exec"]["command"] for _, each in containers(objects) if each["name"] == "nats"]
+
+    assert [command[-1] for command in started] == ["http://127.0.0.1:8222/healthz"]
+
+
 def test_every_container_has_requests_and_a_limit_of_memory(objects: list[Json]) -> None:
     missing = [
         (name, container["name"])
