@@ -32,6 +32,7 @@ Json = dict[str, Any]
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
 CONTAINER = {"name": "main", "image": "pause"}
 LABEL = {"koordinator.sh/device-discovery": "true"}
+PROXY = "koordinator.sh/cri-proxy"
 
 
 def workloads(plane: ControlPlane) -> dict[str, Json]:
@@ -263,7 +264,11 @@ async def test_a_manager_with_the_stored_key_serves_on_the_stored_servers(
 
 async def test_the_api_server_admits_the_pods_of_every_workload(plane: ControlPlane, installed: Installation) -> None:
     """PodSecurity is enforced: `restricted`, but for the parts of the nodes."""
-    add_nodes(plane, node_document("node-with-cards", labels=LABEL))
+    add_nodes(
+        plane,
+        node_document("node-with-cards", labels={**LABEL, PROXY: "install"}),
+        node_document("node-without-proxy", labels={PROXY: "remove"}),
+    )
     names = set(workloads(plane))
 
     def unmade() -> set[str]:
@@ -289,7 +294,7 @@ def test_the_services_accept_their_flags_and_environment(plane: ControlPlane) ->
     checked: dict[str, tuple[str, ...]] = {}
     for name, workload in workloads(plane).items():
         main = container(workload)
-        package = main.get("command", [""])[-1].replace("-", "_")
+        package = main.get("command", [""])[-1].replace("-", "_").replace("_installer", ".installer")
         if package.startswith("koord_"):
             settings: type[ServiceSettings] = next(
                 kind
@@ -300,7 +305,8 @@ def test_the_services_accept_their_flags_and_environment(plane: ControlPlane) ->
             )
             environment = {each["name"]: each.get("value", name) for each in main.get("env", [])}
             checked[package] = settings.load(main["args"], environment).nats_urls
-    assert checked.pop("koord_devicediscovery")  # it has no connection to the log
+    assert checked.pop("koord_devicediscovery")  # these two have no connection to the log
+    assert checked.pop("koord_criproxy.installer")
     assert len(checked) == 5
     assert set(checked.values()) == {("tls://nats.koordinator-system.svc:4222",)}
 
