@@ -23,9 +23,14 @@ def test_facts_are_never_forgotten_and_refused_when_full():
     assert (facts["max_age"], facts["discard"], facts["retention"]) == (0, "new", "limits")
     assert facts["allow_atomic"]
     assert facts["deny_delete"]
-    assert (facts["num_replicas"], facts["storage"], facts["compression"]) == (3, "file", "s2")
+    assert (facts["num_replicas"], facts["storage"]) == (3, "file")
     assert facts["duplicate_window"] == 300 * 10**9
     assert facts["republish"] == {"src": "koord.c1.ev.*.*", "dest": "koord.c1.push.{{wildcard(1)}}.{{wildcard(2)}}"}
+
+
+@pytest.mark.parametrize(("replicas", "compression"), [(1, "s2"), (3, "none")])
+def test_only_a_log_without_replicas_is_compressed(replicas: int, compression: str):
+    assert by_name(replicas)["KOORD_EV_c1"]["compression"] == compression
 
 
 def test_observations_age_and_have_one_replica():

@@ -218,7 +218,8 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             allow_direct=True,
             allow_atomic=True,
             deny_delete=True,
-            compression="s2",
+            # Decision 0037: a replicated stream with compression may become unreadable after kills.
+            compression="s2" if replicas == 1 else "none",
             republish=Republish(
                 source=f"koord.{c}.ev.*.*", destination=f"koord.{c}.push." + "{{wildcard(1)}}.{{wildcard(2)}}"
             ),
