@@ -14,8 +14,11 @@ from koord_scheduler.domain.numa.accumulator import (
 )
 from koord_scheduler.domain.numa.amplified import fits_amplified
 from koord_scheduler.domain.numa.binding import Binding, ResourceSpec, binding_on, pod_binding
+from koord_scheduler.domain.numa.columns import NumaColumns
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, cpus_in, mask_of, mask_text, parsed_mask
+from koord_scheduler.domain.numa.hardware import NodeHardware
 from koord_scheduler.domain.numa.hinting import zone_hints
+from koord_scheduler.domain.numa.node_book import NodeBook, Taken
 from koord_scheduler.domain.numa.reserved import node_reserved_cpus, reserved_cpus, zone_cpu_left
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate, sums
@@ -233,15 +236,13 @@ def numa_allocate(case: Json) -> Json:
 
 
 def _statuses(node: NodeZones, cpusets: Mapping[str, int]) -> dict[int, ZoneStatus]:
-    statuses = dict.fromkeys(node.allocatable, ZoneStatus.IDLE)
-    for cpus in cpusets.values():
-        touched = [zone.id for zone in node.layout.zones.values() if zone.cpus & cpus] if node.layout else []
-        for zone in touched:
-            if len(touched) > 1:
-                statuses[zone] = ZoneStatus.SHARED
-            elif statuses.get(zone) is not ZoneStatus.SHARED:
-                statuses[zone] = ZoneStatus.SINGLE
-    return statuses
+    """Return the statuses of the zones as the columns of all nodes count them."""
+    book, columns = NodeBook(), NumaColumns(1)
+    book.hardware = NodeHardware(layout=node.layout, zones={zone: {} for zone in node.allocatable})
+    for uid, cpus in cpusets.items():
+        book.take(uid, Taken(cpus, ExclusivePolicy.NONE, {}))
+    columns.put(0, book)
+    return columns.statuses(0, node.allocatable)
 
 
 @adapter("scheduler.numa_admit", exact_text=("cpuset",), whole=("numa_resources", "hints"))
