@@ -18,7 +18,8 @@ async def change_objects(changes: Sequence[ObjectChange]) -> list[ChangeOutcome]
         changes: The changes, in order.
 
     Raises:
-        LogTrouble: The manager refused the request, or does not answer in time.
+        LogTrouble: The manager refused the request as a whole, or did not answer in time; changes may have been made
+            then. The refusal of a single change is its outcome.
     """
     from koordcore.bus.client.connection import NoAnswer
     from koordcore.bus.work.requests import RequestFailed, ask

@@ -165,7 +165,12 @@ class NodeBook:
         self._changes: list[NodeChange] = []
 
     def load(self, token: str, figures: NodeFigures) -> None:
-        """Set the figures of a node, as read from its newest row."""
+        """Set the figures of a node at the start of the projector.
+
+        Args:
+            token: Name of the node as token of a subject.
+            figures: Figures in the newest row of the node in the table of node figures.
+        """
         self.figures[token] = figures
 
     def changed(

@@ -138,7 +138,8 @@ class HookedContainer:
     Attributes:
         name: Its name.
         id: `<runtime>://<id>`; "" before it is created.
-        before: Values of the request, or None where the request leaves them to the runtime.
+        before: Kernel values that the kubelet's request sets, before hooks change them. A value that the request does
+            not set is None; the runtime then chooses it.
     """
 
     name: str

@@ -18,8 +18,8 @@ class SuppressPolicy:
     Attributes:
         enable: Whether best-effort pods are suppressed.
         threshold_percent: Percentage of the node's CPU that all pods together may use.
-        min_percent: Percentage of the node's CPU that best effort always keeps. None: not set.
-        by: Kind of the files with which best effort is limited.
+        min_percent: Percentage of the node's CPU that best effort always keeps. None: no such minimum.
+        by: Whether the cpusets or the CFS quota of best-effort pods are limited.
     """
 
     enable: bool

@@ -21,12 +21,13 @@ from koord_agent.shell.store.audit_log import AuditSink
 
 
 class MachineSettings:
-    """Writes the settings of the NodeSLO that belong to a whole real machine.
+    """Writes the settings of the NodeSLO that belong to a whole real machine: kernel parameters and limits of block IO.
 
-    Its `QosCycle` applies them. Readings of the host use it for the disks and the group identity of the machine.
+    The `QosCycle` of the node passes it the NodeSLO in each cycle.
 
     Attributes:
-        storage: The disks; None if block IO is not set on this machine.
+        storage: Finds the disks of the machine. None if block IO is not limited: without the feature gate
+            `BlkIOReconcile`, and on cgroup v2.
     """
 
     def __init__(

@@ -65,9 +65,10 @@ class _Chosen:
 def dry_run(
     player: RoundPlayer, cluster: ClusterView, *, rounds: int, interval: float, proving: Collection[str] = ()
 ) -> Asking:
-    """Play rounds on a cluster; yield questions to the scheduler, and get its answers.
+    """Play rounds on a cluster without effects; yield questions to the scheduler, and get its answers.
 
-    Each question has all pods that left so far, so that all moves together are one consistent plan.
+    A question asks where the pods that left would find a place. Each one has all pods that left so far, so that all
+    moves together are one consistent plan.
 
     Args:
         player: Plays the rounds. Its arbitration and object limiters decide which pods leave.

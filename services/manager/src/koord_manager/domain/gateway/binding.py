@@ -148,14 +148,15 @@ def binding_request(binding: Binding) -> Request:
 
 
 def judge_binding(status: int, message: str) -> Settled | Later | None:
-    """Return the outcome of a binding that the API server's answer tells.
+    """Return what the API server's answer says about a binding.
 
     Args:
         status: HTTP status; 0 stands for no answer.
         message: Text of the answer.
 
     Returns:
-        The final outcome, or `Later` if it is not known yet. None if the pod does not exist.
+        The final outcome, or `Later` if it is not known yet; after a conflict, the pod must be read first. None if the
+        pod does not exist, so that there is nothing to record.
     """
     match meaning_of(status):
         case Meaning.DONE:

@@ -155,9 +155,9 @@ class Outbox:
                 self.landed(node)
 
     def withdraw(self, node: str) -> list[Work]:
-        """Remove and return all work for a node that is not in flight, because it was decided on an outdated state.
+        """Remove and return the waiting work of a node, because it was decided on an outdated state.
 
-        If a member of a gang is on the node, the whole gang is removed.
+        Work in flight stays. If a member of a waiting gang is to be placed on the node, the whole gang is removed.
         """
         queue = self._nodes.get(node)
         if queue is None:

@@ -54,7 +54,7 @@ class NetworkTopology:
 
     Attributes:
         layers: The layers between the cluster and the nodes, from the top.
-        moves: A number that grows with every change of the tree.
+        moves: Version of the tree. It grows with every change.
         root: The cluster.
     """
 

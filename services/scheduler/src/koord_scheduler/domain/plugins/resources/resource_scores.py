@@ -83,14 +83,17 @@ def requested_to_capacity_ratio(
 
 
 def balanced_allocation(requested: IntArray, capacity: IntArray) -> IntArray:
-    """Return 100 minus the difference between the used fractions of the resources.
+    """Return the score of balanced use for each node: 100 * (1 - difference between the used fractions), rounded down.
 
     A fraction is min(1, requested / capacity). For two resources the difference is half of the distance between their
     fractions, for more the population standard deviation of the fractions, for fewer 0.
 
     Args:
-        requested: Real requests, without defaults.
-        capacity: Allocatable of the nodes.
+        requested: int64 (R, N)  real requests of R resources on N nodes, without defaults.
+        capacity: int64 (R, N)  allocatable. A resource with 0 is not counted on this node.
+
+    Returns:
+        int64 (N,)  0 to 100.
 
     Source:
         scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
