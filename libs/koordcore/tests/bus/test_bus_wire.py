@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.bus.client.wire import BusClient, FastParser, decode_headers, encode_headers, hpub, pub
+from nats.aio.client import Client
 from nats.errors import ProtocolError
 
 Message = tuple[bytes, bytes, bytes, bytes]
@@ -106,3 +107,22 @@ def test_a_status_line_is_read(block: bytes, headers: dict[str, str]):
 def test_commands_state_their_sizes():
     assert pub("s", "", b"xy") == b"PUB s  2\r\nxy\r\n"
     assert hpub("s", "r", b"A: b\r\n", b"xy") == b"HPUB s r 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nxy\r\n"
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+async def test_close_ends_with_the_cancelled_wait_of_another_task(
+    monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+) -> None:
+    ended = asyncio.get_running_loop().create_future()
+    waits = asyncio.Event()
+
+    async def wait_closed(_: Client) -> None:
+        waits.set()
+        await ended
+
+    monkeypatch.setattr(Client, "close", wait_closed)
+    closing = asyncio.create_task(BusClient().close())
+    await waits.wait()
+    (closing if is_ours else ended).cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled() is is_ours

@@ -271,7 +271,6 @@ class BusConnection:
         with contextlib.suppress(AttributeError, NatsError, OSError, TimeoutError):  # AttributeError: as in `connect`
             if self.client.is_connected:
                 await self.client.flush(2)
-        self.client.drop_pending()
         await self.client.close()
         self._fail_waiting(NoAnswer("the connection was closed"))
 

@@ -130,9 +130,19 @@ class BusClient(Client):
         if queue is not None and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
 
-    def drop_pending(self) -> None:
-        """Drop buffered commands, so that `close` writes nothing to a connection that is gone."""
+    async def close(self) -> None:
+        """Close the connection, also one that is gone. Buffered commands are dropped; `flush` sends them.
+
+        nats-py waits for the end of a connection in two tasks and cancels one. With TLS, both wait for one future of
+        asyncio, so the other wait is cancelled, too.
+        """
         self._pending, self._pending_data_size = [], 0
+        try:
+            await super().close()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
 
     async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
         """Send all waiting commands, then PING. So the answer to `flush` proves that the server knows a subscription.
