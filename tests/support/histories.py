@@ -49,6 +49,8 @@ from koordcore.events.descheduling.decisions import (
     DryRunMovesChanged,
     PodCost,
     ReadReports,
+    RefusalsChanged,
+    RefusedMove,
     RoundCarriedOut,
     RoundDecided,
     RoundMove,
@@ -413,6 +415,9 @@ def _round(log: Recorder, number: int, variation: int) -> None:
     for event in events[: len(events) - (number - 1) % len(events)]:
         log.write("descheduling", "rounds", event)
     log.write("descheduling", "dry-runs", DryRunMovesChanged(chosen=[move], dropped=[f"u-{number - 1}/p/LowNodeLoad"]))
+    refused = RefusedMove(move=move, codes=["daemonset", "pvc"][variation % 2 :])
+    ended = [f"u-{number - 1}/p/LowNodeLoad"]
+    log.write("descheduling", "refusals", RefusalsChanged(refused=[refused], ended=ended, dropped=variation))
     costs = [
         PodCost(namespace="d", name=f"p-{each}", uid=f"u-{each}", node="n", before="", after=str(each))
         for each in range(variation + 1)

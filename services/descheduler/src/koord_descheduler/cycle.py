@@ -12,6 +12,7 @@ from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events.descheduling.decisions import (
     COSTS,
     DRY_RUNS,
+    REFUSALS,
     ROUNDS,
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
@@ -36,7 +37,7 @@ from koord_descheduler.domain.job_control.viewing import JobReader
 from koord_descheduler.domain.migration.jobs import JobsInFlight
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detectors
-from koord_descheduler.domain.reporting.refusals import Refused, noting
+from koord_descheduler.domain.reporting.refusals import Refused
 from koord_descheduler.domain.reporting.round_story import round_ended
 from koord_descheduler.domain.round_memory import (
     decided_costs,
@@ -45,6 +46,7 @@ from koord_descheduler.domain.round_memory import (
     detectors_of,
     dry_run_changes,
     moves_of,
+    refusal_changes,
     report_positions,
     seconds_until_next,
 )
@@ -121,7 +123,7 @@ class Rounds:
         """
         await self.runner.caught_up()
         self.shared.priority_classes = self.builder.priority_classes()
-        profiles = [noting(profile, self._refused) for profile in self.make(self.shared)]
+        profiles = self.make(self.shared)
         resumed: Term | None = None
         while True:
             term = await self.leading.term()
@@ -205,6 +207,7 @@ class Rounds:
                 nodes=self.nodes,
                 is_dry_run=self.is_dry_run,
                 timed=self.metrics.plugin,
+                refused=self._refused.note_filtered,
             )
         except InvalidInput as error:
             self.logger.warning("round_refused", reason=str(error))
@@ -242,6 +245,9 @@ class Rounds:
                 break  # the next round decides the other costs again
         tried = self.builder.state.of_kind(RoundsState).get(DRY_RUNS.id)
         await self._record(dry_run_changes(cluster.now, outcome.attempts, tried), position, term, DRY_RUNS)
+        known = self.builder.state.of_kind(RoundsState).get(REFUSALS.id)
+        changes = refusal_changes(cluster.now, outcome.attempts, self._refused, self.limiter, known)
+        await self._record(changes, position, term, REFUSALS)
         self.metrics.count(outcome.attempts, refused, self.effects.migrating.keys())
         self.metrics.classify(outcome.classified)
 

@@ -20,6 +20,8 @@ class RoundsState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
             `descheduling.costs` has them, and it has nothing else.
         tried: Pods that would leave if nothing were in dry run, as `RoundMove.choice`. Only the aggregate
             `descheduling.dry-runs` has them, and it has nothing else.
+        refusals: Pod that is refused, as `RoundMove.choice` -> codes of the reasons, sorted. Only the aggregate
+            `descheduling.refusals` has them, and it has nothing else.
     """
 
     started_at: str = ""
@@ -28,3 +30,4 @@ class RoundsState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
     detectors: dict[str, dict[str, DetectorState]] = {}
     costs: DeletionCostsDecided | None = None
     tried: list[str] = []
+    refusals: dict[str, list[str]] = {}

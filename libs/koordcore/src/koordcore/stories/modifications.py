@@ -17,6 +17,7 @@ from koordcore.events.descheduling.decisions import (
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
     DryRunMovesChanged,
+    RefusalsChanged,
     RoundCarriedOut,
     RoundDecided,
     RoundMovesAdded,
@@ -56,7 +57,7 @@ from koordcore.stories.closed_nodes import Closer, closers, node_acts
 from koordcore.stories.deletion_costs import cost_acts
 from koordcore.stories.inputs import inputs_of
 from koordcore.stories.recorded_objects import object_act
-from koordcore.stories.round_acts import round_acts
+from koordcore.stories.round_acts import RoundAct, round_acts
 
 KINDS: Final = (
     *("descheduler", "descheduling", "migration", "repack", "eviction", "drain", "draingroup"),
@@ -245,14 +246,15 @@ def _records(
         if act is not None:
             yield msgspec.structs.replace(_record(stored, Act(act.action, "done"), configured), **act.fields)
         return
-    if isinstance(event, RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged):
-        decided = before.moves if isinstance(before, RoundsState) else []
-        for each in round_acts(event, decided):
+    acts: Iterator[RoundAct] | None = None
+    if isinstance(event, RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged | RefusalsChanged):
+        acts = round_acts(event, before.moves if isinstance(before, RoundsState) else [])
+    elif isinstance(event, DeletionCostsDecided | DeletionCostsCarriedOut):
+        acts = cost_acts(event, before.costs if isinstance(before, RoundsState) else None)
+    if acts is not None:
+        for each in acts:
             record = _record(stored, Act(each.action, each.decision), configured)
             yield msgspec.structs.replace(record, **each.fields)
-        return
-    if isinstance(event, DeletionCostsDecided | DeletionCostsCarriedOut):
-        yield from _of_costs(stored, event, before, configured)
         return
     act = act_of(event)
     request = before.request if isinstance(before, EvictionState) else None
@@ -288,31 +290,6 @@ def _of_node(
         by = Closer("Drain") if act.drain else closing.pop(name, Closer()) if act.action == "cordon" else Closer()
         record = _record(stored, Act(act.action, "done"), configured)
         yield msgspec.structs.replace(record, **by._asdict(), asked_by=act.user, node=name, after={act.key: act.value})
-
-
-def _of_costs(
-    stored: StoredEvent,
-    event: DeletionCostsDecided | DeletionCostsCarriedOut,
-    before: AggregateState | None,
-    configured: AggregateState | None,
-) -> Iterator[Modification]:
-    """Yield one record per pod whose deletion cost is to be changed, or was changed or not."""
-    known = before.costs if isinstance(before, RoundsState) else None
-    decided = event if isinstance(event, DeletionCostsDecided) else known
-    for cost, decision, reason in cost_acts(event, known):
-        yield msgspec.structs.replace(
-            _record(stored, Act("patch_deletion_cost", decision), configured),
-            round="" if decided is None else decided.started_at,
-            profile="" if decided is None else decided.profile,
-            plugin="" if decided is None else decided.plugin,
-            namespace=cost.namespace,
-            pod=cost.name,
-            uid=cost.uid,
-            node=cost.node,
-            reasons=[reason] if reason else [],
-            before={keys.POD_DELETION_COST: cost.before},
-            after={keys.POD_DELETION_COST: cost.after},
-        )
 
 
 def _subject(

@@ -12,7 +12,6 @@ from koordcore.events import CATALOGUE
 from koordcore.events.agents.criproxy import HookServerFailed
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
-from koordcore.events.descheduling.decisions import DeletionCostsCarriedOut, DeletionCostsDecided
 from koordcore.events.envelope import Event, StoredEvent, name_from_token
 from koordcore.events.management.admission import AdmissionDecided
 from koordcore.events.objects.gateway import (
@@ -34,7 +33,7 @@ from koordcore.events.scheduling.pod import (
     UnhealthyDevice,
     Victim,
 )
-from koordcore.stories.deletion_costs import cost_sentence
+from koordcore.stories.round_sentences import OfRound, round_sentence
 from koordcore.stories.sentences import sentence_of
 from koordcore.values.allocation import Allocation
 
@@ -66,6 +65,7 @@ class Step(StrEnum):
     EVICTION_REQUESTED = "eviction-requested"
     EVICTED = "evicted"
     EVICTION_FAILED = "eviction-failed"
+    EVICTION_REFUSED = "eviction-refused"
     SUPPRESSED = "suppressed"
     UNSUPPRESSED = "unsuppressed"
     INTERFERENCE = "interference"
@@ -97,6 +97,7 @@ STEPS: Final = {
     "PodEvictionRequested": Step.EVICTION_REQUESTED,
     "PodEvicted": Step.EVICTED,
     "PodEvictionFailed": Step.EVICTION_FAILED,
+    "RefusalsChanged": Step.EVICTION_REFUSED,
     "PodsEvictedByAgent": Step.EVICTED,
     "BeCpuSuppressed": Step.SUPPRESSED,
     "BeCpuReleased": Step.UNSUPPRESSED,
@@ -133,8 +134,9 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
 
     Args:
         uid: Uid of the pod.
-        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>`, `descheduling.costs` and of the pod's nodes
-            (`nodestate.<node>`, `criproxy.<node>`), in any order. Those of other pods are left out.
+        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>`, `descheduling.costs`, `descheduling.refusals`
+            and of the pod's nodes (`nodestate.<node>`, `criproxy.<node>`), in any order. Those of other pods are left
+            out.
         explanations: Events of `explanations.pod.<uid>` and those of its admission, each in the order of its stream.
     """
     told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
@@ -258,8 +260,8 @@ def _read(stored: StoredEvent) -> Event | None:
 def _is_of(uid: str, event: Event | None) -> bool:
     if isinstance(event, (ContainerHookApplied, ContainerHookFailed, HookServerFailed)):
         return event.uid == uid
-    if isinstance(event, (DeletionCostsDecided, DeletionCostsCarriedOut)):
-        return cost_sentence(event, uid) is not None
+    if isinstance(event, OfRound):
+        return round_sentence(event, uid) is not None
     return not isinstance(event, (PodsStarted, PodsStopped)) or uid in event.pods
 
 
@@ -272,8 +274,8 @@ def _moment(uid: str, stored: StoredEvent, event: Event | None, *, is_fact: bool
     sentence = pod_sentence(event) if event is not None else None
     if isinstance(event, (PodsStarted, PodsStopped)):
         sentence = f"by the agent of {name_from_token(stored.ref.id)}"
-    elif isinstance(event, (DeletionCostsDecided, DeletionCostsCarriedOut)):
-        sentence = cost_sentence(event, uid) or ""
+    elif isinstance(event, OfRound):
+        sentence = round_sentence(event, uid) or ""
     elif sentence is None:
         sentence = "" if stored.ref.kind == "podspec" else sentence_of(stored)
     return Moment(step, sentence, stored, event, is_fact)

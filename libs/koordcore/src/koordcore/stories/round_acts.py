@@ -1,4 +1,4 @@
-"""Decisions of the descheduler's rounds for the audit: jobs to create and nodes to close, and those that were refused.
+"""Decisions of the descheduler's rounds for the audit: jobs to create, nodes to close, and what was refused.
 
 The facts of the jobs, evictions and nodes themselves are the outcomes.
 
@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from koordcore.events.descheduling.decisions import (
     DryRunMovesChanged,
+    RefusalsChanged,
     RoundCarriedOut,
     RoundDecided,
     RoundMove,
@@ -25,8 +26,8 @@ class RoundAct(NamedTuple):
     """A decision of a round, or the refusal of its effect.
 
     Attributes:
-        action: `job_create`, `evict_request` or `cordon`, as in the audit.
-        decision: `allowed`, `failed` or `dry_run`.
+        action: `job_create`, `evict_request`, `cordon` or `patch_deletion_cost`, as in the audit.
+        decision: `allowed`, `refused`, `done`, `failed` or `dry_run`.
         fields: Further fields of the audit record.
     """
 
@@ -36,7 +37,8 @@ class RoundAct(NamedTuple):
 
 
 def round_acts(
-    event: RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged, decided: list[RoundMove]
+    event: RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged | RefusalsChanged,
+    decided: list[RoundMove],
 ) -> Iterator[RoundAct]:
     """Yield what a fact records. An eviction without a job is allowed by a fact of its own.
 
@@ -47,6 +49,11 @@ def round_acts(
     if isinstance(event, DryRunMovesChanged):
         for move in event.chosen:
             yield RoundAct("evict_request", "dry_run", {**_subject(move), "reasons": [move.reason]})
+        return
+    if isinstance(event, RefusalsChanged):
+        for each in event.refused:
+            reasons = [text for text in (*each.codes, each.move.reason) if text]
+            yield RoundAct("evict_request", "refused", {**_subject(each.move), "reasons": reasons})
         return
     if isinstance(event, RoundCarriedOut):
         refused = frozenset(event.refused)

@@ -10,7 +10,7 @@ from koordcore.events.agents.criproxy import HookServerFailed
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported, Usage
-from koordcore.events.descheduling.decisions import COSTS
+from koordcore.events.descheduling.decisions import COSTS, REFUSALS
 from koordcore.events.envelope import (
     HEADER_ACTOR,
     HEADER_BASED_ON,
@@ -258,7 +258,8 @@ async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory
     """
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
-        facts += await _aggregate(log, COSTS.kind, COSTS.id, past, after=facts[0].seq if facts else 0)
+        for ref in (COSTS, REFUSALS):
+            facts += await _aggregate(log, ref.kind, ref.id, past, after=facts[0].seq if facts else 0)
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
         nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
         for token in nodes:

@@ -20,6 +20,8 @@ from koordcore.events.descheduling.decisions import (
     DryRunMovesChanged,
     PodCost,
     ReadReports,
+    RefusalsChanged,
+    RefusedMove,
     RoundDecided,
     RoundMove,
     RoundMovesAdded,
@@ -28,12 +30,16 @@ from koordcore.events.envelope import Event
 from koordcore.protocol import keys
 from koordcore.state.rounds import RoundsState
 from koordcore.values.timestamps import rfc3339, unix_seconds
+from msgspec.structs import replace
 
 from koord_descheduler.domain.effects import LONGEST_MESSAGE
-from koord_descheduler.domain.framework.eviction import Attempt, Result
+from koord_descheduler.domain.framework.eviction import LIMIT_NAMES, Attempt, EvictionLimiter, Result
 from koord_descheduler.domain.framework.proposals import Proposal, SetDeletionCost
+from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.plugins.evictors.migration_controller import NAME as MIGRATION_CONTROLLER
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detector, UsageKind
+from koord_descheduler.domain.reporting.refusals import Refused
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
@@ -41,6 +47,8 @@ MOVES_AT_ONCE: Final = 200
 """Moves in one fact, which must stay smaller than a message of the log."""
 _MOST_POSITIONS: Final = 200
 """Nodes in a fact whose reports are named. The digest covers all of them."""
+_MOST_REFUSED: Final = 1000
+"""Refused attempts of a round that are recorded."""
 DetectorStates = Mapping[tuple[UsageKind, str], Detector]
 
 
@@ -110,22 +118,29 @@ def moves_of(
     """
     jobs = {request.pod.uid: request.name for request in requests}
     return [
-        RoundMove(
-            namespace=attempt.pod.namespace,
-            name=attempt.pod.name,
-            uid=attempt.pod.uid,
-            node=attempt.pod.node,
-            profile=attempt.profile,
-            plugin=attempt.plugin,
+        replace(
+            _move(now, attempt.pod, attempt.profile, attempt.plugin),
             reason=attempt.reason[:LONGEST_MESSAGE],
             job=jobs.get(attempt.pod.uid, ""),
             plan="" if attempt.plan is None else attempt.plan.id,
-            round=_time(now),
             inputs=attempt.inputs,
         )
         for attempt in chosen
         if attempt.pod.uid in jobs or attempt.profile not in migrating
     ]
+
+
+def _move(now: float, pod: PodView, profile: str, plugin: str) -> RoundMove:
+    return RoundMove(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        node=pod.node,
+        profile=profile,
+        plugin=plugin,
+        reason="",
+        round=_time(now),
+    )
 
 
 def decision(
@@ -190,6 +205,45 @@ def dry_run_changes(now: float, attempts: Iterable[Attempt], state: RoundsState 
     if moves.keys() != known:
         chosen = [move for choice, move in moves.items() if choice not in known]
         yield DryRunMovesChanged(chosen=chosen, dropped=sorted(known - moves.keys()))
+
+
+def refusal_changes(
+    now: float, attempts: Iterable[Attempt], refused: Refused, limiter: EvictionLimiter, state: RoundsState | None
+) -> Iterator[RefusalsChanged]:
+    """Yield the facts that other pods are refused than before, or for other reasons; none if nothing changed.
+
+    Args:
+        now: Time of the round in Unix seconds.
+        attempts: Attempts of the round, after the proof. The first 1,000 refused ones count.
+        refused: The pods that filters refused.
+        limiter: Limits on evictions, with the counts of the round.
+        state: The folded facts of refusals; None if there are none.
+    """
+    tried = [each for each in attempts if each.result not in (Result.SUCCESS, Result.DRY_RUN)]
+    noted, found = tried[:_MOST_REFUSED], dict[str, RefusedMove]()
+    for attempt, move in zip(noted, moves_of(now, noted, (), {}), strict=True):
+        code = _code(attempt)
+        number = limiter.number(attempt.result, move.node, move.namespace)
+        counted = move if number is None else replace(move, inputs={**move.inputs, code: number})
+        found.setdefault(move.choice, RefusedMove(move=counted, codes=[code]))
+    for (profile, plugin), pods in refused.filtered.items():
+        for pod, codes in pods.values():
+            move = _move(now, pod, profile, plugin)
+            found.setdefault(move.choice, RefusedMove(move=move, codes=sorted({*codes})))
+    dropped = len(tried) - len(noted) + sum(map(len, refused.others.values()))
+    known = {} if state is None else state.refusals
+    changed = [each for choice, each in found.items() if each.codes != known.get(choice)]
+    ended = sorted(known.keys() - found.keys())
+    for begin in range(0, max(len(changed), len(ended)), MOVES_AT_ONCE):
+        part = slice(begin, begin + MOVES_AT_ONCE)
+        yield RefusalsChanged(refused=changed[part], ended=ended[part], dropped=dropped)
+
+
+def _code(attempt: Attempt) -> str:
+    """Return the code of the reason why an attempt was refused. The object limiter is why a job is not taken."""
+    if attempt.result is Result.ERROR:
+        return OBJECT_LIMITER if attempt.evictor == MIGRATION_CONTROLLER else f"refused by {attempt.evictor}"
+    return LIMIT_NAMES.get(attempt.result, str(attempt.result))
 
 
 def decided_costs(

@@ -1,7 +1,7 @@
 """What rounds of the descheduler decide, so that whoever leads next goes on with the same memory.
 
 Writer: the leading descheduler. Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods, and
-`descheduling.dry-runs` for pods that only would leave.
+`descheduling.dry-runs` for pods that only would leave, and `descheduling.refusals` for pods that were refused.
 
     RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
     DeletionCostsDecided ─► DeletionCostsCarriedOut ─► DeletionCostsDecided ...
@@ -25,6 +25,7 @@ from koordcore.events.registry import CATALOGUE
 ROUNDS: Final = AggregateRef("descheduling", "rounds")
 COSTS: Final = AggregateRef("descheduling", "costs")
 DRY_RUNS: Final = AggregateRef("descheduling", "dry-runs")
+REFUSALS: Final = AggregateRef("descheduling", "refusals")
 MOST_COSTS: Final = 200
 """Largest number of pods in one fact about deletion costs."""
 
@@ -167,6 +168,36 @@ class DryRunMovesChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     chosen: list[RoundMove] = []
     dropped: list[str] = []
+
+
+class RefusedMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that a plugin asked for in a round, and that stays.
+
+    Attributes:
+        move: The pod and who asked for it. Its inputs also have the count and limit of a round's limit, by code.
+        codes: Codes of the reasons for which it is refused, sorted.
+    """
+
+    move: RoundMove
+    codes: list[str]
+
+
+@CATALOGUE.register(kind="descheduling")
+class RefusalsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Other pods are refused than in the rounds before, or for other reasons: by filters, by limits, or by the proof.
+
+    A round records its first 1,000 refused evictions, and for each plugin of a profile the first 100 pods that filters
+    refuse. More than 200 changes are several facts.
+
+    Attributes:
+        refused: Pods that are refused now, and were not refused before for the same reasons.
+        ended: Pods that were refused before, and are not refused now, as `RoundMove.choice`.
+        dropped: How many refused pods the round did not record.
+    """
+
+    refused: list[RefusedMove] = []
+    ended: list[str] = []
+    dropped: int = 0
 
 
 class PodCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from koordcore.events.descheduling.decisions import (
     DetectorGroup,
     DetectorState,
     DryRunMovesChanged,
+    RefusalsChanged,
     RoundCarriedOut,
     RoundDecided,
     RoundMovesAdded,
@@ -68,6 +69,14 @@ def _dry_run_changed(state: RoundsState | None, event: DryRunMovesChanged, at: S
     return RoundsState(seq=at.seq, tried=[*kept, *(move.choice for move in event.chosen)])
 
 
+def _refusals_changed(state: RoundsState | None, event: RefusalsChanged, at: StoredEvent) -> RoundsState:
+    refusals = {} if state is None else dict(state.refusals)
+    for choice in event.ended:
+        refusals.pop(choice, None)
+    refusals.update((each.move.choice, each.codes) for each in event.refused)
+    return RoundsState(seq=at.seq, refusals=refusals)
+
+
 OF_ROUNDS: Final[dict[type[Event], Evolve]] = {
     RoundDecided: _decided,
     RoundMovesAdded: _moves_added,
@@ -75,4 +84,5 @@ OF_ROUNDS: Final[dict[type[Event], Evolve]] = {
     DeletionCostsDecided: _costs_decided,
     DeletionCostsCarriedOut: _costs_carried_out,
     DryRunMovesChanged: _dry_run_changed,
+    RefusalsChanged: _refusals_changed,
 }

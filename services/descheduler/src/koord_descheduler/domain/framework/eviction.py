@@ -39,6 +39,14 @@ class Result(StrEnum):
     TOTAL_LIMIT = "maximum number of pods in total reached"
 
 
+LIMIT_NAMES: Final = {
+    Result.NODE_LIMIT: "maxNoOfPodsToEvictPerNode",
+    Result.NAMESPACE_LIMIT: "maxNoOfPodsToEvictPerNamespace",
+    Result.TOTAL_LIMIT: "maxNoOfPodsToEvictTotal",
+}
+"""Result of a request that a limit of the round refused -> name of the limit in the configuration."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionLimits:
     """Largest numbers of evictions in one round. None: there is no limit. 0: no pod is evicted.
@@ -96,6 +104,24 @@ class EvictionLimiter:
             return Result.NAMESPACE_LIMIT
         self.is_exhausted = _is_reached(self.total, limits.total)
         return Result.TOTAL_LIMIT if self.is_exhausted else None
+
+    def number(self, result: Result, node: str, namespace: str) -> Number | None:
+        """Return the evictions that count against the limit that gave a result; None if no limit gave it.
+
+        Args:
+            result: Result of the request for an eviction.
+            node: Node of the pod.
+            namespace: Namespace of the pod.
+        """
+        match result:
+            case Result.NODE_LIMIT:
+                return Number(value=self.by_node[node], limit=self.limits.per_node)
+            case Result.NAMESPACE_LIMIT:
+                return Number(value=self.by_namespace[namespace], limit=self.limits.per_namespace)
+            case Result.TOTAL_LIMIT:
+                return Number(value=self.total, limit=self.limits.total)
+            case _:
+                return None
 
     def count(self, node: str, namespace: str) -> None:
         """Count an eviction that was done."""

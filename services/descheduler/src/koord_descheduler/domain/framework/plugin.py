@@ -4,10 +4,10 @@ A plugin decides from its arguments, the view of the cluster and the budgets of 
 nothing: it asks `PluginRun.evict`, and proposes other changes with `PluginRun.propose`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.descheduling.rounds import ClassifiedNodes
@@ -70,6 +70,14 @@ class Evictor(Protocol):
         ...
 
 
+NoteRefusal: TypeAlias = Callable[[str, str, PodView, Sequence[str]], None]
+"""Takes the names of a profile and of its plugin, a pod for which it asked, and why the filter plugins refuse it."""
+
+
+def unnoted(profile: str, plugin: str, pod: PodView, codes: Sequence[str]) -> None:
+    """Forget a refusal."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginRun:
     """The inputs of a deschedule or balance plugin in one round, and its access to evictions.
@@ -83,6 +91,7 @@ class PluginRun:
         evictor: Eviction path of the profile.
         proposals: Other changes that plugins have proposed in this round, in order.
         classified: Classes of nodes by plugins in this round. They are shown to users.
+        refused: Is told of each pod that the filter plugins refuse.
     """
 
     profile: str
@@ -93,14 +102,21 @@ class PluginRun:
     evictor: Evictor
     proposals: list[Proposal]
     classified: list[ClassifiedNodes] = field(default_factory=list[ClassifiedNodes])
+    refused: NoteRefusal = unnoted
 
     def filter(self, pod: PodView) -> bool:
         """Return whether all filter plugins of the profile accept the eviction of a pod."""
-        return not self.evictor.refusals(pod)
+        codes = self.evictor.refusals(pod)
+        if codes:
+            self.refused(self.profile, self.plugin, pod, codes)
+        return not codes
 
     def pre_eviction_filter(self, pod: PodView) -> bool:
         """Return whether all filter plugins of the profile accept a pod just before its eviction."""
-        return not self.evictor.pre_eviction_refusals(pod)
+        codes = self.evictor.pre_eviction_refusals(pod)
+        if codes:
+            self.refused(self.profile, self.plugin, pod, codes)
+        return not codes
 
     @property
     def is_exhausted(self) -> bool:

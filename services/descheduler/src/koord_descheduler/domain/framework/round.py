@@ -19,9 +19,11 @@ from koord_descheduler.domain.framework.plugin import (
     DryRunEvictPlugin,
     EvictPlugin,
     FilterPlugin,
+    NoteRefusal,
     Plugin,
     PluginFailed,
     PluginRun,
+    unnoted,
 )
 from koord_descheduler.domain.framework.proposals import Proposal
 from koord_descheduler.domain.view.cluster import ClusterView
@@ -110,6 +112,7 @@ def run_round(
     nodes: Selector = EVERYTHING,
     is_dry_run: bool = False,
     timed: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    refused: NoteRefusal = unnoted,
 ) -> RoundOutcome:
     """Run the deschedule plugins of all profiles, then the balance plugins of all profiles.
 
@@ -122,6 +125,7 @@ def run_round(
         nodes: Selects the nodes of the round.
         is_dry_run: Whether evictions are only counted.
         timed: Returns, for the name of a plugin, a context manager in which the plugin runs, to measure it.
+        refused: Is told of each pod that filter plugins refuse.
 
     Raises:
         InvalidInput: There is at most one node. The counts of the limiter are not reset.
@@ -157,6 +161,7 @@ def run_round(
                 evictor=path,
                 proposals=outcome.proposals,
                 classified=outcome.classified,
+                refused=refused,
             )
             with timed(plugin.name):
                 fault = _fault(call, given)

@@ -25,7 +25,7 @@ from koord_descheduler.domain.migration.job import MigrationJob, job_from_json
 from koord_descheduler.domain.migration.jobs import JobsInFlight
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest, JobRequests
-from koord_descheduler.domain.reporting.refusals import Refused, noting
+from koord_descheduler.domain.reporting.refusals import Refused
 from koord_descheduler.domain.round_memory import moves_of
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.workloads import replicas_of
@@ -57,7 +57,7 @@ class RoundPlayer:
         self.jobs = jobs
         self.refused = Refused()
         self._controller = job_controller(configuration, registry, shared, "")
-        self._profiles = [noting(profile, self.refused) for profile in build_profiles(configuration, registry, shared)]
+        self._profiles = build_profiles(configuration, registry, shared)
         self._limiter = EvictionLimiter(eviction_limits(configuration))
         self._migrating = migrating_profiles(configuration, registry)
         self._nodes = selector_or_all(configuration.node_selector)
@@ -71,7 +71,9 @@ class RoundPlayer:
         Raises:
             InvalidInput: There is at most one node.
         """
-        outcome = run_round(self._profiles, cluster, self._limiter, nodes=self._nodes)
+        outcome = run_round(
+            self._profiles, cluster, self._limiter, nodes=self._nodes, refused=self.refused.note_filtered
+        )
         self.refused.note_attempts(outcome.attempts)
         self._asked = self._requests.take()
         for request in self._asked:

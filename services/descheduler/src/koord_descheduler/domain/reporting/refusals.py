@@ -1,18 +1,17 @@
 """Records the reasons why pods are refused, for users: by filter plugins, or by the object limiter."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from koord_descheduler.domain.framework.eviction import Attempt, Result
-from koord_descheduler.domain.framework.plugin import FilterPlugin
-from koord_descheduler.domain.framework.round import Profile
+from koord_descheduler.domain.framework.eviction import EVICTED, Attempt, Result
 from koord_descheduler.domain.migration import limits
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.plugins.evictors.migration_controller import NAME as MIGRATION_CONTROLLER
-from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
+MOST_FILTERED: Final = 100
+"""Pods per plugin of a profile whose refusal by filters is kept with its reasons."""
 WORKLOAD_LIMITS: Final = frozenset({limits.MAX_PER_WORKLOAD, limits.MAX_UNAVAILABLE, OBJECT_LIMITER})
 
 
@@ -30,6 +29,13 @@ _HOLDERS: Final[dict[str, Callable[[PodView], str]]] = {
 }
 
 
+class FilteredPod(NamedTuple):
+    """A pod for which a plugin asked, and the codes of the reasons why filter plugins refuse it."""
+
+    pod: PodView
+    codes: Sequence[str]
+
+
 @dataclass(slots=True)
 class Refused:
     """The reasons why pods were refused in this round.
@@ -37,10 +43,17 @@ class Refused:
     Attributes:
         by_code: Code of a reason -> uids of the pods that were refused for it.
         limits: Code of a limit on migrations -> nodes, namespaces or workloads that have reached it.
+        filtered: Profile and plugin -> uid -> one of the first 100 pods that filters refused, in the order in which the
+            plugin asked for them.
+        others: Profile and plugin -> uids of the further pods that filters refused.
     """
 
     by_code: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     limits: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    filtered: dict[tuple[str, str], dict[str, FilteredPod]] = field(
+        default_factory=dict[tuple[str, str], dict[str, FilteredPod]]
+    )
+    others: dict[tuple[str, str], set[str]] = field(default_factory=dict[tuple[str, str], set[str]])
 
     @property
     def at_limit(self) -> set[str]:
@@ -58,6 +71,22 @@ class Refused:
                 if name:
                     named.add(name)
 
+    def note_filtered(self, profile: str, plugin: str, pod: PodView, codes: Sequence[str]) -> None:
+        """Count a pod for which a plugin of a profile asked, and that filter plugins refuse. See `NoteRefusal`.
+
+        A pod that is being evicted is no refused one.
+        """
+        if codes[0] == EVICTED:
+            return
+        self.note(pod, codes)
+        asked = self.filtered.setdefault((profile, plugin), {})
+        if pod.uid in asked:
+            return
+        if len(asked) < MOST_FILTERED:
+            asked[pod.uid] = FilteredPod(pod, codes)
+        else:
+            self.others.setdefault((profile, plugin), set()).add(pod.uid)
+
     def note_attempts(self, attempts: Iterable[Attempt]) -> None:
         """Count the pods that plugins chose and that the MigrationController did not take.
 
@@ -71,28 +100,5 @@ class Refused:
         """Forget all refusals: a new round begins."""
         self.by_code.clear()
         self.limits.clear()
-
-
-def noting(profile: Profile, refused: Refused) -> Profile:
-    """Return the profile with filter plugins that also record their refusals in `refused`."""
-    return replace(profile, filters=[_Noting(each, refused) for each in profile.filters])
-
-
-class _Noting:
-    """A wrapper of a filter plugin that records its refusals."""
-
-    def __init__(self, plugin: FilterPlugin, refused: Refused) -> None:
-        self.name = plugin.name
-        self._plugin = plugin
-        self._refused = refused
-
-    def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the plugin."""
-        codes = self._plugin.refusals(pod, cluster)
-        if codes:
-            self._refused.note(pod, codes)
-        return codes
-
-    def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the plugin."""
-        return self._plugin.pre_eviction_refusals(pod, cluster)
+        self.filtered.clear()
+        self.others.clear()

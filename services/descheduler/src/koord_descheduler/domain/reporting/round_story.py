@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from koordcore.events.descheduling.rounds import RoundAttempt, RoundEnded, RoundLimit
 
-from koord_descheduler.domain.framework.eviction import EvictionLimiter
+from koord_descheduler.domain.framework.eviction import LIMIT_NAMES, EvictionLimiter, Result
 from koord_descheduler.domain.framework.round import RoundOutcome
 from koord_descheduler.domain.reporting.refusals import Refused
 
@@ -65,14 +65,14 @@ def is_news(story: RoundEnded, before: RoundEnded | None) -> bool:
 def _budgets(limiter: EvictionLimiter) -> Iterator[RoundLimit]:
     limits = limiter.limits
     for name, limit, counts in (
-        ("maxNoOfPodsToEvictPerNode", limits.per_node, limiter.by_node),
-        ("maxNoOfPodsToEvictPerNamespace", limits.per_namespace, limiter.by_namespace),
+        (LIMIT_NAMES[Result.NODE_LIMIT], limits.per_node, limiter.by_node),
+        (LIMIT_NAMES[Result.NAMESPACE_LIMIT], limits.per_namespace, limiter.by_namespace),
     ):
         reached = [] if limit is None else _at(counts, limit)
         if reached:
             yield RoundLimit(name=name, reached_by=reached)
     if limits.total is not None and limiter.total >= limits.total:
-        yield RoundLimit(name="maxNoOfPodsToEvictTotal")
+        yield RoundLimit(name=LIMIT_NAMES[Result.TOTAL_LIMIT])
 
 
 def _at(counts: Mapping[str, int], limit: int) -> list[str]:

@@ -118,7 +118,7 @@ class ScaleDownBinPack:
             for pod in run.cluster.unfinished_on(node.name):
                 if not self._scope.pods.is_selected(pod):
                     staying.append(pod)
-                elif self._scope.may_leave(pod, run):
+                elif self._scope.pods.admits(pod) and not run.evictor.refusals(pod):  # ranked, not asked for
                     eligible.append(pod)
                 else:
                     staying.append(pod)

@@ -75,7 +75,7 @@ class Pass:
 
     def _is_candidate(self, pod: PodView, metric: NodeMetric, room: "_Room") -> bool:
         """Return whether a pod may leave. If it must fit a target, the first one that it fits is charged with it."""
-        if not (self.run.filter(pod) and self.admits(pod)):
+        if not (self.admits(pod) and self.run.filter(pod)):
             return False
         if not self.needs_fit:
             return True

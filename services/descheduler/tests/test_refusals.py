@@ -1,0 +1,217 @@
+"""Why pods were not moved: one record per pod, plugin and set of reasons, until a round no longer refuses it so."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from koord_descheduler.cycle import Rounds
+from koord_descheduler.domain.framework.eviction import EVICTED, Attempt, EvictionLimiter, EvictionLimits, Result
+from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.reporting.refusals import MOST_FILTERED, Refused
+from koord_descheduler.domain.round_memory import MOVES_AT_ONCE, refusal_changes
+from koord_descheduler.domain.view.pods import PodView
+from koordcore.events.descheduling.decisions import REFUSALS, RefusalsChanged
+from koordcore.events.descheduling.inputs import Number
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.state.rounds import RoundsState
+from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from koordcore.stories.pod import Step, pod_story
+from koordcore.values import codec
+from support.descheduler.kill import Kill
+from support.descheduler.views import pod_view_from_json
+from support.descheduler.world import World
+from support.histories import Recorder
+from support.until import until
+
+LIMITS = EvictionLimits(per_node=2)
+
+
+def a_pod(number: int) -> PodView:
+    meta = {"name": f"{number}", "namespace": "d", "uid": f"u-{number}"}
+    return pod_view_from_json({"metadata": meta, "spec": {"nodeName": "n", "containers": []}})
+
+
+def attempted(number: int, result: Result, evictor: str = "MigrationController") -> Attempt:
+    return Attempt(pod=a_pod(number), profile="p", plugin="x", reason="hot", evictor=evictor, result=result)
+
+
+def changes(attempts: Sequence[Attempt], refused: Refused, state: RoundsState | None = None) -> list[RefusalsChanged]:
+    limiter = EvictionLimiter(LIMITS)
+    limiter.by_node["n"] = 2
+    return list(refusal_changes(0.0, attempts, refused, limiter, state))
+
+
+def folded(*rounds: Sequence[RefusalsChanged]) -> RoundsState:
+    """Return the state after the facts of some rounds."""
+    log = Recorder()
+    for facts in rounds:
+        for fact in facts:
+            log.write(REFUSALS.kind, REFUSALS.id, fact)
+    found = log.state.get(REFUSALS)
+    assert isinstance(found, RoundsState)
+    return found
+
+
+def filtered(*numbers: int, codes: Sequence[str] = ("pvc",), plugin: str = "x") -> Refused:
+    refused = Refused()
+    for number in numbers:
+        refused.note_filtered("p", plugin, a_pod(number), codes)
+    return refused
+
+
+def test_the_first_pods_of_each_plugin_are_recorded_in_the_order_asked_and_the_others_are_counted() -> None:
+    order = [*range(MOST_FILTERED + 30, 0, -1)]
+    refused = filtered(*order, *order)
+    refused.note_filtered("p", "y", a_pod(1), ("pvc",))
+    (fact,) = changes([], refused)
+    assert [each.move.name for each in fact.refused] == [*map(str, order[:MOST_FILTERED]), "1"]
+    assert [each.move.plugin for each in fact.refused].count("y") == 1
+    assert fact.dropped == 30
+    assert len(refused.by_code["pvc"]) == len(order), "the explanation of the round counts all"
+
+
+def test_refused_attempts_are_recorded_up_to_a_bound_in_parts() -> None:
+    facts = changes([attempted(number, Result.NODE_LIMIT) for number in range(1007)], Refused())
+    assert [len(fact.refused) for fact in facts] == [MOVES_AT_ONCE] * 5
+    assert {fact.dropped for fact in facts} == {7}
+    ended = changes([], Refused(), folded(facts))
+    assert [len(fact.ended) for fact in ended] == [MOVES_AT_ONCE] * 5
+    assert folded(facts, ended).refusals == {}
+
+
+@pytest.mark.parametrize(
+    ("result", "evictor", "code"),
+    [
+        (Result.NODE_LIMIT, "MigrationController", "maxNoOfPodsToEvictPerNode"),
+        (Result.ERROR, "MigrationController", OBJECT_LIMITER),
+        (Result.ERROR, "other", "refused by other"),
+        (Result.NOT_BETTER, "MigrationController", "no better cluster after the move"),
+    ],
+)
+def test_an_attempt_is_refused_by_a_limit_by_the_evictor_or_by_the_proof(
+    result: Result, evictor: str, code: str
+) -> None:
+    (fact,) = changes([attempted(1, Result.SUCCESS), attempted(2, result, evictor)], Refused())
+    (found,) = fact.refused
+    assert (found.move.name, found.move.reason, found.codes) == ("2", "hot", [code])
+    assert found.move.inputs == ({code: Number(value=2, limit=2)} if result is Result.NODE_LIMIT else {})
+
+
+def test_nothing_is_written_until_a_reason_changes_or_ends() -> None:
+    first = changes([attempted(3, Result.NODE_LIMIT)], filtered(1, 2))
+    state = folded(first)
+    assert changes([attempted(3, Result.NODE_LIMIT)], filtered(2, 1), state) == []
+    (fact,) = changes([attempted(3, Result.TOTAL_LIMIT)], filtered(1, codes=("pvc", "daemonset", "pvc")), state)
+    assert {each.move.name: each.codes for each in fact.refused} == {
+        "1": ["daemonset", "pvc"],
+        "3": ["maxNoOfPodsToEvictTotal"],
+    }
+    assert fact.ended == ["u-2/p/x"]
+
+
+def test_a_pod_that_is_being_evicted_is_no_refused_one() -> None:
+    refused = filtered(1, codes=(EVICTED,))
+    assert changes([], refused) == []
+    assert refused.by_code == {}
+
+
+def configuration(**args: Any) -> bytes:
+    """Two plugins: one whose evictions the limit per node refuses, and filters that refuse as the arguments say."""
+    evictor = {"enabled": [{"name": "DefaultEvictor"}], "disabled": [{"name": "*"}]}
+    taints = {"enabled": [{"name": "RemovePodsViolatingNodeTaints"}]}
+    profile = {
+        "name": "p",
+        "plugins": {
+            "balance": {"disabled": [{"name": "*"}]},
+            "deschedule": taints,
+            "evict": evictor,
+            "filter": evictor,
+        },
+        "pluginConfig": [{"name": "DefaultEvictor", "args": args}],
+    }
+    return codec.encode(
+        {
+            "apiVersion": "descheduler/v1alpha2",
+            "kind": "DeschedulerConfiguration",
+            "deschedulingInterval": "1h",
+            "maxNoOfPodsToEvictPerNode": 1,
+            "profiles": [profile],
+        }
+    )
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World()
+    await world.begin()
+    for name in ("p", "q"):
+        await world.pod(name, "a")
+    return world
+
+
+async def play(world: World, settings: bytes, rounds_more: int = 2) -> None:
+    """Run the service until it has ended a round, and some more."""
+    async with world.service(settings) as (_, rounds):
+        for _ in range(rounds_more):
+            await next_round(world, rounds)
+
+
+async def next_round(world: World, rounds: Rounds) -> None:
+    await rounds.runner.reached((await world.bus.events.head()).last_seq)
+    await rounds.run_now()
+
+
+async def refused_records(world: World) -> list[Modification]:
+    reader = AuditReader()
+    found = [record for stored in await world.stored(*KINDS) for record in reader.read(stored)]
+    return [each for each in found if each.decision == "refused"]
+
+
+async def story(world: World, uid: str) -> list[str]:
+    facts = [each for each in await world.stored("podspec", "descheduling") if each.ref in (pod_ref(uid), REFUSALS)]
+    return [each.sentence for each in pod_story(uid, facts, []) if each.step is Step.EVICTION_REFUSED]
+
+
+def pod_ref(uid: str) -> AggregateRef:
+    return AggregateRef("podspec", uid)
+
+
+async def test_audit_and_story_say_once_why_a_pod_stays_also_after_a_restart(world: World) -> None:
+    for _ in range(2):
+        await play(world, configuration())
+    (record,) = await refused_records(world)
+    assert (record.action, record.pod, record.uid, record.node) == ("evict_request", "q", "u-q", "a")
+    assert (record.profile, record.plugin) == ("p", "RemovePodsViolatingNodeTaints")
+    assert record.reasons[0] == "maxNoOfPodsToEvictPerNode"
+    assert record.inputs["maxNoOfPodsToEvictPerNode"] == Number(value=1, limit=1)
+    asked = "plugin RemovePodsViolatingNodeTaints (profile p) asked for it"
+    assert await story(world, "u-q") == [
+        f"not evicted in round {record.round}: {asked}; refused: maxNoOfPodsToEvictPerNode (1 of 1)"
+    ]
+    assert await story(world, "u-p") == []
+
+
+async def test_other_reasons_are_a_new_record_and_a_deleted_pod_ends_its_refusal(world: World) -> None:
+    await play(world, configuration(minReplicas=9, labelSelector={"matchLabels": {"none": "such"}}))
+    await play(world, configuration(labelSelector={"matchLabels": {"none": "such"}}))
+    records = await refused_records(world)
+    assert [each.pod for each in records] == ["p", "q", "p", "q"]
+    first, last = records[0].reasons, records[-1].reasons
+    assert set(last) < set(first)
+    await world.write(pod_ref("u-q"), PodSpecDeleted(namespace="d", name="q"))
+    await play(world, configuration(labelSelector={"matchLabels": {"none": "such"}}))
+    ended = [each.ended for each in await world.facts("descheduling") if isinstance(each, RefusalsChanged)][-1]
+    assert ended == ["u-q/p/RemovePodsViolatingNodeTaints"]
+    assert len(await refused_records(world)) == len(records)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_leader_after_a_kill_repeats_no_record(world: World, is_done: bool) -> None:
+    settings = configuration(labelSelector={"matchLabels": {"none": "such"}})
+    kill = Kill(1, is_done)  # the first effect is the record of the configuration, the second that of the refusals
+    async with world.service(settings, kill):
+        await until(lambda: kill.is_reached)
+    assert kill.effects[-1] == str(REFUSALS)
+    await play(world, settings)
+    assert [each.pod for each in await refused_records(world)] == ["p", "q"]
