@@ -223,6 +223,19 @@ def test_leader_election_of_the_file_gives_way_to_given_flags(tmp_path: Path) ->
     assert (merged.lease_duration, merged.lease_renew_deadline) == (30.0, 9.0)
 
 
+def test_flags_of_koord_descheduler_are_accepted_by_their_names() -> None:
+    words = """-v=4 --logtostderr --secure-port=10258 --address=0.0.0.0 --port=10251 --leader-elect=true
+        --leader-elect-lease-duration=15s --leader-elect-renew-deadline=10s --leader-elect-retry-period=2s
+        --leader-elect-resource-lock=leases --leader-elect-resource-name=koord-descheduler
+        --leader-elect-resource-namespace=koordinator-system --feature-gates=DisablePVCReservation=true"""
+    settings = DeschedulerSettings.load(words.split(), {})
+    assert (settings.http_host, settings.http_port, settings.lease_duration) == ("0.0.0.0", 10251, 15.0)
+    text = (Path(__file__).parents[3] / "docs" / "descheduling.md").read_text()
+    for name, field in DeschedulerSettings.model_fields.items():
+        if (field.description or "").startswith("Accepted without effect"):
+            assert f"--{name.replace('_', '-')}`" in text or name == "log_verbosity"
+
+
 async def _is(requests: Callable[[], Any], count: int) -> bool:
     return len(await requests()) == count
 

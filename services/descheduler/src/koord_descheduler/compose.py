@@ -20,8 +20,9 @@ from starlette.routing import Route
 from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.arguments.common import selector_or_all
 from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
-from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.config.loading import decode, load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits, proving_profiles
+from koord_descheduler.domain.config.without_effect import settings_without_effect
 from koord_descheduler.domain.drain.policy import drain_policy
 from koord_descheduler.domain.effects import migrating_profiles
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
@@ -57,6 +58,10 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
         shell.settings.write_config_to.write_text(yaml.safe_dump(configuration.as_json(), sort_keys=False))
         shell.service.stop("the effective configuration is written")
         return
+    if shell.settings.config is not None:
+        written = decode(shell.settings.config.read_bytes())
+        for path, why in settings_without_effect(written, configuration):
+            shell.log.warning("configuration_without_effect", path=path, why=why)
     settings = shell.settings.with_leader_election(configuration)
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))

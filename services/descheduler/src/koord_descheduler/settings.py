@@ -39,6 +39,17 @@ class DeschedulerSettings(ElectedSettings):
         0, ge=0, le=65535, description="Port to serve on; 0 for a free one, which is logged."
     )
 
+    secure_port: int = Field(
+        10258, ge=0, le=65535, description="Accepted without effect: --http-port has TLS with --http-cert-file."
+    )
+    leader_elect_resource_lock: str = Field(
+        "leases", description="Accepted without effect: the lease is a key of the log."
+    )
+    leader_elect_resource_name: str = Field("koord-descheduler", description="Accepted without effect.")
+    leader_elect_resource_namespace: str = Field("koordinator-system", description="Accepted without effect.")
+    log_verbosity: Annotated[int, Flag("v")] = Field(0, description="Accepted without effect: see --log-level.")
+    logtostderr: bool = Field(True, description="Accepted without effect: logs are always written there.")
+
     def with_leader_election(self, configuration: DeschedulerConfiguration) -> "DeschedulerSettings":
         """Return the settings with the leader election of a configuration file. Flags that were given come first.
 

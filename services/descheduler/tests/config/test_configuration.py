@@ -1,12 +1,14 @@
 """The configuration file: defaults, order of plugins, refusals with path, rule and value."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from koord_descheduler.domain.config.loading import ConfigurationRefused, Stage, load
+from koord_descheduler.domain.config.loading import ConfigurationRefused, Stage, decode, load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
+from koord_descheduler.domain.config.without_effect import IDLE_ARGUMENTS, NOT_ACTED_ON, settings_without_effect
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.values import codec
@@ -139,3 +141,32 @@ def _is_refused(text: bytes) -> bool:
         assert problem.rule, (text, problem)
         assert f"must be {problem.rule}, got " in problem.sentence()
     return True
+
+
+def test_only_fields_that_the_file_sets_are_reported_as_without_effect() -> None:
+    def ignored(document: dict[str, Any]) -> dict[str, str]:
+        text = codec.encode(document)
+        return dict(settings_without_effect(decode(text), load(text, BUILT_IN)))
+
+    full = ignored(FULL)
+    assert full["leaderElection.resourceName"] == NOT_ACTED_ON["leaderElection.resourceName"]
+    assert {"clientConnection", "healthzBindAddress"} < full.keys()
+    assert not {"leaderElection.resourceLock", "metricsBindAddress"} & full.keys()
+    header = {name: FULL[name] for name in ("apiVersion", "kind")}
+    assert ignored({**header, "leaderElection": {"leaseDuration": "20s"}}) == {}
+    entries = [
+        {"name": "MigrationController", "args": {"maxConcurrentReconciles": 2, "evictQPS": "5"}},
+        {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60}},
+    ]
+    assert ignored({**header, "profiles": [{"pluginConfig": entries}]}) == {
+        "profiles[0].pluginConfig[MigrationController].args.maxConcurrentReconciles": "one task does this work",
+        "profiles[0].pluginConfig[PodLifeTime]": "the profile does not enable the plugin",
+    }
+
+
+def test_the_document_names_every_setting_without_effect() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "descheduling.md").read_text().replace("`", "")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    reasons = [*NOT_ACTED_ON.items(), *((f"{plugin} {field}", why) for (plugin, field), why in IDLE_ARGUMENTS.items())]
+    for field, why in reasons:
+        assert any(field in row and why in row for row in rows), field

@@ -21,17 +21,23 @@ def check_config(
 ) -> None:
     """Check a configuration, and print it with all defaults. Every problem is named with field, rule and value.
 
+    Settings that are accepted and have no effect are listed in comments at the top.
+
     Examples:
 
       koord descheduler check-config examples/descheduler/configurations/low-node-load.yaml
     """
-    from koord_descheduler.domain.config.loading import load
+    from koord_descheduler.domain.config.loading import decode, load
+    from koord_descheduler.domain.config.without_effect import settings_without_effect
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
+    text = _text(file)
     try:
-        configuration = load(_text(file), BUILT_IN)
+        configuration = load(text, BUILT_IN)
     except InvalidConfiguration as error:
         _refused(file, error)
+    for path, why in settings_without_effect(decode(text), configuration):
+        print(f"# ignored: {path}: {why}")
     print(yaml.safe_dump(configuration.as_json(), sort_keys=False), end="")
 
 

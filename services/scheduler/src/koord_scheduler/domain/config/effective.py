@@ -7,8 +7,9 @@ Source:
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
+from koordcore.protocol.component_config.ignored import Ignored, fields_without_effect
 from koordcore.protocol.component_config.problems import InvalidConfiguration, refuse
 from koordcore.protocol.component_config.spelling import wire_name
 from koordcore.protocol.component_config.wire import WireModel, read
@@ -27,18 +28,6 @@ from koord_scheduler.domain.framework.points import Point
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 A = TypeVar("A", bound=WireModel)
-
-
-class Ignored(NamedTuple):
-    """A setting of the document that has no effect in this scheduler.
-
-    Attributes:
-        path: Path of the setting.
-        why: Why it has no effect.
-    """
-
-    path: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,10 +294,7 @@ IDLE_ARGUMENTS: Final = {
 
 
 def _ignored(written: WrittenConfiguration, profiles: Sequence[EffectiveProfile]) -> Iterator[Ignored]:
-    given = written.model_dump(by_alias=True, exclude_unset=True)
-    for name, why in NOT_ACTED_ON.items():
-        if name in given:
-            yield Ignored(name, why)
+    yield from fields_without_effect(written, NOT_ACTED_ON)
     for index, profile in enumerate(profiles):
         running = {name for names in profile.points.values() for name in names}
         for entry in written.profiles[index].plugin_config if written.profiles else ():
