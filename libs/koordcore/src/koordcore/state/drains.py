@@ -47,11 +47,12 @@ class DrainGroupState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
         nodes: Nodes of the group.
         planning: Node for whose pods places on other nodes are being searched; "" if there is none.
         available: Nodes whose pods all have a place elsewhere, in the order in which they were planned.
-        unavailable: Node with a pod that has no place elsewhere -> reason.
+        unavailable: Node that cannot be drained, such as one with a pod that has no place elsewhere -> reason.
         confirmed: Nodes whose drains are confirmed.
         running: Number of confirmed drains that have not ended.
         succeeded: Number of drains that ended without a failed pod.
-        failed: Number of drains that ended with a failed pod.
+        failed: Number of drains that ended with a failed pod, or that were aborted.
+        results: Confirmed node whose drain ended -> why the drain failed; "" if it succeeded.
         changed_at: RFC 3339 time of the last change of the phase.
     """
 
@@ -66,4 +67,5 @@ class DrainGroupState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    results: dict[str, str] = {}
     changed_at: str = ""

@@ -12,7 +12,7 @@ Source:
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,14 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.drain import viewing
 from koord_descheduler.domain.drain.changes import change_of
-from koord_descheduler.domain.drain.group_drain import ABORTED, GroupLook, first_group, look_at_group, taken_back
+from koord_descheduler.domain.drain.group_drain import (
+    ABORTED,
+    GroupLook,
+    first_group,
+    look_at_group,
+    recorded,
+    taken_back,
+)
 from koord_descheduler.domain.drain.group_drain import FINAL as FINAL_GROUPS
 from koord_descheduler.domain.drain.group_plan import GroupView
 from koord_descheduler.domain.drain.node_drain import LOOK_INTERVAL, DrainStep, DrainView, is_garbage, look
@@ -89,7 +96,7 @@ class DrainControl:
         await views_are_current(self.builder)
         state, now = self.builder.state, self.clock.now().timestamp()
         found, of_groups = viewing.drains(self.builder), viewing.groups(self.builder)
-        look = _LookOptions(policy, now, term, self._refusals(policy, now))
+        look = _LookOptions(policy, now, term, self._refusals(policy, now), found)
         for token, facts in list(state.of_kind(DrainState).items()):
             name = name_from_token(token)
             if facts.object_uid and (name not in found or found[name].metadata.uid != facts.object_uid):
@@ -203,11 +210,13 @@ class DrainControl:
             reservations=list(viewing.available_reservations(state)),
         )
         of_drains = {name_from_token(token): drain for token, drain in state.of_kind(DrainState).items()}
-        step = look_at_group(GroupLook(view=view, state=facts, drains=of_drains, is_first=is_first))
-        await self._changed(step.changes, options.term)
-        if step.event is not None:
+        step = look_at_group(
+            GroupLook(view=view, state=facts, drains=of_drains, existing=options.existing, is_first=is_first)
+        )
+        event = recorded(step, group.metadata.name, await self._changed(step.changes, options.term))
+        if event is not None:
             ref = AggregateRef("draingroup", name_token(group.metadata.name))
-            await self._record(ref, group.metadata.uid, step.event, options.term)
+            await self._record(ref, group.metadata.uid, event, options.term)
 
     async def _forget_group(self, name: str, facts: DrainGroupState, term: Term) -> None:
         """Take back the drains of a group whose object was deleted, then forget it."""
@@ -243,9 +252,18 @@ class DrainControl:
 
 @dataclass(frozen=True, slots=True)
 class _LookOptions:
-    """Inputs that all drains of one pass share: the policy, the time in Unix seconds, the term, the rule about pods."""
+    """Inputs that all drains of one pass share.
+
+    Attributes:
+        policy: The policy.
+        now: Unix seconds.
+        term: The term of this leader.
+        refusals: The rule about pods.
+        existing: Names of the DrainNodes that exist.
+    """
 
     policy: DrainPolicy
     now: float
     term: Term
     refusals: viewing.Refusals
+    existing: Container[str]

@@ -165,12 +165,14 @@ class DrainGroupNodePlanned(Event, frozen=True, kw_only=True, omit_defaults=True
 
 @CATALOGUE.register(kind="draingroup")
 class DrainGroupNodeJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The plan for one node of a group ended: it is known whether all pods of the node have a place on other nodes.
+    """It is known whether a planned node of a group can be drained: whether all its pods have a place on other nodes.
+
+    An available node becomes unavailable if its drain ends before the group confirms it.
 
     Attributes:
         node: Name of the planned node.
         available: Whether all its pods have a place elsewhere. If not, the DrainNode of the node is rejected.
-        reason: Why a pod has no place; "" if `available`.
+        reason: Why a pod has no place, or why there is no DrainNode; "" if `available`.
     """
 
     node: str
@@ -189,7 +191,8 @@ class DrainGroupChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
         confirmed: Nodes of the group whose drains are confirmed.
         running: Number of confirmed drains that have not ended.
         succeeded: Number of drains that ended without a failed pod.
-        failed: Number of drains that ended with a failed pod.
+        failed: Number of drains that ended with a failed pod, or that were aborted.
+        results: Confirmed node whose drain ended -> why the drain failed; "" if it succeeded.
     """
 
     object_uid: str
@@ -199,6 +202,7 @@ class DrainGroupChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    results: dict[str, str] = {}
 
 
 @CATALOGUE.register(kind="draingroup")

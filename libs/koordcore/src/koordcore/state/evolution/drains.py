@@ -93,7 +93,13 @@ def _group_judged(
         return None
     if event.available:
         return replace(state, seq=at.seq, planning="", available=[*state.available, event.node])
-    return replace(state, seq=at.seq, planning="", unavailable={**state.unavailable, event.node: event.reason})
+    return replace(
+        state,
+        seq=at.seq,
+        planning="",
+        available=[node for node in state.available if node != event.node],
+        unavailable={**state.unavailable, event.node: event.reason},
+    )
 
 
 def _group_changed(
@@ -110,6 +116,7 @@ def _group_changed(
         running=event.running,
         succeeded=event.succeeded,
         failed=event.failed,
+        results=event.results,
         changed_at=before.changed_at if before.phase == event.phase else at.occurred_at,
     )
 

@@ -4,7 +4,7 @@ Source:
     descheduler spec, 11.4
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,11 +17,19 @@ from koordcore.events.descheduling.drain import (
 from koordcore.events.envelope import Event, name_token
 from koordcore.protocol.drains import documents as drain_documents
 from koordcore.protocol.selectors import compile_selector
-from koordcore.requests.objects import ChangeNode, CreateObject, ObjectChange, PatchObject
+from koordcore.requests.objects import (
+    ChangeNode,
+    ChangeOutcome,
+    ChangeResult,
+    CreateObject,
+    ObjectChange,
+    PatchObject,
+)
 from koordcore.state import ClusterState
 from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.values import codec
 from koordcore.values.timestamps import unix_seconds
+from msgspec.structs import replace
 
 from koord_descheduler.domain.drain.changes import API_VERSION, owner_of
 from koord_descheduler.domain.drain.group_plan import GroupPlan, GroupView, StopReason, confirmed, next_node
@@ -35,6 +43,7 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 ABORTED: Final = "Aborted"
 FINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED})
+_DELETED: Final = "its DrainNode was deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +54,14 @@ class GroupLook:
         view: The group, nodes and pods, and the Reservations.
         state: Folded facts of the group; None if there are none.
         drains: Name of a DrainNode -> folded facts of its drain.
+        existing: Names of the DrainNodes that exist.
         is_first: Whether this group may work: no other group works, and no older one waits.
     """
 
     view: GroupView
     state: DrainGroupState | None
     drains: Mapping[str, DrainState]
+    existing: Container[str]
     is_first: bool
 
     @property
@@ -61,6 +72,10 @@ class GroupLook:
     def drain_of(self, node: str) -> DrainState | None:
         """Return the drain that the group made for a node; None if it has no facts."""
         return self.drains.get(drain_name(self.group.metadata.name, node))
+
+    def exists(self, node: str) -> bool:
+        """Return whether the DrainNode that the group made for a node exists."""
+        return drain_name(self.group.metadata.name, node) in self.existing
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +134,30 @@ def look_at_group(look: GroupLook) -> GroupStep:
     return _confirmed(look, state)
 
 
+def recorded(step: GroupStep, group: str, outcomes: Sequence[ChangeOutcome]) -> Event | None:
+    """Return the fact that records a step after its changes; None if there is nothing to record.
+
+    A node whose DrainNode cannot be created is unavailable. A drain that cannot be confirmed has failed.
+
+    Args:
+        step: The step.
+        group: Name of the group.
+        outcomes: One outcome per change of the step.
+    """
+    event, refused = step.event, dict[str, str]()
+    for change, outcome in zip(step.changes, outcomes, strict=True):
+        if outcome.result is not ChangeResult.REFUSED:
+            continue
+        if isinstance(change, CreateObject):
+            reason = f"the creation of its DrainNode was refused: {outcome.message}"
+            return DrainGroupNodeJudged(node=str(change.document["spec"]["nodeName"]), available=False, reason=reason)
+        refused[change.name] = f"its confirmation was refused: {outcome.message}"
+    if not isinstance(event, DrainGroupChanged):
+        return event
+    failed = {node: reason for node in event.confirmed if (reason := refused.get(drain_name(group, node)))}
+    return replace(event, results={**failed, **event.results})
+
+
 def taken_back(group: str, state: DrainGroupState, drains: Mapping[str, DrainState]) -> list[ObjectChange]:
     """Return the changes that end all drains of a group and remove its labels.
 
@@ -168,16 +207,22 @@ def _planned(look: GroupLook, state: DrainGroupState) -> GroupStep:
     chosen = next_node(look.view, _plan(state))
     if isinstance(chosen, StopReason):
         return GroupStep(DrainGroupChanged(object_uid=state.object_uid, phase=WAITING, message=str(chosen)))
-    return GroupStep(DrainGroupNodePlanned(node=chosen), [CreateObject(document=_drain_node(look.group, chosen))])
+    return GroupStep(DrainGroupNodePlanned(node=chosen), [_creation(look.group, chosen)])
 
 
 def _judged(look: GroupLook, state: DrainGroupState) -> GroupStep:
-    """Return the step that records whether all pods of the planned node have a place; empty while that is unknown."""
+    """Return the step that records whether all pods of the planned node have a place; empty while that is unknown.
+
+    A DrainNode that is not seen yet is created again. If it exists, that changes nothing.
+    """
     node, drain = state.planning, look.drain_of(state.planning)
+    if drain is not None and drain.phase == DrainPhase.ABORTED:
+        return _unavailable(node, drain.message)
+    if not look.exists(node):
+        was_seen = drain is not None and drain.seq > state.seq
+        return _unavailable(node, _DELETED) if was_seen else GroupStep(changes=[_creation(look.group, node)])
     if drain is None:
         return GroupStep()
-    if drain.phase == DrainPhase.ABORTED:
-        return GroupStep(DrainGroupNodeJudged(node=node, available=False, reason=drain.message))
     if Condition.ONCE_AVAILABLE in drain.conditions:
         return GroupStep(DrainGroupNodeJudged(node=node, available=True))
     stuck = [pod for pod in drain.pods.values() if pod.phase in (PodPhase.UNMIGRATABLE, PodPhase.UNAVAILABLE)]
@@ -185,34 +230,47 @@ def _judged(look: GroupLook, state: DrainGroupState) -> GroupStep:
         return GroupStep()
     reason = f"{stuck[0].namespace}/{stuck[0].name} is {stuck[0].phase}: {stuck[0].message}"
     rejected = _with_state(look.group.metadata.name, node, drain_documents.ConfirmState.REJECTED)
-    return GroupStep(DrainGroupNodeJudged(node=node, available=False, reason=reason), [rejected])
+    return _unavailable(node, reason, rejected)
+
+
+def _unavailable(node: str, reason: str, *changes: ObjectChange) -> GroupStep:
+    return GroupStep(DrainGroupNodeJudged(node=node, available=False, reason=reason), changes)
 
 
 def _confirmed(look: GroupLook, state: DrainGroupState) -> GroupStep:
-    """Return the step that confirms further drains, and that records the results and the phase of the group."""
+    """Return the step that confirms further drains, and that records the results and the phase of the group.
+
+    A node whose drain a user took back before the group confirmed it becomes unavailable.
+    """
+    for node in state.available:
+        lost = "" if node in state.confirmed else _lost(look, node)
+        if lost:
+            return _unavailable(node, lost)
     wanted = confirmed(look.group, _plan(state))
     new = [node for node in wanted if node not in state.confirmed]
     nodes = [*state.confirmed, *new]
-    ended = {node: drain for node in nodes if (drain := look.drain_of(node)) is not None and _has_ended(drain)}
-    failed = sum(1 for drain in ended.values() if _has_failed(drain))
-    running = len(nodes) - len(ended)
+    found = {node: state.results.get(node, _result(look, node)) for node in nodes}
+    results = {node: result for node, result in found.items() if result is not None}
+    failures = [f"{node}: {reason}" for node, reason in results.items() if reason]
+    nothing = [] if state.available else [f"{node}: {reason}" for node, reason in state.unavailable.items()]
+    running, message = len(nodes) - len(results), state.message
     if running:
         phase = RUNNING
-    elif failed:
-        phase = FAILED
+    elif failures or nothing:
+        phase, message = FAILED, (failures or nothing)[0]
     else:
         phase = SUCCEEDED if len(nodes) == len(state.available) else WAITING
     event = DrainGroupChanged(
         object_uid=state.object_uid,
         phase=phase,
-        message=state.message,
+        message=message,
         confirmed=nodes,
         running=running,
-        succeeded=len(ended) - failed,
-        failed=failed,
+        succeeded=len(results) - len(failures),
+        failed=len(failures),
+        results=results,
     )
-    counts = (state.phase, state.confirmed, state.running, state.succeeded, state.failed)
-    if counts == (event.phase, event.confirmed, event.running, event.succeeded, event.failed):
+    if (state.phase, state.confirmed, state.results) == (event.phase, event.confirmed, event.results):
         return GroupStep()
     name = look.group.metadata.name
     changes: list[ObjectChange] = [_with_state(name, node, drain_documents.ConfirmState.CONFIRMED) for node in new]
@@ -221,13 +279,21 @@ def _confirmed(look: GroupLook, state: DrainGroupState) -> GroupStep:
     return GroupStep(event, changes)
 
 
-def _has_ended(drain: DrainState) -> bool:
-    return drain.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED)
+def _lost(look: GroupLook, node: str) -> str:
+    """Return why the drain of an available node can no longer complete; "" if it can, or if it is complete."""
+    drain = look.drain_of(node)
+    if drain is not None and drain.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED):
+        return drain.message if drain.phase == DrainPhase.ABORTED else ""
+    return "" if look.exists(node) else _DELETED
 
 
-def _has_failed(drain: DrainState) -> bool:
-    """Return whether a drain was aborted, or left a pod behind."""
-    return drain.phase == DrainPhase.ABORTED or any(pod.phase == PodPhase.FAILED for pod in drain.pods.values())
+def _result(look: GroupLook, node: str) -> str | None:
+    """Return why the drain of a node failed: it was taken back, or left a pod. "": it succeeded; None: it goes on."""
+    lost, drain = _lost(look, node), look.drain_of(node)
+    if lost or drain is None or drain.phase != DrainPhase.COMPLETE:
+        return lost or None
+    left = [pod for pod in drain.pods.values() if pod.phase == PodPhase.FAILED]
+    return f"{left[0].namespace}/{left[0].name} is {left[0].phase}: {left[0].message}" if left else ""
 
 
 def _plan(state: DrainGroupState) -> GroupPlan:
@@ -238,10 +304,10 @@ def _with_state(group: str, node: str, wanted: drain_documents.ConfirmState) -> 
     return PatchObject(kind="DrainNode", name=drain_name(group, node), patch={"spec": {"confirmState": str(wanted)}})
 
 
-def _drain_node(group: drain_documents.DrainNodeGroup, node: str) -> dict[str, object]:
+def _creation(group: drain_documents.DrainNodeGroup, node: str) -> CreateObject:
     name = drain_name(group.metadata.name, node)
     owner = owner_of("DrainNodeGroup", group.metadata.name, group.metadata.uid)
-    return {
+    document: dict[str, object] = {
         "apiVersion": API_VERSION,
         "kind": "DrainNode",
         "metadata": {"name": name, "ownerReferences": [owner]},
@@ -251,3 +317,4 @@ def _drain_node(group: drain_documents.DrainNodeGroup, node: str) -> dict[str, o
             "migrationPolicy": {"mode": str(drain_documents.MigrationMode.MIGRATE_DIRECTLY)},
         },
     }
+    return CreateObject(document=document)
