@@ -8,8 +8,9 @@ Source:
     descheduler spec, 12
 """
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, ParamSpec
 
 import msgspec
 
@@ -59,6 +60,7 @@ from koordcore.stories.inputs import inputs_of
 from koordcore.stories.recorded_objects import object_act
 from koordcore.stories.round_acts import RoundAct, round_acts
 
+_P = ParamSpec("_P")
 KINDS: Final = (
     *("descheduler", "descheduling", "migration", "repack", "eviction", "drain", "draingroup"),
     *("customspec", "nodespec"),
@@ -203,6 +205,18 @@ class AuditReader:
             yield from modifications_of(stored, event, before, after, configured, self._closing)
 
 
+def _with_unique_ids(find: Callable[_P, Iterator[Modification]]) -> Callable[_P, Iterator[Modification]]:
+    """Number all records of a fact but the first, which keeps the id of the event."""
+
+    @functools.wraps(find)
+    def found(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[Modification]:
+        for number, record in enumerate(find(*args, **kwargs)):
+            yield msgspec.structs.replace(record, id=f"{record.id}/{number}") if number else record
+
+    return found
+
+
+@_with_unique_ids
 def modifications_of(
     stored: StoredEvent,
     event: Event,
@@ -221,18 +235,6 @@ def modifications_of(
         configured: State of the aggregate `CONFIGURATION` after the fact.
         closing: Name of a node that the last round closes, until it is closed -> who chose it. The call changes it.
     """
-    for number, record in enumerate(_records(stored, event, before, after, configured, closing)):
-        yield msgspec.structs.replace(record, id=f"{record.id}/{number}") if number else record
-
-
-def _records(
-    stored: StoredEvent,
-    event: Event,
-    before: AggregateState | None,
-    after: AggregateState | None,
-    configured: AggregateState | None,
-    closing: dict[str, Closer],
-) -> Iterator[Modification]:
     if isinstance(event, RoundDecided):
         closing.clear()
         closing.update(closers(event))

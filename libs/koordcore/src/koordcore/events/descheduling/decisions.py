@@ -1,7 +1,7 @@
 """What rounds of the descheduler decide, so that whoever leads next goes on with the same memory.
 
-Writer: the leading descheduler. Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods, and
-`descheduling.dry-runs` for pods that only would leave, and `descheduling.refusals` for pods that were refused.
+Writer: the leading descheduler. Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods,
+`descheduling.dry-runs` for pods that only would leave, and `descheduling.refusals` for pods that stay.
 
     RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
     DeletionCostsDecided ─► DeletionCostsCarriedOut ─► DeletionCostsDecided ...
