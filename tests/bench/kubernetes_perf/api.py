@@ -7,7 +7,7 @@ about throughput: its watch would cost the API server one more encoding of each 
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import aiohttp
@@ -25,6 +25,7 @@ PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 INITIAL_PODS: Final = f"/api/v1/namespaces/{INITIAL_NAMESPACE}/pods"
 EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
 INITIAL_EVENTS: Final = f"/api/v1/namespaces/{INITIAL_NAMESPACE}/events"
+_AT_ONCE: Final[Json] = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -83,8 +84,22 @@ class Api:
         await asyncio.gather(*(write() for _ in range(writers)))
 
     async def clear(self, path: str) -> None:
-        """Delete a collection, without a grace period."""
-        await self.ask("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+        """Delete a collection, without a grace period.
+
+        The API server ends a request after 60 s, and has then deleted a part of a large collection. So the request is
+        repeated as long as the collection becomes smaller.
+
+        Raises:
+            RequestFailed: A request deleted nothing.
+        """
+        remaining = await self.count(path)
+        while remaining:
+            with suppress(aiohttp.ClientConnectionError, RequestFailed):
+                await self.ask("DELETE", path, _AT_ONCE)
+            left = await self.count(path)
+            if left >= remaining:
+                raise RequestFailed(f"DELETE {path}: {left:,} objects remain, as many as before the request")
+            remaining = left
 
     async def count(self, path: str) -> int:
         """Return the number of objects in a collection."""
