@@ -120,6 +120,7 @@ from koordcore.events.objects.gateway import (
     PodBindFailed,
     PodBound,
     PodEvicted,
+    PodEvictionDelayed,
     PodEvictionFailed,
     PodEvictionRequested,
 )
@@ -213,7 +214,7 @@ ACTIONS = (
     "reservation-wait", "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
-    "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis",
+    "bound", "bind-failed", "evict", "evicted", "evict", "evict-delayed", "not-evicted", "drift", "no-drift", "genesis",
 )  # fmt: skip
 
 actions = st.lists(
@@ -754,6 +755,8 @@ def _step(log: Recorder, action: Action) -> None:
                 namespace="default", name=f"pod-{number}", initiator="agent", reason="Evicted"
             )
             log.write("eviction", uid, wanted)
+        case "evict-delayed" if uid in log.state.of_kind(EvictionState):
+            log.write("eviction", uid, PodEvictionDelayed(reason="TooManyRequests"))
         case "evicted" if uid in log.state.of_kind(EvictionState):
             log.write("eviction", uid, PodEvicted())
         case "not-evicted" if uid in log.state.of_kind(EvictionState):

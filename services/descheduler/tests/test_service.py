@@ -201,6 +201,8 @@ async def test_effective_configuration_and_metrics_are_served(world: World) -> N
     await world.pod("p", "a")
     async with world.service(configuration()) as (shell, rounds):
         await rounds_done(rounds)
+        await world.answer("p", PodEvicted())
+        await rounds.runner.reached((await world.bus.events.head()).last_seq)
         async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client:
             shown = (await client.get("/configz")).json()
             metrics = (await client.get("/metrics")).text
@@ -212,7 +214,8 @@ async def test_effective_configuration_and_metrics_are_served(world: World) -> N
     assert levels == [logging.DEBUG, logging.INFO]
     assert (refused.status_code, "0 or greater" in refused.text) == (400, True)
     assert shown["profiles"][0]["plugins"]["evict"]["enabled"] == [{"name": "DefaultEvictor"}]
-    assert 'strategy="RemovePodsViolatingNodeTaints"' in metrics
+    by = 'namespace="d",node="a",result="success",strategy="RemovePodsViolatingNodeTaints"'
+    assert f"descheduler_pods_evicted_total{{{by}}} 1.0" in metrics
 
 
 def test_leader_election_of_the_file_gives_way_to_given_flags(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def test_an_eviction_waits_for_the_disruption_budget(tmp_path: Path) -> No
         await world.append(AggregateRef("eviction", uid), wanted)
         asked = lambda: world.server.requests.count(("POST", "/api/v1/namespaces/default/pods/a/eviction"))  # noqa: E731
         await world.until(lambda: asked() >= 2)
-        assert uid in world.view.state.of_kind(EvictionState)
+        assert world.view.state.of_kind(EvictionState)[uid].delays == ["TooManyRequests"]
 
         await world.server.patch_status("poddisruptionbudgets", "default", "keep", {"disruptionsAllowed": 1})
         await world.until(lambda: uid not in world.view.state.of_kind(EvictionState))

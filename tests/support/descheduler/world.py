@@ -57,11 +57,16 @@ class World:
     """A log in memory with two nodes, of which one has a taint, and writers for further facts.
 
     It is also the writer of objects: it changes them as a manager without an API server does.
+
+    Attributes:
+        changes: All changes of objects that it was asked for.
+        refuses: Kind of the objects of which it refuses all patches; "" if it refuses none.
     """
 
     def __init__(self) -> None:
         self.bus: Bus = memory_bus()
         self.changes: list[ObjectChange] = []
+        self.refuses = ""
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, dict[str, Any]] = {}
         self._customs: dict[str, dict[str, dict[str, Any]]] = {}
@@ -211,6 +216,8 @@ class World:
             if change.name not in self.objects(change.kind):
                 return ChangeResult.ABSENT
             await self.delete(change.kind, change.name)
+        elif isinstance(change, PatchObject) and change.kind == self.refuses:
+            return ChangeResult.REFUSED
         elif isinstance(change, PatchObject) and change.kind == "Pod":
             raw = self._pods[change.uid]
             raw["metadata"].setdefault("annotations", {}).update(change.patch["metadata"]["annotations"])

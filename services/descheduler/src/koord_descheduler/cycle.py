@@ -248,7 +248,7 @@ class Rounds:
         known = self.builder.state.of_kind(RoundsState).get(REFUSALS.id)
         changes = refusal_changes(cluster.now, outcome.attempts, self._refused, self.limiter, known)
         await self._record(changes, position, term, REFUSALS)
-        self.metrics.count(outcome.attempts, refused, self.effects.migrating.keys())
+        self.metrics.count(outcome.attempts, refused)
         self.metrics.classify(outcome.classified)
 
         # 6. Say what happened.

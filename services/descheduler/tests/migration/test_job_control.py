@@ -13,7 +13,7 @@ from koordcore.events.descheduling.migration import (
     MigrationForgotten,
     MigrationHeld,
 )
-from koordcore.events.objects.gateway import PodEvictionFailed
+from koordcore.events.objects.gateway import PodEvictionDelayed, PodEvictionFailed
 from koordcore.stories.migrations import migration_story
 from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
@@ -174,11 +174,53 @@ async def test_eviction_that_the_gateway_gave_up_is_asked_for_again(world: World
     async with world.service(configuration(plugins=False)):
         await reached(world, "Running", "Eviction")
         await world.answer("p", PodEvictionFailed(reason="BudgetExceeded"))
+        await _asked(world, 2)
 
-        async def asked_again() -> bool:
-            return len(await world.requests()) == SECOND_POD
 
-        await until(asked_again)
+async def test_calls_of_the_eviction_api_count_by_their_outcome(world: World) -> None:
+    await world.pod("p", "b")
+    trigger = {"koordinator.sh/evict-trigger": "Drain"}
+    wanted = job("j", "p", mode="EvictDirectly")
+    await world.custom("PodMigrationJob", {**wanted, "metadata": {**wanted["metadata"], "annotations": trigger}})
+    async with world.service(configuration(plugins=False)) as (shell, rounds):
+        await reached(world, "Running", "Eviction")
+        await world.answer("p", PodEvictionDelayed(reason="TooManyRequests", message="it needs 2 healthy pods"))
+        await world.answer("p", PodEvictionDelayed(reason="ServerError"))
+        await world.answer("p", PodEvictionFailed(reason="Forbidden"))
+        await _asked(world, 2)
+        await leave(world, "p")
+        await reached(world, "Succeeded", "Eviction")
+        await _folded(world, rounds)
+        by = {"strategy": "Drain", "namespace": "d", "node": "b"}
+        value = shell.metrics.registry.get_sample_value
+        counted = [value("descheduler_pods_evicted_total", {"result": each, **by}) for each in ("error", "success")]
+        assert counted == [3, 1]
+    reader = AuditReader()
+    records = [record for stored in await world.stored("eviction") for record in reader.read(stored)]
+    assert [(record.action, record.decision) for record in records] == [
+        ("evict_request", "allowed"),
+        ("evict", "waiting"),
+        ("evict", "waiting"),
+        ("evict", "failed"),
+        ("evict_request", "allowed"),
+        ("evict", "done"),
+    ]
+    assert records[1].reasons == ["TooManyRequests: it needs 2 healthy pods"]
+    story = migration_story("j", "uid-j", await world.stored("migration", "eviction"))
+    assert story is not None
+    assert [step.step for step in story.steps if step.step.startswith("eviction-")] == [
+        "eviction-delayed", "eviction-delayed", "eviction-failed"
+    ]  # fmt: skip
+
+
+async def test_a_refused_soft_eviction_counts_as_an_error(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    world.refuses = "Pod"
+    async with world.service(configuration(plugins=False, evictionPolicy="SoftEviction")) as (shell, _):
+        by = {"result": "error", "strategy": "", "namespace": "d", "node": "b"}
+        await until(lambda: shell.metrics.registry.get_sample_value("descheduler_pods_evicted_total", by))
+    assert await progress(world) == ("Running", [])
 
 
 async def test_evictions_of_the_time_before_a_restart_still_delay_others(world: World) -> None:
@@ -279,6 +321,15 @@ async def test_job_over_its_time_takes_its_reservation_back(world: World) -> Non
         await _folded(world, rounds)
     assert (await progress(world))[0] == "Failed"
     assert world.objects("Reservation") == {}
+
+
+async def _asked(world: World, times: int) -> None:
+    """Wait until so many evictions are requested."""
+
+    async def are_requested() -> bool:
+        return len(await world.requests()) == times
+
+    await until(are_requested)
 
 
 async def _folded(world: World, rounds: Rounds) -> None:

@@ -106,7 +106,9 @@ def test_evictions_go_as_far_as_the_budget_allows() -> None:
     for uid in "abc":
         cluster.ask(uid)
     assert cluster.carried_out() == ["a", "b"]
+    assert cluster.view.state.of_kind(EvictionState)["c"].delays == ["DisruptionBudget"]
     assert cluster.carried_out(5) == []
+    assert cluster.view.state.of_kind(EvictionState)["c"].delays == ["DisruptionBudget"]
 
 
 def test_pod_that_does_not_run_may_always_go() -> None:

@@ -306,10 +306,11 @@ def test_what_the_pod_says_after_a_conflict() -> None:
         (404, 0, Evicted(gone=True)),
         (409, 0, Evicted(gone=True)),
         (403, 0, GivenUp("Forbidden", "m")),
-        (429, 0, Waits("m")),
+        (429, 0, Waits("TooManyRequests", "m")),
         (429, 5, GivenUp("TooManyRequests", "m")),
-        (429, 3600, Waits("m")),
-        (500, 5, Waits("m")),
+        (429, 3600, Waits("TooManyRequests", "m")),
+        (500, 5, Waits("ServerError", "m")),
+        (0, 5, Waits("NoAnswer", "m")),
     ],
 )
 def test_what_an_answer_to_an_eviction_means(status: int, patience: int, ended: object) -> None:

@@ -271,10 +271,17 @@ class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaul
 
 
 class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A requested eviction of one pod, which has not succeeded or failed yet. `requested_at` is an RFC 3339 time."""
+    """A requested eviction of one pod, which has not succeeded or failed yet.
+
+    Attributes:
+        request: The request.
+        requested_at: RFC 3339 time of the request.
+        delays: Reasons why attempts to carry it out have failed so far, in the order of their first time.
+    """
 
     request: PodEvictionRequested
     requested_at: str
+    delays: list[str] = []
 
 
 class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,7 +20,7 @@ from koordcore.events.descheduling.migration import (
 )
 from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from koordcore.values.timestamps import unix_seconds
@@ -131,8 +131,9 @@ def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
             yield f"plan-{event.result.replace('_', '-')}", event.reason
         case PodEvicted():
             yield "evicted", ""
-        case PodEvictionFailed():
-            yield "eviction-failed", ": ".join(filter(None, (event.reason, event.message)))
+        case PodEvictionDelayed() | PodEvictionFailed():
+            step = "eviction-delayed" if isinstance(event, PodEvictionDelayed) else "eviction-failed"
+            yield step, ": ".join(filter(None, (event.reason, event.message)))
         case _:
             pass
 

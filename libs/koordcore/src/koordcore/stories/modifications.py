@@ -43,7 +43,7 @@ from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRu
 from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node
@@ -155,6 +155,8 @@ def act_of(event: Event) -> Act | None:
             return Act("job_update", "done" if event.progress.phase == "Succeeded" else "failed")
         case PodEvictionRequested() if event.initiator == DESCHEDULER:
             return Act("delete_pod" if event.method == "delete" else "evict_request", "allowed")
+        case PodEvictionDelayed():
+            return Act("evict", "waiting")
         case PodEvicted():
             return Act("evict", "done")
         case PodEvictionFailed():
@@ -261,7 +263,7 @@ def modifications_of(
     act = act_of(event)
     request = before.request if isinstance(before, EvictionState) else None
     request = event if isinstance(event, PodEvictionRequested) else request
-    is_answer = isinstance(event, PodEvicted | PodEvictionFailed)
+    is_answer = isinstance(event, PodEvicted | PodEvictionDelayed | PodEvictionFailed)
     if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
         return
     if is_answer and request is not None and request.method == "delete":
@@ -313,7 +315,8 @@ def _subject(
             "reasons": [f"{counts}, {event.without_gain} without gain"],
         }
     if stored.ref.kind == "eviction" and request is not None:
-        reason = f"{event.reason}: {event.message}" if isinstance(event, PodEvictionFailed) else request.message
+        is_failure = isinstance(event, PodEvictionDelayed | PodEvictionFailed)
+        reason = f"{event.reason}: {event.message}" if is_failure else request.message
         return {
             "plugin": request.trigger,
             "namespace": request.namespace,

@@ -18,6 +18,7 @@ from koordcore.events.objects.gateway import (
     PodBindFailed,
     PodBound,
     PodEvicted,
+    PodEvictionDelayed,
     PodEvictionFailed,
     PodEvictionRequested,
 )
@@ -64,6 +65,7 @@ class Step(StrEnum):
     DEVICE_HEALTHY = "device-healthy"
     EVICTION_REQUESTED = "eviction-requested"
     EVICTED = "evicted"
+    EVICTION_DELAYED = "eviction-delayed"
     EVICTION_FAILED = "eviction-failed"
     EVICTION_REFUSED = "eviction-refused"
     SUPPRESSED = "suppressed"
@@ -96,6 +98,7 @@ STEPS: Final = {
     "PodDeviceUnhealthy": Step.DEVICE_UNHEALTHY,
     "PodEvictionRequested": Step.EVICTION_REQUESTED,
     "PodEvicted": Step.EVICTED,
+    "PodEvictionDelayed": Step.EVICTION_DELAYED,
     "PodEvictionFailed": Step.EVICTION_FAILED,
     "RefusalsChanged": Step.EVICTION_REFUSED,
     "PodsEvictedByAgent": Step.EVICTED,
@@ -190,7 +193,7 @@ def pod_sentence(event: Event) -> str | None:
             return f"from {event.node}: {event.message or event.reason}"
         case PodEvicted():
             return "the pod was gone already" if event.gone else ""
-        case PodEvictionFailed():
+        case PodEvictionDelayed() | PodEvictionFailed():
             return f"{event.reason}: {event.message}".removesuffix(": ")
         case PodUnschedulable() | PodGated():
             return event.message

@@ -69,6 +69,9 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"pod {body.get('namespace')}/{body.get('name')} was asked to leave node {body.get('node')}: {said}"
         case "PodEvicted":
             return f"pod {id_} {'was gone already' if body.get('gone') else 'was evicted'}"
+        case "PodEvictionDelayed":
+            why = f"{body.get('reason')} {body.get('message', '')}".rstrip()
+            return f"the eviction of pod {id_} has to be repeated: {why}"
         case "PodEvictionFailed":
             return f"pod {id_} was not evicted: {body.get('reason')} {body.get('message', '')}".rstrip()
         case "QuotaStatusComputed":

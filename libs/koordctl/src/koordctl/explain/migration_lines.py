@@ -12,6 +12,7 @@ _STYLES: Final = {
     "succeeded": "green",
     "failed": "red",
     "aborted": "red",
+    "eviction-delayed": "yellow",
     "eviction-failed": "red",
     "waits": "yellow",
     "plan-done": "green",

@@ -1,14 +1,16 @@
-"""Counts the records of the audit, for the metrics: whoever reads the facts of the log gets these records.
+"""Counts the records of the audit and the calls of evictions, for the metrics, as the facts of the log tell them.
 
 Source:
-    descheduler spec, 12, 13
+    descheduler spec, 7.6, 12, 13
 """
 
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
 from koordcore.ports.leadership import Leadership, Term
+from koordcore.state.aggregates import EvictionState
 from koordcore.state.base import AggregateState
 from koordcore.stories.closed_nodes import Closer
-from koordcore.stories.modifications import KINDS, modifications_of
+from koordcore.stories.modifications import DESCHEDULER, KINDS, modifications_of
 
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 
@@ -36,7 +38,7 @@ class AuditCounter:
     def count(
         self, stored: StoredEvent, event: Event, before: AggregateState | None, after: AggregateState | None
     ) -> None:
-        """Count the records of a fact, by action and decision. No-op without a term.
+        """Count the records of a fact, by action and decision, and a call of the eviction API. No-op without a term.
 
         Args:
             stored: The fact.
@@ -48,3 +50,7 @@ class AuditCounter:
             return
         for record in modifications_of(stored, event, before, after, None, self._closing):
             self._metrics.audited(record.action, record.decision)
+        is_call = isinstance(event, PodEvicted | PodEvictionDelayed | PodEvictionFailed)
+        if is_call and isinstance(before, EvictionState) and before.request.initiator == DESCHEDULER:
+            asked, is_done = before.request, isinstance(event, PodEvicted) and not event.gone
+            self._metrics.called(asked.trigger, asked.namespace, asked.node, is_done=is_done)

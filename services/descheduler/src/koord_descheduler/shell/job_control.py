@@ -28,7 +28,6 @@ from koordcore.state.repacks import ROLLED_BACK, RepackState
 from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.effects import repack_ref
-from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.job_control import recording
 from koord_descheduler.domain.job_control.arbitration_pass import arbitration_pass
 from koord_descheduler.domain.job_control.availability import Availability
@@ -232,25 +231,22 @@ class JobControl:
         await self._append([step for step in steps if step], term, position)
         for each in plans:
             if each.evicts and each.pod is not None:
-                self._count_eviction(each.before, each.pod, controller)
+                self._take_tokens(each.before, each.pod, controller)
 
     def _held(self, job: MigrationJob, limit: str, inputs: Inputs) -> list[list[Draft]]:
         """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before."""
         event = recording.held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid), inputs)
         return [] if event is None else [[self._draft(job, event)]]
 
-    def _count_eviction(self, job: MigrationJob, pod: PodView, controller: JobController) -> None:
-        """Count an eviction that a job has asked for, with the time and the replicas that its fact has.
+    def _take_tokens(self, job: MigrationJob, pod: PodView, controller: JobController) -> None:
+        """Take the tokens of an eviction that a job has asked for, with the time and the replicas that its fact has.
 
-        A job that asks once more, because the gateway gave up, counts once.
+        A job that asks once more, because the gateway gave up, takes them once.
         """
         recorded = self.builder.state.of_kind(MigrationState).get(job.uid)
-        if recorded is None or not recorded.evicted_at:
-            return  # the log has refused it
-        if job.condition(ConditionType.EVICTION) is None:
+        is_stored = recorded is not None and recorded.evicted_at  # else the log has refused it
+        if recorded is not None and is_stored and job.condition(ConditionType.EVICTION) is None:
             controller.limiter.evicted(pod, unix_seconds(recorded.evicted_at), recorded.replicas)
-        trigger = job.annotations.get(keys.EVICT_TRIGGER, "")
-        self.metrics.evicted.labels(str(Result.SUCCESS), trigger, pod.namespace, pod.node).inc()
 
     def _step(self, done: Plan, outcomes: Sequence[ChangeOutcome]) -> list[Draft]:
         """Return the facts of one look: the eviction that it asks for, and the step of the job."""
@@ -262,12 +258,12 @@ class JobControl:
         if done.eviction is not None and done.pod is not None:
             ref = AggregateRef("eviction", done.pod.uid)
             drafts.append(Draft(ref, done.eviction, self.facts.last_eviction(ref)))
-        event = recording.advanced_event(
-            done.before,
-            job,
-            replicas_of(done.pod, self.builder.workloads()) if done.evicts else None,
-            soft_eviction(done, outcomes),
-        )
+        softly, pod = soft_eviction(done, outcomes), done.pod
+        if done.evicts and done.eviction is None and pod is not None:
+            trigger = job.annotations.get(keys.EVICT_TRIGGER, "")
+            self.metrics.called(trigger, pod.namespace, pod.node, is_done=softly is not None)
+        replicas = replicas_of(pod, self.builder.workloads()) if done.evicts else None
+        event = recording.advanced_event(done.before, job, replicas, softly)
         if event is not None:
             drafts.append(self._draft(job, event))
         return drafts

@@ -87,18 +87,28 @@ class DeschedulerMetrics:
             ):
                 self.nodes.labels(each.plugin, each.pool, name).set(number)
 
-    def count(self, attempts: Iterable[Attempt], refused: Set[str], migrating: Set[str]) -> None:
-        """Count the attempts of a round.
+    def count(self, attempts: Iterable[Attempt], refused: Set[str]) -> None:
+        """Count the attempts of a round that failed. The others count when the eviction was called, see `called`.
 
         Args:
             attempts: The attempts.
             refused: Uids of the pods whose eviction or job was not stored.
-            migrating: Profiles whose pods leave by migration jobs. Such a pod counts when its job evicts it.
         """
         for attempt in attempts:
             result = Result.ERROR if attempt.pod.uid in refused else attempt.result
-            if result is not Result.SUCCESS or attempt.profile not in migrating:
+            if result is not Result.SUCCESS:
                 self.evicted.labels(str(result), attempt.plugin, attempt.pod.namespace, attempt.pod.node).inc()
+
+    def called(self, trigger: str, namespace: str, node: str, *, is_done: bool) -> None:
+        """Count the call of an eviction, by a migration job or without one.
+
+        Args:
+            trigger: Plugin or drain on whose behalf the pod is evicted; "" if a user asked for it.
+            namespace: Namespace of the pod.
+            node: Node of the pod.
+            is_done: Whether the call succeeded.
+        """
+        self.evicted.labels(str(Result.SUCCESS if is_done else Result.ERROR), trigger, namespace, node).inc()
 
     def plugin(self, name: str) -> "AbstractContextManager[object]":
         """Return a context that measures one plugin of a round."""

@@ -95,6 +95,20 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 
 @CATALOGUE.register(kind="eviction")
+class PodEvictionDelayed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt to carry out an eviction failed, and the gateway will repeat it. Each reason is recorded once.
+
+    Attributes:
+        reason: Reason in one word: "TooManyRequests" (a disruption budget refuses it, or the API server is overloaded),
+            "DisruptionBudget" (the same without an API server), "Unauthorized", "ServerError" or "NoAnswer".
+        message: One sentence, with the message of the API server.
+    """
+
+    reason: str
+    message: str = ""
+
+
+@CATALOGUE.register(kind="eviction")
 class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The eviction that a `PodEvictionRequested` requested succeeded: the API server accepted it, or the pod was gone.
 

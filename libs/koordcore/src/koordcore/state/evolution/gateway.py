@@ -12,6 +12,7 @@ from koordcore.events.objects.gateway import (
     PodBindFailed,
     PodBound,
     PodEvicted,
+    PodEvictionDelayed,
     PodEvictionFailed,
     PodEvictionRequested,
 )
@@ -62,6 +63,10 @@ def _eviction_requested(_: EvictionState | None, event: PodEvictionRequested, at
     return EvictionState(seq=at.seq, request=event, requested_at=at.occurred_at)
 
 
+def _eviction_delayed(state: EvictionState | None, event: PodEvictionDelayed, at: StoredEvent) -> EvictionState | None:
+    return None if state is None else msgspec.structs.replace(state, seq=at.seq, delays=[*state.delays, event.reason])
+
+
 def _drift_observed(state: DriftState | None, event: DriftObserved, at: StoredEvent) -> DriftState:
     again = state is not None and state.fingerprint == event.fingerprint
     times = state.times + 1 if state is not None and again else 1
@@ -72,6 +77,7 @@ OF_THE_GATEWAY: Final[dict[type[Event], Evolve]] = {
     PodBound: _pod_bound,
     PodBindFailed: _pod_bound,
     PodEvictionRequested: _eviction_requested,
+    PodEvictionDelayed: _eviction_delayed,
     PodEvicted: dropped,
     PodEvictionFailed: dropped,
     DriftObserved: _drift_observed,

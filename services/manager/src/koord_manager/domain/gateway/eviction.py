@@ -9,15 +9,18 @@ Source:
 """
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.binding import pod_path
 from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
+
+_DELAYS: Final = {0: "NoAnswer", 401: "Unauthorized", 408: "NoAnswer", 429: "TooManyRequests"}
+"""HTTP status of an answer after which an eviction is retried -> reason in the fact. Others are server errors."""
 
 
 class Eviction(NamedTuple):
@@ -60,9 +63,11 @@ class Waits(NamedTuple):
     """Outcome of an attempt to evict: it has to be retried.
 
     Attributes:
-        why: Reason, for example the disruption budget that refuses it.
+        reason: Reason in one word, for the fact.
+        why: Explanation, for example the disruption budget that refuses it.
     """
 
+    reason: str
     why: str
 
 
@@ -117,18 +122,21 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
             waited = (now - datetime.fromisoformat(eviction.requested_at)).total_seconds()
             if status == 429 and patience and waited > patience:
                 return GivenUp("TooManyRequests", message)
-            return Waits(message)
+            return Waits(_DELAYS.get(status, "ServerError"), message)
 
 
-def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | GivenUp) -> Draft | None:
-    """Return the fact that records the outcome of an eviction: `PodEvicted` or a failure.
+def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | GivenUp | Waits) -> Draft | None:
+    """Return the fact that records the outcome of an eviction or of an attempt. Return None if it is recorded already.
 
-    Return None if it is recorded already.
+    An eviction that is retried has one fact for each reason, however often an attempt fails.
     """
     state = view.state.of_kind(EvictionState).get(eviction.uid)
     if state is None:
         return None
     ref = AggregateRef("eviction", eviction.uid)
+    if isinstance(ended, Waits):
+        delayed = PodEvictionDelayed(reason=ended.reason, message=ended.why[:1000])
+        return None if ended.reason in state.delays else Draft(ref, delayed, state.seq)
     if isinstance(ended, Evicted):
         return Draft(ref, PodEvicted(gone=ended.gone), state.seq)
     return Draft(ref, PodEvictionFailed(reason=ended.reason, message=ended.message[:1000]), state.seq)

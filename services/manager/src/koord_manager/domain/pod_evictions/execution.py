@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
 from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
@@ -24,7 +24,7 @@ HELD_UP: Final = "DisruptionBudget"
 
 
 class BlockedByBudget(NamedTuple):
-    """Result of `decide_eviction`: a disruption budget does not allow the eviction now.
+    """Result of `decide_eviction`: a disruption budget still does not allow the eviction.
 
     Attributes:
         budget: Name of the budget.
@@ -43,8 +43,8 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
         now: The time.
 
     Returns:
-        The facts that delete the pod or end the eviction, to append together. They are empty if no eviction is
-        requested. `BlockedByBudget` if a disruption budget refuses the eviction now.
+        The facts that delete the pod, end the eviction, or record that a disruption budget delays it, to append
+        together. They are empty if no eviction is requested. `BlockedByBudget` if the delay is recorded already.
     """
     request_state = view.state.of_kind(EvictionState).get(uid)
     if request_state is None:
@@ -56,7 +56,10 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
     if request.method == "evict" and request.initiator != AGENT:
         budget = budgets.take(uid, meta.namespace)
         if budget and not _is_over(request_state, now):
-            return BlockedByBudget(budget)
+            if HELD_UP in request_state.delays:
+                return BlockedByBudget(budget)
+            message = f"disruption budget {budget} does not allow it"
+            return [Draft(ref, PodEvictionDelayed(reason=HELD_UP, message=message), request_state.seq)]
         if budget:
             message = f"disruption budget {budget} did not allow it for {request.give_up_after_seconds} s"
             return [Draft(ref, PodEvictionFailed(reason=HELD_UP, message=message), request_state.seq)]

@@ -295,12 +295,11 @@ class Outbox:
             answer = await self._send(evictions.eviction_request(eviction))
             retry_after = answer.retry_after
             ended = evictions.judge_eviction(eviction, answer.status, answer.message(), self._facts.clock.now())
-        if isinstance(ended, evictions.Waits):
-            if BUDGET_CAUSE in answer.body:
-                self._pending_writes.hold(uid, eviction.request, ended.why)
-                self._spoken()
-            return retry_after or 0.0
-        return await self._facts.write(lambda: evictions.eviction_draft(view, eviction, ended))
+        if isinstance(ended, evictions.Waits) and BUDGET_CAUSE in answer.body:
+            self._pending_writes.hold(uid, eviction.request, ended.why)
+            self._spoken()
+        is_recorded = await self._facts.write(lambda: evictions.eviction_draft(view, eviction, ended))
+        return (retry_after or 0.0) if isinstance(ended, evictions.Waits) else is_recorded
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Folds what schedulers publish besides placements: evictions and the statuses of gangs, quotas and others."""
 
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
@@ -19,12 +19,14 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
         event: The decoded event; None if its type is unknown.
     """
     match event:
-        case PodEvictionRequested() | PodEvicted() | PodEvictionFailed() if stored.ref.id not in state.pods:
+        case _ if stored.ref.kind == "eviction" and stored.ref.id not in state.pods:
             return  # it is gone, and what was known of its eviction with it
         case PodEvictionRequested():
             state.nominator.evictions[stored.ref.id] = event.reason
         case PodEvicted() | PodEvictionFailed():
             state.nominator.evictions.pop(stored.ref.id, None)
+        case PodEvictionDelayed():
+            pass
         case GangPhaseChanged():
             state.status.published.gang_is(event, state.cluster.gangs.roster)
         case QuotaStatusComputed():
