@@ -237,3 +237,16 @@ def test_a_new_leader_reads_the_same_job_from_its_object(happenings: Sequence[st
     read = job_from_json(document)
     fields = ("phase", "status", "reason", "message", "conditions", "node", "bound_pod")
     assert [getattr(read, name) for name in fields] == [getattr(job, name) for name in fields]
+
+
+def test_a_refused_eviction_is_told_as_a_failed_call_and_asked_for_again() -> None:
+    it = story(EVICT_DIRECTLY)
+    it.fails = True
+    it.settle()
+    assert not it.evictions
+    (event,) = evicted(it.job, it.cluster.pods["app"], "too many requests").events
+    assert (event.type, event.reason) == ("Warning", "Evicting")
+    assert event.message.startswith('Failed evict Pod "d/app"')
+    it.fails = False
+    it.settle()
+    assert it.evictions == ["u1"]

@@ -60,7 +60,6 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     FORBIDDEN = "ForbiddenMigratePod"
     EVICTING = "Evicting"
-    FAILED_EVICT = "FailedEvict"
     EVICT_COMPLETE = "EvictComplete"
     WAIT_FOR_BIND = "WaitForPodBindReservation"
     WAIT_FOR_READY = "WaitForBoundPodReady"

@@ -86,9 +86,7 @@ def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
         error: Reason why the eviction was refused; "" if it was accepted.
     """
     if error:
-        return Looked(
-            job=job, events=(_warning(Reason.FAILED_EVICT, f'Failed evict Pod "{pod.key}" caused by {error}'),)
-        )
+        return Looked(job=job, events=(_warning(Reason.EVICTING, f'Failed evict Pod "{pod.key}" caused by {error}'),))
     message = f'Pod "{pod.key}" evicted from node "{pod.node}" by the reason "{job.cause}"'
     events = (
         JobEvent("pod", "Normal", "Descheduled", f'Pod evicted from node "{pod.node}" by the reason "{job.cause}"'),
