@@ -69,7 +69,7 @@ class Ranking:
 
     Attributes:
         eligible: Pods that may leave; the position is the rank.
-        skipped: Pods that are selected but may not leave.
+        skipped: Pods that are selected but may not leave, on nodes with eligible pods.
     """
 
     eligible: list[PodView] = field(default_factory=list[PodView])
@@ -114,17 +114,17 @@ class ScaleDownBinPack:
             return ranking
         nodes: list[tuple[float, int, str, list[PodView]]] = []
         for node in self._scope.nodes(run):
-            eligible, staying = list[PodView](), list[PodView]()
+            eligible, skipped, others = list[PodView](), list[PodView](), list[PodView]()
             for pod in run.cluster.unfinished_on(node.name):
                 if not self._scope.pods.is_selected(pod):
-                    staying.append(pod)
+                    others.append(pod)
                 elif self._scope.pods.admits(pod) and not run.evictor.refusals(pod):  # ranked, not asked for
                     eligible.append(pod)
                 else:
-                    staying.append(pod)
-                    ranking.skipped.append(pod)
+                    skipped.append(pod)
             if eligible:
-                leaving_share, staying_share = self._share(eligible, node), self._share(staying, node)
+                ranking.skipped.extend(skipped)
+                leaving_share, staying_share = self._share(eligible, node), self._share([*skipped, *others], node)
                 score = staying_share / leaving_share if leaving_share else inf if staying_share else 0.0
                 eligible.sort(key=lambda pod: (-self._share([pod], node), -pod.created, pod.namespace, pod.name))
                 nodes.append((score, len(eligible), node.name, eligible))

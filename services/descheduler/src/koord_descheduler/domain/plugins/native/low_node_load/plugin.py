@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from koordcore.events.descheduling.rounds import ClassifiedNodes
 
-from koord_descheduler.domain.arguments.common import PodScope, selector_or_all
+from koord_descheduler.domain.arguments.common import PodScope
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind, SharedState
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import (
@@ -49,17 +49,26 @@ class LowNodeLoad:
         self._args = args
         self._detectors = detectors
         self._scope = PodScope(args.evictable_namespaces, any_of=args.pod_selectors)
-        self._pools = [(pool, selector_or_all(pool.node_selector)) for pool in args.node_pools]
+        self._pools = [
+            (pool, None if pool.node_selector is None else pool.node_selector.compiled()) for pool in args.node_pools
+        ]
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods from hot nodes, pool by pool. A node that a pool handled as overloaded is in no later pool."""
+        """Evict pods from hot nodes, pool by pool.
+
+        A pool without selector has all nodes. Others lack the nodes that an earlier pool handled as overloaded.
+        """
         if self._args.paused:
             return
         self._detectors.forget_older(run.cluster.now, self._args.detector_cache_timeout)
         observations = _Observations(self._detectors, run.cluster.now)
         handled: set[str] = set()
         for pool, selector in self._pools:
-            nodes = [node for node in run.nodes if node.name not in handled and selector.matches(node.labels)]
+            nodes = [
+                node
+                for node in run.nodes
+                if selector is None or (node.name not in handled and selector.matches(node.labels))
+            ]
             handled |= self._balance_pool(run, pool, nodes, observations)
         observations.reset_calm_nodes()
 
