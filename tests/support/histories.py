@@ -47,10 +47,10 @@ from koordcore.events.descheduling.decisions import (
     DetectorGroup,
     DetectorState,
     DryRunMovesChanged,
+    EvictionRefused,
     PodCost,
     ReadReports,
     RefusalsChanged,
-    RefusedMove,
     RoundCarriedOut,
     RoundDecided,
     RoundMove,
@@ -416,7 +416,7 @@ def _round(log: Recorder, number: int, variation: int) -> None:
     for event in events[: len(events) - (number - 1) % len(events)]:
         log.write("descheduling", "rounds", event)
     log.write("descheduling", "dry-runs", DryRunMovesChanged(chosen=[move], dropped=[f"u-{number - 1}/p/LowNodeLoad"]))
-    refused = RefusedMove(move=move, codes=["daemonset", "pvc"][variation % 2 :])
+    refused = EvictionRefused(move=move, codes=["daemonset", "pvc"][variation % 2 :])
     ended = [f"u-{number - 1}/p/LowNodeLoad"]
     log.write("descheduling", "refusals", RefusalsChanged(refused=[refused], ended=ended, dropped=variation))
     costs = [

@@ -8,12 +8,16 @@ from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.framework.eviction import EVICTED, Attempt, EvictionLimiter, EvictionLimits, Result
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.reporting.refusals import MOST_FILTERED, Refused
-from koord_descheduler.domain.round_memory import MOVES_AT_ONCE, refusal_changes
+from koord_descheduler.domain.round_memory import MOVES_AT_ONCE, refusal_changes, refusals_of
 from koord_descheduler.domain.view.pods import PodView
-from koordcore.events.descheduling.decisions import REFUSALS, RefusalsChanged
+from koord_descheduler.shell.telling import RoundTeller
+from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.decisions import REFUSALS, EvictionRefused, RefusalsChanged
 from koordcore.events.descheduling.inputs import Number
-from koordcore.events.envelope import AggregateRef
+from koordcore.events.descheduling.rounds import RoundEnded
+from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.ports.leadership import Term
 from koordcore.state.rounds import RoundsState
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.stories.pod import Step, pod_story
@@ -22,6 +26,7 @@ from support.descheduler.kill import Kill
 from support.descheduler.views import pod_view_from_json
 from support.descheduler.world import World
 from support.histories import Recorder
+from support.manual_clock import ManualClock
 from support.until import until
 
 LIMITS = EvictionLimits(per_node=2)
@@ -39,7 +44,7 @@ def attempted(number: int, result: Result, evictor: str = "MigrationController")
 def changes(attempts: Sequence[Attempt], refused: Refused, state: RoundsState | None = None) -> list[RefusalsChanged]:
     limiter = EvictionLimiter(LIMITS)
     limiter.by_node["n"] = 2
-    return list(refusal_changes(0.0, attempts, refused, limiter, state))
+    return list(refusal_changes(refusals_of(0.0, attempts, refused, limiter), state))
 
 
 def folded(*rounds: Sequence[RefusalsChanged]) -> RoundsState:
@@ -169,8 +174,19 @@ async def refused_records(world: World) -> list[Modification]:
 
 
 async def story(world: World, uid: str) -> list[str]:
-    facts = [each for each in await world.stored("podspec", "descheduling") if each.ref in (pod_ref(uid), REFUSALS)]
-    return [each.sentence for each in pod_story(uid, facts, []) if each.step is Step.EVICTION_REFUSED]
+    told = [each for each in await explanations(world) if each.ref == AggregateRef("refusal", uid)]
+    return [each.sentence for each in pod_story(uid, [], told) if each.step is Step.EVICTION_REFUSED]
+
+
+async def explanations(world: World) -> list[StoredEvent]:
+    head = await world.bus.explanations.head()
+    if not head.last_seq:
+        return []
+    follower = world.bus.explanations.follow(0)
+    found: list[StoredEvent] = []
+    while not found or found[-1].seq < head.last_seq:
+        found += await anext(follower)
+    return found
 
 
 def pod_ref(uid: str) -> AggregateRef:
@@ -190,6 +206,22 @@ async def test_audit_and_story_say_once_why_a_pod_stays_also_after_a_restart(wor
         f"not evicted in round {record.round}: {asked}; refused: maxNoOfPodsToEvictPerNode (1 of 1)"
     ]
     assert await story(world, "u-p") == []
+
+
+async def test_a_refusal_is_published_once_a_day_and_for_each_plugin_that_asked(world: World) -> None:
+    refused = filtered(1)
+    refused.note_filtered("p", "y", a_pod(1), ("pvc",))
+    clock = ManualClock()
+    teller = RoundTeller(world.bus.explanations, clock, "descheduler/0")
+    story = RoundEnded(seconds=0.0, nodes=1)
+    for hours in (0, 1, 22, 2):
+        await clock.advance(hours * 3600.0)
+        found = refusals_of(0.0, [], refused, EvictionLimiter(LIMITS)).found
+        await teller.tell(story, found.values(), 1, Term("d", 1, 0.0))
+    told = [each for each in await explanations(world) if each.ref.kind == "refusal"]
+    plugins = [event.move.plugin for each in told if isinstance(event := CATALOGUE.read(each), EvictionRefused)]
+    assert plugins == ["x", "y"] * 2
+    assert len({each.event_id for each in told}) == 4, "the log would take equal ids for one event"
 
 
 async def test_other_reasons_are_a_new_record_and_a_deleted_pod_ends_its_refusal(world: World) -> None:

@@ -4,6 +4,7 @@ from koord_projector.domain.explanations import explanation_row
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import pod_timeline
 from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.decisions import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent
 from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
@@ -62,3 +63,16 @@ def test_a_pod_that_may_not_be_attempted_has_an_explanation_without_attempt() ->
     assert row.attempt == 0
     [entry] = pod_timeline("u", [], [gated])
     assert (entry.step, entry.sentence) == ("gated", "its gang is not complete")
+
+
+def test_a_pod_that_a_round_refuses_has_it_in_its_timeline() -> None:
+    move = RoundMove(
+        namespace="d", name="p", uid="u", node="n", profile="f", plugin="LowNodeLoad", reason="hot", round="at ten"
+    )
+    told = stored(1, AggregateRef("refusal", "u"), EvictionRefused(move=move, codes=["pvc"]))
+    row = explanation_row(told)
+    assert row is not None
+    assert (row.uid, row.attempt, row.type) == ("u", 0, "EvictionRefused")
+    [entry] = pod_timeline("u", [], [told])
+    assert entry.step == "eviction-refused"
+    assert entry.sentence == "not evicted in round at ten: plugin LowNodeLoad (profile f) asked for it; refused: pvc"

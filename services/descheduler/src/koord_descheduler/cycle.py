@@ -47,6 +47,7 @@ from koord_descheduler.domain.round_memory import (
     dry_run_changes,
     moves_of,
     refusal_changes,
+    refusals_of,
     report_positions,
     seconds_until_next,
 )
@@ -246,8 +247,8 @@ class Rounds:
         tried = self.builder.state.of_kind(RoundsState).get(DRY_RUNS.id)
         await self._record(dry_run_changes(cluster.now, outcome.attempts, tried), position, term, DRY_RUNS)
         known = self.builder.state.of_kind(RoundsState).get(REFUSALS.id)
-        changes = refusal_changes(cluster.now, outcome.attempts, self._refused, self.limiter, known)
-        await self._record(changes, position, term, REFUSALS)
+        refusals = refusals_of(cluster.now, outcome.attempts, self._refused, self.limiter)
+        await self._record(refusal_changes(refusals, known), position, term, REFUSALS)
         self.metrics.count(outcome.attempts, refused)
         self.metrics.classify(outcome.classified)
 
@@ -262,7 +263,7 @@ class Rounds:
             nodes=len(cluster.nodes),
             is_dry_run=self.is_dry_run,
         )
-        await self.teller.tell(story, position, term)
+        await self.teller.tell(story, refusals.found.values(), position, term)
         self.done += 1
         if outcome.attempts:
             self.logger.info("round", evictions=len(chosen) - len(refused), attempts=len(outcome.attempts))

@@ -100,7 +100,7 @@ STEPS: Final = {
     "PodEvicted": Step.EVICTED,
     "PodEvictionDelayed": Step.EVICTION_DELAYED,
     "PodEvictionFailed": Step.EVICTION_FAILED,
-    "RefusalsChanged": Step.EVICTION_REFUSED,
+    "EvictionRefused": Step.EVICTION_REFUSED,
     "PodsEvictedByAgent": Step.EVICTED,
     "BeCpuSuppressed": Step.SUPPRESSED,
     "BeCpuReleased": Step.UNSUPPRESSED,
@@ -137,10 +137,10 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
 
     Args:
         uid: Uid of the pod.
-        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>`, `descheduling.costs`, `descheduling.refusals`
-            and of the pod's nodes (`nodestate.<node>`, `criproxy.<node>`), in any order. Those of other pods are left
-            out.
-        explanations: Events of `explanations.pod.<uid>` and those of its admission, each in the order of its stream.
+        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>`, `descheduling.costs` and of the pod's nodes
+            (`nodestate.<node>`, `criproxy.<node>`), in any order. Those of other pods are left out.
+        explanations: Events of `explanations.pod.<uid>`, `explanations.refusal.<uid>` and those of its admission, each
+            in the order of its stream.
     """
     told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
     keyed = [

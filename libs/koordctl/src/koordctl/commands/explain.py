@@ -10,7 +10,7 @@ from koordcore.events.agents.criproxy import HookServerFailed
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported, Usage
-from koordcore.events.descheduling.decisions import COSTS, REFUSALS
+from koordcore.events.descheduling.decisions import COSTS
 from koordcore.events.envelope import (
     HEADER_ACTOR,
     HEADER_BASED_ON,
@@ -258,8 +258,7 @@ async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory
     """
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
-        for ref in (COSTS, REFUSALS):
-            facts += await _aggregate(log, ref.kind, ref.id, past, after=facts[0].seq if facts else 0)
+        facts += await _aggregate(log, COSTS.kind, COSTS.id, past, after=facts[0].seq if facts else 0)
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
         nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
         for token in nodes:
@@ -272,10 +271,9 @@ async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory
             before = [stored for stored in admitted if stored.based_on <= past.position]
             explanations = [*before, *_past_explanations(uid, past.answer["timeline"])]
             return explained_pod(uid, facts, explanations, _past_use(past.answer), hardware)
-        explanations = [
-            *admitted,
-            *await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", uid))),
-        ]
+        subjects = [log.names.subject("explanations", AggregateRef(kind, uid)) for kind in ("pod", "refusal")]
+        told = [each for subject in subjects for each in await log.explanations.of_subject(subject)]
+        explanations = [*admitted, *sorted(told, key=lambda stored: stored.seq)]
         report = await _last_report(log, name_token(msgspec.json.decode(placed[-1].body)["node"])) if placed else None
         return explained_pod(uid, facts, explanations, _use_of(uid, report), hardware)
 

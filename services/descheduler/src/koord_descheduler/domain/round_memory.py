@@ -10,7 +10,7 @@ Source:
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from koordcore.events.descheduling.decisions import (
     MOST_COSTS,
@@ -18,10 +18,10 @@ from koordcore.events.descheduling.decisions import (
     DetectorGroup,
     DetectorState,
     DryRunMovesChanged,
+    EvictionRefused,
     PodCost,
     ReadReports,
     RefusalsChanged,
-    RefusedMove,
     RoundDecided,
     RoundMove,
     RoundMovesAdded,
@@ -207,36 +207,54 @@ def dry_run_changes(now: float, attempts: Iterable[Attempt], state: RoundsState 
         yield DryRunMovesChanged(chosen=chosen, dropped=sorted(known - moves.keys()))
 
 
-def refusal_changes(
-    now: float, attempts: Iterable[Attempt], refused: Refused, limiter: EvictionLimiter, state: RoundsState | None
-) -> Iterator[RefusalsChanged]:
-    """Yield the facts that other pods are refused than before, or for other reasons; none if nothing changed.
+class Refusals(NamedTuple):
+    """The pods that plugins asked for in a round and that stay.
+
+    Attributes:
+        found: Pod as `RoundMove.choice` -> its refusal, for those that the round records.
+        dropped: Number of the others.
+    """
+
+    found: dict[str, EvictionRefused]
+    dropped: int
+
+
+def refusals_of(now: float, attempts: Iterable[Attempt], refused: Refused, limiter: EvictionLimiter) -> Refusals:
+    """Return the pods that a round did not move although plugins asked for them.
 
     Args:
         now: Time of the round in Unix seconds.
         attempts: Attempts of the round, after the proof. The first 1,000 refused ones count.
         refused: The pods that filters refused.
         limiter: Limits on evictions, with the counts of the round.
-        state: The folded facts of refusals; None if there are none.
     """
     tried = [each for each in attempts if each.result not in (Result.SUCCESS, Result.DRY_RUN)]
-    noted, found = tried[:_MOST_REFUSED], dict[str, RefusedMove]()
+    noted, found = tried[:_MOST_REFUSED], dict[str, EvictionRefused]()
     for attempt, move in zip(noted, moves_of(now, noted, (), {}), strict=True):
         code = _code(attempt)
         number = limiter.number(attempt.result, move.node, move.namespace)
         counted = move if number is None else replace(move, inputs={**move.inputs, code: number})
-        found.setdefault(move.choice, RefusedMove(move=counted, codes=[code]))
+        found.setdefault(move.choice, EvictionRefused(move=counted, codes=[code]))
     for (profile, plugin), pods in refused.filtered.items():
         for pod, codes in pods.values():
             move = _move(now, pod, profile, plugin)
-            found.setdefault(move.choice, RefusedMove(move=move, codes=sorted({*codes})))
-    dropped = len(tried) - len(noted) + sum(map(len, refused.others.values()))
+            found.setdefault(move.choice, EvictionRefused(move=move, codes=sorted({*codes})))
+    return Refusals(found, dropped=len(tried) - len(noted) + sum(map(len, refused.others.values())))
+
+
+def refusal_changes(refusals: Refusals, state: RoundsState | None) -> Iterator[RefusalsChanged]:
+    """Yield the facts that other pods are refused than before, or for other reasons; none if nothing changed.
+
+    Args:
+        refusals: Those of the round.
+        state: The folded facts of refusals; None if there are none.
+    """
     known = {} if state is None else state.refusals
-    changed = [each for choice, each in found.items() if each.codes != known.get(choice)]
-    ended = sorted(known.keys() - found.keys())
+    changed = [each for choice, each in refusals.found.items() if each.codes != known.get(choice)]
+    ended = sorted(known.keys() - refusals.found.keys())
     for begin in range(0, max(len(changed), len(ended)), MOVES_AT_ONCE):
         part = slice(begin, begin + MOVES_AT_ONCE)
-        yield RefusalsChanged(refused=changed[part], ended=ended[part], dropped=dropped)
+        yield RefusalsChanged(refused=changed[part], ended=ended[part], dropped=refusals.dropped)
 
 
 def _code(attempt: Attempt) -> str:

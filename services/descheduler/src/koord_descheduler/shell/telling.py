@@ -1,9 +1,11 @@
-"""Publish the explanations of rounds to the stream of explanations."""
+"""Publish what rounds saw, decided and refused, to the stream of explanations."""
 
+from collections.abc import Iterable
 from typing import Final
 
+from koordcore.events.descheduling.decisions import EvictionRefused
 from koordcore.events.descheduling.rounds import RoundEnded
-from koordcore.events.envelope import AggregateRef, Origin
+from koordcore.events.envelope import AggregateRef, Event, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Term
 from koordcore.ports.observations import ObservationLog
@@ -14,10 +16,14 @@ from koord_descheduler.domain.reporting.round_story import is_news
 ROUND: Final = AggregateRef("round", "descheduler")
 QUIET_SECONDS: Final = 60.0
 """Time after which a round is published although it is like the round before."""
+REFUSAL_SECONDS: Final = 86_400.0
+"""Time after which a refusal is published again although it is the same, because the stream forgets after some days."""
 
 
 class RoundTeller:
-    """Publishes the explanations of rounds. An explanation equal to the last one is left out for a minute.
+    """Publishes the explanations of rounds, and of the pods that they refuse, under the uid of the pod.
+
+    A round equal to the last one is left out for a minute, a refusal for a day. Another leader publishes them again.
 
     Args:
         explanations: Stream of explanations.
@@ -31,25 +37,38 @@ class RoundTeller:
         self._actor = actor
         self._last: RoundEnded | None = None
         self._told = 0.0
+        self._refusals: dict[str, tuple[list[str], float]] = {}  # choice -> codes, and when they were published
 
-    async def tell(self, story: RoundEnded, position: int, term: Term) -> None:
-        """Publish a round.
+    async def tell(self, story: RoundEnded, refused: Iterable[EvictionRefused], position: int, term: Term) -> None:
+        """Publish a round and what it refused.
 
         Args:
             story: The round.
+            refused: The pods that stay.
             position: Position of the log on which it is based.
             term: The term of the leader.
         """
-        now = self._clock.now()
-        if not is_news(story, self._last) and now.timestamp() - self._told < QUIET_SECONDS:
-            return
-        self._last, self._told = story, now.timestamp()
-        origin = Origin(
-            causation_id=f"round/{position}/{now.timestamp()}",
-            correlation_id=ROUND.id,
-            actor=self._actor,
-            epoch=term.epoch,
-            occurred_at=rfc3339(now),
-            based_on=position,
-        )
-        await self._explanations.publish(ROUND, story, origin)
+        moment = self._clock.now()
+        now, at = moment.timestamp(), rfc3339(moment)
+
+        async def publish(ref: AggregateRef, event: Event, cause: str = "") -> None:
+            origin = Origin(
+                causation_id=f"round/{position}/{now}{cause}",
+                correlation_id=ref.id,
+                actor=self._actor,
+                epoch=term.epoch,
+                occurred_at=at,
+                based_on=position,
+            )
+            await self._explanations.publish(ref, event, origin)
+
+        if is_news(story, self._last) or now - self._told >= QUIET_SECONDS:
+            self._last, self._told = story, now
+            await publish(ROUND, story)
+        before, self._refusals = self._refusals, {}
+        for each in refused:
+            codes, told = before.get(each.move.choice, ([], 0.0))
+            if codes != each.codes or now - told >= REFUSAL_SECONDS:
+                await publish(AggregateRef("refusal", each.move.uid), each, f"/{each.move.choice}")
+                told = now
+            self._refusals[each.move.choice] = each.codes, told

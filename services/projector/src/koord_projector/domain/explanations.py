@@ -1,9 +1,10 @@
-"""Explanations as rows: the reasons why a pod was not placed in one attempt, and rounds of the descheduler."""
+"""Explanations as rows: why a pod was not placed or not evicted, and rounds of the descheduler."""
 
 from typing import Final
 
 import msgspec
 from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.decisions import EvictionRefused
 from koordcore.events.descheduling.rounds import RoundEnded
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
@@ -16,15 +17,14 @@ ROUND: Final = "round.descheduler"
 
 
 class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table `explanations`: the explanation of one scheduling attempt, or a round of the descheduler.
+    """One row of the table `explanations`: an explanation about a pod, or a round of the descheduler.
 
     Attributes:
         uid: Uid of the pod; for a round, `ROUND`.
         seq: Sequence in the stream of explanations.
         type: Type of the event, for example `PodUnschedulable`.
-        attempt: Number of the attempt; 0 for a round, and for a pod that may not be attempted
-            yet.
-        based_on: Sequence of the last fact that the scheduler had folded.
+        attempt: Number of the attempt to place the pod; 0 if the explanation is about none.
+        based_on: Sequence of the last fact that the writer had folded.
         traceparent: W3C trace context of the event.
         body: Body of the event as JSON text.
     """
@@ -51,7 +51,7 @@ def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
         body = stored.body.decode()
     except (UnreadableEvent, UnicodeDecodeError):
         return None
-    if not isinstance(event, (PodUnschedulable, DecisionAbandoned, PodGated, RoundEnded)):
+    if not isinstance(event, (PodUnschedulable, DecisionAbandoned, PodGated, EvictionRefused, RoundEnded)):
         return None
     if len(stored.ref.id) > 512 or len(stored.occurred_at) > LONGEST_TIME or len(stored.event_id) > 128:
         return None
@@ -61,7 +61,7 @@ def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
         event_id=stored.event_id,
         seq=stored.seq,
         type=stored.type,
-        attempt=0 if isinstance(event, (PodGated, RoundEnded)) else event.attempt,
+        attempt=event.attempt if isinstance(event, (PodUnschedulable, DecisionAbandoned)) else 0,
         based_on=stored.based_on,
         actor=stored.actor,
         traceparent=stored.traceparent,

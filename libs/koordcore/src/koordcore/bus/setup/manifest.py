@@ -112,7 +112,13 @@ SCHEDULER = ServiceManifest(
 DESCHEDULER = ServiceManifest(
     name="descheduler",
     appends=("descheduling", "migration", "drain", "draingroup", "eviction", "repack", "descheduler"),
-    reports=(("explanations", "migration"), ("explanations", "drain"), ("explanations", "round"), AUDIT),
+    reports=(
+        ("explanations", "migration"),
+        ("explanations", "drain"),
+        ("explanations", "refusal"),
+        ("explanations", "round"),
+        AUDIT,
+    ),
     follows=("ev", "obs"),
     works_on=("cmd",),
     answers=True,

@@ -170,8 +170,12 @@ class DryRunMovesChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     dropped: list[str] = []
 
 
-class RefusedMove(msgspec.Struct, frozen=True, kw_only=True):
+@CATALOGUE.register(kind="refusal", stream="explanations")
+class EvictionRefused(Event, frozen=True, kw_only=True):
     """A pod that a plugin asked for in a round, and that stays.
+
+    The fact `RefusalsChanged` contains it. It is also an explanation of its own with the subject
+    `explanations.refusal.<uid of the pod>`, so that the story of a pod is read without the refusals of other pods.
 
     Attributes:
         move: The pod and who asked for it. Its inputs also have the count and limit of a round's limit, by code.
@@ -195,7 +199,7 @@ class RefusalsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
         dropped: How many refused pods the round did not record.
     """
 
-    refused: list[RefusedMove] = []
+    refused: list[EvictionRefused] = []
     ended: list[str] = []
     dropped: int = 0
 
