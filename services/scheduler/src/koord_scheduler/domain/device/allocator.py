@@ -51,11 +51,11 @@ JOINT_VIOLATED: Final = "node(s) Device Joint-Allocate rules violation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevices:
-    """The devices of a node, what pods hold of them, and the node's labels: the input of an allocation.
+    """Input of an allocation of devices on one node: the devices, their use by pods, and the node's labels.
 
     Attributes:
         inventory: The devices.
-        use: What pods on the node hold of them.
+        use: Amounts of the devices that pods on the node hold.
         labels: Labels of the Node.
         templates: Shared-resource templates for the node's cards.
     """
@@ -91,7 +91,7 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
 
     Args:
         node: The node's devices.
-        pod: What the pod requests of devices; its requests are valid.
+        pod: Devices that the pod requests. The requests must be valid.
         terms: Further conditions.
 
     Returns:

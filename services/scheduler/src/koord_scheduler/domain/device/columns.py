@@ -1,7 +1,7 @@
-"""Device columns: what is left of every card of every node, so that all nodes are judged at once.
+"""Free amounts of every card of every node in arrays, so that a filter checks all nodes at once.
 
-The amounts repeat what `DeviceUse` holds exactly. The lists of a node are brought up to date card by card, when a pod
-comes or leaves; the arrays when they are read.
+They are computed from `DeviceUse`. When a pod comes or leaves, only the lists of its cards are updated. The arrays are
+updated when they are read.
 
 Source: scheduler-fine-grained spec, 2.1, 2.5.
 """
@@ -184,8 +184,8 @@ class TypeColumns:
 
         Args:
             row: Position of the node in the node columns.
-            cards: Its devices of this type.
-            use: What pods hold of them.
+            cards: Devices of this type on the node.
+            use: Amounts of the devices that pods hold.
         """
         cards = list(cards)
         self.grow(row + 1, len(cards))
@@ -206,7 +206,7 @@ class TypeColumns:
         Args:
             row: Position of the node in the node columns.
             card: The device.
-            use: What pods on the node hold now.
+            use: Amounts that pods on the node hold now.
         """
         self._write(row, self.on_node[row].places[card.minor], card, use)
 
@@ -256,7 +256,7 @@ class TypeColumns:
         return found
 
     def room_function(self, per_device: Mapping[str, int], count: int) -> Callable[[int], bool]:
-        """Return a function from a node's position to whether enough of its devices have the amounts free.
+        """Return a function that takes a node's position and returns whether enough devices have the amounts free.
 
         Args:
             per_device: Resource -> amount that each device must have free.

@@ -1,6 +1,6 @@
-"""Devices that a pod's own annotation names: whether a node can give exactly these.
+"""Designated devices, which a pod's own annotation names: whether a node can give exactly these.
 
-Another program has chosen them, and asks for them by the scheduling hint of the pod.
+Another program has chosen the devices and written them into the scheduling hint of the pod.
 
 Source: scheduler-fine-grained spec, 1.3 (designated allocation), 2.9.
 """
@@ -24,10 +24,10 @@ def designated_devices(
 
     Args:
         inventory: The node's devices.
-        use: What pods hold of them.
-        pod: What the pod requests; it designates devices.
+        use: Amounts of the devices that pods hold.
+        pod: Devices that the pod requests; some are designated.
         zones: NUMA nodes from which devices must come; None: any.
-        reserved: What the pod's Reservations change.
+        reserved: How the pod's Reservations restrict or extend the devices.
     """
     for type_, request in pod.requests.items():
         for name, amount in request.total.items():

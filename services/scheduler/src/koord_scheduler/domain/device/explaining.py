@@ -46,7 +46,7 @@ def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
 
 
 def shortages(nodes: Iterable[tuple[str, NodeDevices | None]], pod: PodDevices, reason: str) -> list[str]:
-    """Return `shortage` for each node that it can explain, with the name of the node.
+    """Return one line per node: its name and the text of `shortage`. Nodes without such a text are left out.
 
     Args:
         nodes: (name, devices) of each node; None: it has no Device object.

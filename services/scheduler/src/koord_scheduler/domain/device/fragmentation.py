@@ -33,9 +33,9 @@ class FragmentationScores:
     """Scores nodes and GPUs by how much GPU capacity stays usable for typical pods after the placement.
 
     Args:
-        nodes: The nodes.
-        states: Their devices.
-        typical: What pods often request; empty: every score is 50.
+        nodes: The node columns.
+        states: Devices of all nodes.
+        typical: Typical requests of pods and their frequency. If empty, every score is 50.
         policy: FGD or ExpectedFilling.
         weight: Weight of the fragmentation score in `combined`; the score of the scoring strategy has weight 1.
     """

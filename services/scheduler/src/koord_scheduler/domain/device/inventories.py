@@ -16,8 +16,8 @@ class Inventories:
 
     Attributes:
         by_node: Name of the node -> its devices.
-        to_tell: Names of nodes where a device is, or was, unhealthy or missing. Their pods must be examined, because an
-            event may have to report their unhealthy devices. The reader clears it.
+        to_tell: Names of nodes where a device is, or was, unhealthy or missing. An event may have to report the
+            unhealthy devices of their pods. The reader of the attribute clears it.
         not_well_planned: Names of nodes whose secondary devices were assumed to fit, and did not at Reserve. A name is
             removed when the Device object changes.
         followers: Functions that are called with the name of each node whose devices have changed.
@@ -40,7 +40,7 @@ class Inventories:
 
         Raises:
             codec.DecodeError: The object is not a Device at all.
-            InvalidInput: It has no name.
+            InvalidInput: The object has no name.
         """
         node, inventory, problems = read_device(document)
         self.tell(node)

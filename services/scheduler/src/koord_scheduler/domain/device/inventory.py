@@ -149,7 +149,7 @@ def read_device(document: object) -> tuple[str, Inventory, list[str]]:
 
     Raises:
         codec.DecodeError: The object is not a Device at all.
-        InvalidInput: It has no name.
+        InvalidInput: The object has no name.
     """
     if not isinstance(document, dict):
         raise InvalidInput("an object", document)

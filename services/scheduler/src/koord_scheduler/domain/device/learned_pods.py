@@ -120,7 +120,7 @@ class LearnedPods:
         return codec.encode(_Facts(counts, self._learned, self._due))
 
     def restore(self, facts: bytes) -> None:
-        """Replace the state by the one that `facts` returned."""
+        """Replace the learned state by the one in `facts`, the bytes that the method `facts` returned earlier."""
         found = codec.decode(facts, _Facts)
         self._counts = {interval: Counter(dict(counts)) for interval, counts in found.counts}
         self._learned = found.learned

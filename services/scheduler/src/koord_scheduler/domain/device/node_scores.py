@@ -30,12 +30,12 @@ def device_scores(states: NodeStates, pod: PodDevices, rows: Rows) -> IntArray:
 
 
 def device_row_score(states: NodeStates, pod: PodDevices) -> Callable[[int], int]:
-    """Return a function from a node's position to its score, which works without arrays."""
+    """Return a function that gives the score of `device_scores` for one node position, without arrays."""
     return score_function(_requested(states, pod), _total(pod), states.scoring)
 
 
 def score_of_reservation(states: NodeStates, pod: PodDevices, row: int, uid: str) -> int:
-    """Return the score of the devices of a Reservation for a pod, 0..100; 0 if it holds none.
+    """Return the score of the devices of a Reservation for a pod, 0..100; 0 if the Reservation holds no devices.
 
     Args:
         states: The devices of all nodes.

@@ -1,4 +1,4 @@
-"""Devices of all nodes: inventories, what pods hold of them, and which nodes have room for a pod.
+"""Devices of all nodes: inventories, their use by pods, and which nodes have room for a pod.
 
 For most pods, counting free devices in the columns decides. Where hints, partitions or the joint rule matter, the
 exact procedure runs once for each distinct state of devices, not once for each node.
@@ -126,7 +126,7 @@ class NodeStates:
         self._count(row, use, use.rests.came(uid, reservation, devices))
 
     def give(self, row: int, uid: str, reservation: str = "") -> None:
-        """Undo `take` of the pod. No-op if the pod holds nothing on the node.
+        """Stop counting the devices of a pod, which `take` counted. No-op if the pod holds none on the node.
 
         Args:
             row: Position of the node.
@@ -168,7 +168,7 @@ class NodeStates:
             self._moved(row, use, devices)
 
     def reserved_on(self, row: int) -> Reserved:
-        """Return the devices of the Reservation that is lent on this node; `NOT_RESERVED` if none is."""
+        """Return the devices of the Reservation that is currently lent on this node; `NOT_RESERVED` if there is none."""
         return self._lent[1] if self._lent[0] == row else NOT_RESERVED
 
     def devices_of(self, row: int) -> NodeDevices | None:
@@ -231,7 +231,7 @@ class NodeStates:
     # --- which rows have room ----------------------------------------------------------------------------------------
 
     def codes(self, pod: PodDevices, rows: Rows) -> IntArray:
-        """Return a filter code for each node, int64 (K,): 0 passes, `codes_of` has the reasons of the others.
+        """Return a filter code for each node, int64 (K,). 0 passes; `codes_of` has the reason of each other code.
 
         Args:
             pod: What the pod requests of devices.
@@ -321,7 +321,7 @@ class NodeStates:
         return None if found is None or is_whole else (column.on_node, *found)
 
     def code_on(self, pod: PodDevices, row: int) -> int:
-        """Return the filter code of the node at position `row`."""
+        """Return the filter code of the node at position `row`, as `codes` does for many nodes."""
         return int(self.codes(pod, np.array([row], np.intp))[0])
 
     def refused_within(self, pod: PodDevices, row: int, zones: frozenset[int] | None) -> str | None:

@@ -29,7 +29,7 @@ NO_SCORES: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """How the Reservations of a pod restrict or extend the devices that it may use.
+    """How the Reservations of a pod restrict or extend the devices of a node that it may use.
 
     Attributes:
         preferred: Device type -> minor numbers that are taken first.
@@ -47,7 +47,7 @@ NOT_RESERVED = Reserved()
 
 
 def reserved_of(devices: Sequence[AllocatedDevice], limits: frozenset[str]) -> Reserved:
-    """Return what a Reservation changes for its owners: they take its devices first, and perhaps only these.
+    """Return the effect of a Reservation for its owners: they take its devices first, or only its devices.
 
     Args:
         devices: Devices of the Reservation with the amounts that no owner holds.
@@ -98,11 +98,11 @@ def candidates_of(
 
     Args:
         inventory: The devices of the node.
-        use: What pods hold of them.
+        use: Amounts of the devices that pods hold.
         pod: What the pod requests of devices.
         type_: The device type.
         zones: NUMA nodes from which devices must come; None: any.
-        reserved: What the pod's reservations change.
+        reserved: How the pod's Reservations restrict or extend the devices.
     """
     cards = inventory.cards.get(type_, ())
     selector = pod.hint(type_).selector
@@ -194,10 +194,10 @@ def pick(
     Args:
         pod: What the pod requests of devices.
         type_: The device type.
-        candidates: The devices that it may use.
-        use: What pods hold of the node's devices.
+        candidates: The devices that the pod may use.
+        use: Amounts of the node's devices that pods hold.
         per_device: Amounts for each device.
-        wanted: Least number of devices.
+        wanted: Smallest number of devices that suffices.
         most: Largest number of devices.
         pcies: PCIe switches of the primary devices; devices there come first.
         preferred: Minor numbers that come first, before all others.

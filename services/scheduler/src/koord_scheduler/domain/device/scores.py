@@ -1,4 +1,4 @@
-"""Scores of devices and nodes by what is left of them.
+"""Scores of devices and nodes by their free amounts.
 
 Source: scheduler-fine-grained spec, 2.11.
 """
@@ -33,7 +33,7 @@ def device_score(
     Args:
         request: Amounts by resource name; a missing name counts as 0.
         total: Capacity; resources without capacity do not count.
-        free: What is left of it.
+        free: Free part of the capacity.
         scoring: The strategy.
     """
     sum_, weights = 0, 0

@@ -22,8 +22,9 @@ from koord_scheduler.domain.framework.node_points import RowStates
 def shared_states(states: NodeStates, pod: PodDevices) -> RowStates | None:
     """Return how filter codes and scores of a pod follow from the free amounts of a node's GPUs.
 
-    They equal those of `NodeStates.code_function` and `device_row_score`. None if more than the free amounts of single
-    GPUs decides: the pod requests anything but a part of one GPU, has hints, or gives only the bytes of its memory.
+    The results equal those of `NodeStates.code_function` and `device_row_score`. Nodes with equal free amounts share
+    them. None if the free amounts of single GPUs do not suffice to decide: the pod requests anything but a part of one
+    GPU, has hints, or requests GPU memory only in bytes.
     """
     gpu = part_of_one_gpu(pod)
     if gpu is None or states.unsupported or pod.isolation_provider:

@@ -1,4 +1,4 @@
-"""Use of a node's devices: what its pods hold of each device.
+"""Use of a node's devices: the amounts of each device that pods hold.
 
 The work for a pod that comes or leaves does not grow with the number of pods. Allocations of several schedulers may
 overlap. Then the sums exceed the capacity, and the free amount is 0.
@@ -23,8 +23,8 @@ def without(
     Virtual functions that an owner holds are removed.
 
     Args:
-        devices: What the Reservation holds.
-        owners: What each of its owners holds, of these devices or of others.
+        devices: Devices that the Reservation holds.
+        owners: Devices that each owner of the Reservation holds, whether or not they belong to it.
     """
     taken: dict[tuple[str, int], tuple[dict[str, int], set[str]]] = {}
     for owner in owners:
@@ -52,8 +52,9 @@ class DeviceUse:
     Attributes:
         amounts: Device type -> minor number -> resource name -> amount, all above 0. An unused device has no entry.
         functions: Device type -> minor number -> bus id of a virtual function -> number of pods that hold it.
-        holders: Uid -> the devices that the pod holds; for a Reservation, what its owners leave of its devices.
-        rests: For each Reservation on the node, the devices that its owners do not hold.
+        holders: Uid -> the devices that the pod holds; for a Reservation, its devices without the amounts of its
+            owners.
+        rests: Computes the devices of each Reservation on the node without those that its owners hold.
     """
 
     __slots__ = ("amounts", "functions", "holders", "rests")

@@ -1,7 +1,7 @@
-"""Finds out by sums whether a pod fits on a node beside other pods, if only amounts can refuse the pod.
+"""Trials by arithmetic: whether a pod fits on a node together with other pods, if only requested amounts can refuse it.
 
-This is the usual case: no host ports, no load thresholds, no constraints on pods elsewhere. A trial that calls every
-plugin gives the same answer (tested) in ten times the time.
+This is the usual case: the pod has no host ports, no load thresholds and no constraints on pods elsewhere. A trial that
+calls every plugin gives the same answer (tested), but takes ten times as long.
 
 Source:
     scheduler-core spec, 1.3, 6 (3)
@@ -30,7 +30,7 @@ class Needs(NamedTuple):
     amounts: tuple[tuple[int, int], ...]
 
     def left(self, nodes: NodeColumns, row: int, rivals: Iterable[PodInfo] = ()) -> dict[int, int]:
-        """Return resource column -> free amount of a node if the pod and its rivals also ran on it.
+        """Return resource column -> amount that would stay free on a node with the pod and the rivals on it.
 
         The pod fits if no amount is negative.
 
@@ -46,7 +46,7 @@ class Needs(NamedTuple):
 
 
 def needs_of(engine: Engine, subject: Subject) -> Needs:
-    """Return the free amounts that a node must have for pods of a subject, by the profile's filter of requests.
+    """Return the amounts that must be free on a node for pods of a subject, from the profile's filter of requests.
 
     Empty if the profile has no such filter (extension point AmountsFilter).
     """
@@ -58,12 +58,13 @@ def needs_of(engine: Engine, subject: Subject) -> Needs:
 def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccounting) -> bool:
     """Return whether a node can refuse pods of the subject only because of the requests of the pods on it.
 
-    If so, a trial need only add and subtract amounts.
+    If True, a trial may add and subtract amounts instead of calling every plugin.
 
     Args:
         engine: The plugins of the pod's profile.
         subject: Class, kind and profile of the pod.
-        accounting: Its followers are asked whether their sums may refuse the pod (`Follower.may_refuse`).
+        accounting: The node accounting. Its followers (plugins with sums of their own) state whether these sums may
+            refuse the pod.
     """
     followers = accounting.every_follower()
     if engine.cross_node_filters(subject).filters or any(each.may_refuse(subject.pod_class) for each in followers):

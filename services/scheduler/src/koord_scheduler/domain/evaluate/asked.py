@@ -38,11 +38,12 @@ class Asked:
     Attributes:
         filters: (index, filter), in the order in which they refuse.
         scores: Index -> score.
-        by_reads: The filters and the scores, grouped by what they read of a node.
+        by_reads: The filters and the scores, grouped by the part of a node that they read: its shape or its load.
         row_filters: Filters that read load and can evaluate one node without arrays.
         other_filters: Filters that read load and need arrays.
         rows: All plugins that read load, for a single node; None if one of them needs arrays.
-        versions: `version` methods of the cross-node plugins.
+        versions: `version` methods of the plugins that read pods on other nodes. Results are valid while the versions
+            are equal.
     """
 
     def __init__(self, profile: Profile, concerned: int) -> None:

@@ -1,9 +1,9 @@
 """Evaluates only the few candidate nodes of a pod, and counts the refusals of all others.
 
-Without this, a pod that requires few nodes (a DaemonSet's pod) would need a view over all nodes of its own. Indexes
-find its candidates (`candidates`). NodeAffinity refuses all other nodes, except those that an earlier filter refuses.
-The number of the latter is the same for all pods with the same tolerations and is cached (`_Earlier`). The result,
-including the explanation, equals that of a view (tested).
+A pod of a DaemonSet, for example, can only run on one node. A view over all nodes for each such pod would be slow.
+Indexes find the candidates instead (`candidates`). NodeAffinity refuses all other nodes, except those that an earlier
+filter refuses. The number of the latter is the same for all pods with the same tolerations and is cached (`_Earlier`).
+The result, including the explanation, equals that of a view (tested).
 
 Source:
     scheduler-core spec, 12.2 a

@@ -132,7 +132,9 @@ class Engine:
         restriction: Restriction,
         scored_as: Callable[[Rows], ScoredAs | Rejection],
     ) -> Decision | Rejection:
-        """Decide like `decide`, for an attempt in which plugins replaced the pod by copies. Nothing is cached.
+        """Choose a node like `decide`, for an attempt in which plugins show different copies of the pod to nodes.
+
+        Nothing is cached.
 
         Args:
             subject: Class, kind and profile of the pod itself.
@@ -257,7 +259,7 @@ class Engine:
         return view.feasible > 0 if not cross_node.filters else len(self._sift(view, cross_node, UNRESTRICTED).rows) > 0
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
-        """Return those of the nodes at `rows` that pass every filter now. Pods on trial count on their nodes."""
+        """Return the positions in `rows` whose nodes pass every filter now. Pods on trial count on their nodes."""
         rows = self.answers.passing(subject.pod_class, rows)
         for _, rule in self.cross_node_filters(subject).filters:
             codes = rule.filter(rows) if len(rows) else None

@@ -82,7 +82,7 @@ class Ranking:
         return self._size
 
     def append(self, total: int, places: list[int]) -> None:
-        """Add nodes whose total is greater than that of all nodes in the ranking.
+        """Add nodes with one total, which must be greater than all totals in the ranking.
 
         Args:
             total: Their total.
@@ -118,7 +118,7 @@ class Ranking:
     def nearest(self, level: int, seed: int, count: int) -> list[int]:
         """Return the name hashes of the `count` nodes with one total that follow `seed` on the ring, nearest first.
 
-        All of them if there are fewer.
+        If fewer than `count` nodes have this total, return all of them.
 
         Args:
             level: The total; the ranking must have it.

@@ -10,15 +10,15 @@ from koord_scheduler.domain.pods.equivalence_classes import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """Which nodes are candidates of an attempt, and which of them are tried first.
+    """Limits of one attempt: which nodes are candidates, and which of them are tried first.
 
     Attributes:
         rows: Positions of the candidate nodes, ascending; None for all nodes.
-        preferred: Positions of nodes. The first feasible one is taken without scoring.
+        preferred: Positions of nodes. The first of them that is feasible is taken without scoring.
         barred: Positions of nodes that have no room for the pod beside the pods nominated to them. They are refused.
         first: Positions of nodes that outrank all others. If one is feasible, no others are examined.
         plugin: Names of the plugins that restrict the nodes, for explanations.
-        reason: Why they restrict them, as far as they say so, for explanations.
+        reason: Why these plugins restrict the nodes, for explanations; empty if they give no reason.
     """
 
     rows: Rows | None = None

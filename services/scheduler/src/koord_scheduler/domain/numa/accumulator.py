@@ -1,6 +1,6 @@
-"""Choose n CPUs out of those that are available.
+"""Choose n CPUs out of the available CPUs of a node.
 
-The steps have the letters of the specification:
+The steps are tried in this order; their letters are those of the specification:
 
     A   whole cores: of one zone, else of one socket, else of several sockets
     B   spread over cores: of one zone, else of one socket
@@ -26,9 +26,9 @@ class BindPolicy(StrEnum):
 
 
 class ExclusivePolicy(StrEnum):
-    """What a pod with bound CPUs prefers not to share with other such pods: a physical core, a NUMA zone, or NONE.
+    """What a pod with bound CPUs avoids to share with other such pods: a physical core, a NUMA zone, or NONE (nothing).
 
-    Only pods with the same policy avoid each other.
+    Only pods with the same policy avoid each other. It is a preference.
     """
 
     NONE = "None"
@@ -41,12 +41,12 @@ _NO_COUNTS: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuRequest:
-    """How many CPUs a pod needs, and by which policies they are chosen.
+    """Number of CPUs that a pod needs, and the policies by which they are chosen.
 
     Attributes:
         count: Number of CPUs.
-        bind_policy: Preferred way to choose them.
-        exclusive_policy: With which other bound pods the pod prefers not to share a core or zone.
+        bind_policy: Preferred way to choose the CPUs.
+        exclusive_policy: Unit (core or zone) that the pod prefers not to share with pods of the same policy.
         most_allocated: Whether cores, zones and sockets with the fewest free CPUs come first.
     """
 
@@ -58,7 +58,7 @@ class CpuRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """What bound pods on a node mean for the choice of further CPUs.
+    """CPUs of a node that pods are bound to, as far as the choice of further CPUs depends on them.
 
     Attributes:
         ref_counts: CPU -> number of pods that have it; only used if a CPU may be given more than once.

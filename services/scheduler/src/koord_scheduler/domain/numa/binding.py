@@ -43,13 +43,13 @@ class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodBinding:
-    """How a pod wants CPUs to be bound, by its QoS class and annotation, whatever its node demands.
+    """How a pod wants its CPUs to be bound, by its QoS class and annotation; the policy of a node comes in `Binding`.
 
     Attributes:
-        milli: CPU that it requests, in milli-cores.
+        milli: CPU that the pod requests, in milli-cores.
         policy: How its CPUs are chosen; None if it binds CPUs only on nodes that demand it.
         required: `policy` if the pod refuses any other; else None.
-        exclusive: What it prefers not to share with other bound pods.
+        exclusive: Unit (core or zone) that the pod prefers not to share.
     """
 
     milli: int
@@ -64,9 +64,9 @@ class Binding:
 
     Attributes:
         count: Number of CPUs.
-        policy: How they are chosen.
+        policy: How the CPUs are chosen.
         is_required: Whether CPUs that violate the policy are refused.
-        exclusive: What the pod prefers not to share with other bound pods.
+        exclusive: Unit (core or zone) that the pod prefers not to share with other bound pods.
     """
 
     count: int

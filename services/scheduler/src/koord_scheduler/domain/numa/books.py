@@ -1,9 +1,9 @@
-"""The CPUs and zone amounts that pods hold on all nodes, folded from facts. The work per fact does not grow.
+"""The CPUs and zone amounts that pods hold on all nodes, folded from facts. The work per fact is constant.
 
     NodeResourceTopology objects and nodes    what nodes have
     allocations of pods on nodes              what pods hold
 
-A fact may come before the node or the object that it needs; it counts as soon as that is there.
+A fact may come before its node or its NodeResourceTopology. It counts as soon as both are known.
 
 Source: scheduler-fine-grained spec, 1.8 (6) and 6.
 """
@@ -30,7 +30,10 @@ _MOST_TEXTS: Final = 1024
 
 
 class Allocator(Protocol):
-    """What `NumaBooks` asks the plugin NodeNUMAResource: the CPUs and zones that a pod on trial would get on a node."""
+    """Computes the CPUs and zones that a pod on trial would get on a node.
+
+    The plugin NodeNUMAResource implements it.
+    """
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
         """Return the CPUs and zones that a pod of the class would get on the node; None if none, or if it does not fit.
@@ -139,7 +142,7 @@ class NumaBooks:
     def took(self, row: int, pod_info: PodInfo) -> None:
         """Count the CPUs and zone amounts of a pod on the node at position `row`. No-op if its allocation has none.
 
-        For a pod on trial, count what it would get.
+        For a pod on trial, count the CPUs and zone amounts that it would get.
         """
         allocation: Allocation | None = pod_info.allocation
         if pod_info.is_guest and pod_info.pod_class is not None and self.allocator is not None:

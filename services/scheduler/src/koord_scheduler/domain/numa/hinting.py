@@ -35,8 +35,8 @@ def zone_hints(
 
     Args:
         node: The node; it has zones.
-        requests: What the pod requests, not amplified.
-        binding: How it binds CPUs; None if it does not.
+        requests: Resource -> amount that the pod requests, not amplified.
+        binding: How the pod binds CPUs; None if it binds none.
         policy: Topology policy. Under Restricted every set of zones that satisfies the pod is preferred.
         strategy: Scores sets of zones.
         most_zones: Size of the largest sets to try; None: all sizes.
@@ -66,8 +66,8 @@ def zone_score(
 
     Args:
         node: The node.
-        requests: What the pod requests, not amplified.
-        binding: How it binds CPUs; None if it does not.
+        requests: Resource -> amount that the pod requests, not amplified.
+        binding: How the pod binds CPUs; None if it binds none.
         zones: The zones, one bit per zone.
         strategy: The scoring strategy.
     """
@@ -89,7 +89,7 @@ def zone_score(
 
 
 def amplified_request(resource: str, amount: int, binding: Binding | None, ratio: float) -> int:
-    """Return the amount that a request counts on a node with an amplification ratio.
+    """Return the amount with which a request counts on a node that has an amplification ratio.
 
     A request for CPU that the pod binds is multiplied by the ratio, because bound CPUs are physical. Other requests
     count as they are.

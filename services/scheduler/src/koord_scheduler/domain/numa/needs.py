@@ -1,4 +1,4 @@
-"""What a pod requests of CPUs and NUMA zones: read from its object, once for each pod equivalence class.
+"""CPU and NUMA requests of a pod: read from its object, once for each pod equivalence class.
 
 Source: scheduler-fine-grained spec, 1.3 (1 to 5) and 1.5 (2, 4).
 """
@@ -39,15 +39,15 @@ class _NumaTopologySpec(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a pod requests of CPUs and NUMA zones besides amounts, read from its labels and annotations.
+    """Requests of a pod about CPUs and NUMA zones besides amounts, read from its labels and annotations.
 
     Attributes:
-        binding: How it binds CPUs.
+        binding: How the pod binds CPUs.
         policy: NUMA topology policy of the pod.
-        is_exclusive: Whether the pod, if it spans zones, gets no zone with bound pods, and if not, no zone with pods
-            that span zones.
+        is_exclusive: Whether the pod avoids zones of certain pods. If the pod spans zones, it gets no zone with bound
+            pods. Otherwise it gets no zone with pods that span zones.
         designated: Text of its annotation resource-status, if the pod may get nothing else; "": any CPUs and zones.
-        refusal: Why it can be placed on no node; "" if it can.
+        refusal: Why the pod cannot be placed on any node; "" if it can.
     """
 
     binding: PodBinding
@@ -73,7 +73,7 @@ def asks(pod: Pod) -> bool:
 
 
 def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
-    """Return what a pod requests of CPUs and NUMA zones besides amounts; None if `asks` is False.
+    """Return the requests of a pod about CPUs and NUMA zones besides amounts; None if it has none (`asks` is False).
 
     Args:
         pod: The pod.

@@ -26,8 +26,8 @@ class Taken(NamedTuple):
     """The CPUs and zone amounts that one pod holds on its node.
 
     Attributes:
-        cpus: CPUs that are bound to it.
-        exclusive: What it prefers not to share with other bound pods.
+        cpus: CPUs that are bound to the pod.
+        exclusive: Unit (core or zone) that the pod prefers not to share with other bound pods.
         zones: Zone -> resource -> amount.
     """
 
@@ -40,8 +40,8 @@ def without(taken: Taken, owners: Iterable[Taken]) -> Taken:
     """Return the CPUs and zone amounts of a Reservation without those that its owners hold.
 
     Args:
-        taken: What the Reservation holds.
-        owners: What each of its owners holds, of these CPUs and zones or of others.
+        taken: CPUs and zone amounts of the Reservation.
+        owners: CPUs and zone amounts of each owner, whether or not they belong to the Reservation.
     """
     cpus, zones = taken.cpus, {zone: dict(amounts) for zone, amounts in taken.zones.items()}
     for owner in owners:
@@ -74,11 +74,11 @@ class NodeBook:
 
     Attributes:
         hardware: CPUs, zones and policies of the node.
-        pods: Uid -> what the pod holds; for a Reservation, what its owners leave of it.
+        pods: Uid -> CPUs and amounts that the pod holds; for a Reservation, those that no owner holds.
         bound: CPUs that are bound to pods.
         allocated: Zone -> amounts that pods hold; without zeros.
-        rests: For each Reservation on the node, what its owners do not hold.
-        share: What its owners leave of the Reservation that is lent to the pod on trial; None if none is lent.
+        rests: Computes for each Reservation on the node what no owner holds.
+        share: Unused part of the Reservation that is lent to the pod on trial; None if no Reservation is lent.
     """
 
     __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods", "rests", "share")
@@ -100,7 +100,7 @@ class NodeBook:
         return 0 if layout is None else layout.cpus & ~self.hardware.reserved & ~self.bound
 
     def take(self, uid: str, taken: Taken) -> None:
-        """Count what a pod holds; it replaces what was counted for the pod."""
+        """Count the CPUs and amounts that a pod holds. They replace those that were counted for the pod before."""
         if uid in self.pods:
             self.give(uid)
         self.pods[uid] = taken
@@ -116,7 +116,7 @@ class NodeBook:
                 of_zone[name] = of_zone.get(name, 0) + amount
 
     def give(self, uid: str) -> Taken | None:
-        """Stop counting a pod, and return what it held; None if it was not counted."""
+        """Stop counting a pod. Return the CPUs and amounts that it held; None if the pod was not counted."""
         taken = self.pods.pop(uid, None)
         if taken is None:
             return None
@@ -144,7 +144,7 @@ class NodeBook:
         return taken
 
     def counts(self) -> dict[int, int]:
-        """Return CPU -> number of pods that have it, for CPUs that any pod has."""
+        """Return CPU -> number of pods to which it is bound. CPUs without a pod are left out."""
         return {cpu: self._counts.get(cpu, 1) for cpu in cpus_in(self.bound)}
 
     def zones(self, *, most_allocated: bool) -> NodeZones:

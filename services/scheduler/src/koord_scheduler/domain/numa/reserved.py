@@ -22,7 +22,7 @@ def reserved_cpus(
 ) -> CpuMask:
     """Return the CPUs of a node that the scheduler never binds to pods.
 
-    These are CPUs of the node reservation and of system QoS, and CPUs that the kubelet reserves or manages.
+    These are the CPUs of the node reservation, of pods with QoS SYSTEM, and those that the kubelet reserves or manages.
 
     Args:
         layout: The CPUs of the node.

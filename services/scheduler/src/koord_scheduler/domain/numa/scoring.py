@@ -32,7 +32,8 @@ class Strategy:
         Args:
             used: Used amounts, with the pod.
             capacity: Allocatable amounts; a resource of 0 does not count.
-            requests: What the pod requests: resources other than cpu and memory count only if it requests them.
+            requests: Resource -> amount that the pod requests. Resources other than cpu and memory count only if it
+                requests them.
         """
         total = weights = 0
         for name, weight in self.weights:

@@ -29,7 +29,7 @@ class NodeZones:
     """The allocatable and used CPUs and zone amounts of one node at one moment: the input of an allocation.
 
     Attributes:
-        layout: Its CPUs; None if the node does not report them.
+        layout: The CPUs of the node; None if the node does not report them.
         allocatable: Zone -> amounts; empty if the node reports no zones. CPU is amplified.
         allocated: Zone -> amounts of the pods that recorded zones, not amplified.
         bound: CPUs that are bound to pods.
@@ -113,7 +113,7 @@ class Share(NamedTuple):
     """The CPUs and zone amounts of a Reservation that further owners may use.
 
     Attributes:
-        cpus: Its CPUs that no owner holds.
+        cpus: CPUs of the Reservation that no owner holds.
         zones: Zone -> amounts that no owner holds.
         limits: Resources that an owner may take only from the Reservation; empty unless the policy is Restricted.
     """
@@ -160,7 +160,7 @@ class Allocated(NamedTuple):
     """The CPUs and zone amounts that an allocation gives to a pod.
 
     Attributes:
-        cpus: CPUs that are bound to it.
+        cpus: CPUs that are bound to the pod.
         zones: Zone -> amounts; empty if no zones are recorded.
     """
 
@@ -181,8 +181,8 @@ def allocate(
 
     Args:
         node: The node.
-        requests: What the pod requests, not amplified.
-        binding: How it binds CPUs; None if it does not.
+        requests: Resource -> amount that the pod requests, not amplified.
+        binding: How the pod binds CPUs; None if it binds none.
         affinity: Zones to use, one bit per zone; None: no zones are recorded, and CPUs come from the whole node.
 
     Returns:

@@ -8,7 +8,13 @@ from koordcore.protocol.storage.claims import claims_of
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The PersistentVolumeClaims of a pod: its namespace, their names, and those of ephemeral volumes among them."""
+    """The PersistentVolumeClaims of a pod.
+
+    Attributes:
+        namespace: Namespace of the pod and of its claims.
+        names: Names of the claims.
+        ephemeral: The names that belong to ephemeral volumes.
+    """
 
     namespace: str
     names: tuple[str, ...]

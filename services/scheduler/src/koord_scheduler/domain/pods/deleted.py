@@ -25,7 +25,7 @@ class DeletedPods:
         self.seqs[uid] = max(seq, self.seqs.get(uid, 0))
 
     def prune(self, position: int) -> None:
-        """Forget pods whose last event is folded. No-op until their number has doubled since the last search.
+        """Remove pods whose last event is folded. No-op until the number of pods has doubled since the last search.
 
         In a what-if run, the fold never reaches these events. So a search at each call would find nothing to forget.
 

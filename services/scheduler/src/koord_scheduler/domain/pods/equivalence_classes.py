@@ -38,7 +38,10 @@ class Reader(Protocol):
         ...
 
     def read(self, pod: Pod) -> Hashable:
-        """Return a hashable value with all that the plugin reads of the pod; None if it reads nothing of this pod."""
+        """Return a hashable value with all parts of the pod that the plugin reads.
+
+        None if the plugin ignores this pod.
+        """
         ...
 
 
@@ -54,7 +57,7 @@ class Transformer(Protocol):
     """A plugin that changes pods before any other plugin reads them (extension point TransformPod)."""
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod that all plugins see; the same object if nothing changes."""
+        """Return the pod as all plugins shall see it. If nothing changes, return the same object."""
         ...
 
 
@@ -90,15 +93,14 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
-    """What a scheduling cycle must know of a pod to evaluate nodes for it: class, kind, profile and claims.
+    """The part of a pod by which nodes are evaluated in a scheduling cycle: class, kind, profile and claims.
 
-    Two pods that are equal in these share one object.
+    Pods with equal values share one object.
 
     Attributes:
-        pod_class: What decides about a node alone, such as requests and tolerations.
-        kind: What decides about a node together with pods on other nodes: namespace, labels, affinity, spread
-            constraints.
-        profile: Scheduler name of the pod.
+        pod_class: Properties that are compared with one node alone, such as requests and tolerations.
+        kind: Properties that are compared with pods on all nodes: namespace, labels, affinity, spread constraints.
+        profile: Scheduler name of the pod, which selects the profile.
         claims: Its PersistentVolumeClaims; None if it uses none. They are not part of the class, because the pods of a
             StatefulSet differ in nothing else.
     """
@@ -113,9 +115,9 @@ class Reading(NamedTuple):
     """The result of reading a pod object: the pod after all transformers, with its class and kind.
 
     Attributes:
-        subject: Its class, kind and profile.
+        subject: Class, kind, profile and claims of the pod.
         pod: The pod after the transformers.
-        sort: The same object for all pods with equal specs, labels and annotations, to cache what follows from these.
+        sort: Cache that all pods with equal specs, labels and annotations share.
     """
 
     subject: Subject
@@ -125,13 +127,13 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PodSort:
-    """What all pods with equal spec, labels and annotations share, as a cache.
+    """Cache of results that all pods with equal spec, labels and annotations share.
 
     Attributes:
         subject: Their class, kind and profile.
         is_transformed: Whether a transformer changes these pods.
-        pod: One of them.
-        on_node: Kubernetes QoS class -> the pod as its node's agent sees it, see the function `on_node`.
+        pod: One of these pods.
+        on_node: Kubernetes QoS class -> the pod in the form that its node's agent gets, see the function `on_node`.
     """
 
     subject: Subject
@@ -148,7 +150,7 @@ class PodClasses:
         transformers: Scheduler name -> plugins that change its pods. Complete before the first pod is read.
         shape_readers: Names of the readers on whose values filters or scores by node shape depend.
         concerned: Plugins that concern only some pods. Complete before the first pod is read.
-        named: Returns what depends on the name or uid of a pod; pods with different values are read apart.
+        named: Returns the value that depends on the name or uid of a pod. Pods with different values share no reading.
     """
 
     def __init__(
@@ -188,7 +190,7 @@ class PodClasses:
             del self._known[key]
 
     def of(self, pod: Pod) -> PodClass:
-        """Return the equivalence class of a pod. It equals the one of `read`.
+        """Return the equivalence class of a pod. It is the class in the result of `read`.
 
         Raises:
             InvalidInput: A request is not a valid quantity.

@@ -15,15 +15,15 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A pod as it counts on one node: its requests, class, kind and allocation.
 
     Attributes:
-        demand: The amounts that it takes there.
+        demand: The amounts that the pod takes on the node.
         pod_class: Its equivalence class; None if only the log's ledger knows the pod.
-        kind: What constraints read of it; None if only the log's ledger knows the pod.
+        kind: Properties that affinity and spread constraints read; None if only the log's ledger knows the pod.
         pod: Its object; None if only the log's ledger knows the pod.
         priority: Its priority; 0 if it is unknown.
-        since: Unix seconds from which it counts as assigned there.
-        allocation: What it was allocated there besides its demand.
-        is_bound_by_others: Whether another scheduler bound it, so that its allocation is that of its annotations.
-        is_guest: Whether it counts there for a trial only; plugins then compute what they would allocate to it.
+        since: Unix seconds from which the pod counts on the node.
+        allocation: CPUs, zones, devices and Reservation that the pod got on the node.
+        is_bound_by_others: Whether another scheduler bound the pod. Then the allocation was read from its annotations.
+        is_guest: Whether the pod counts on the node on trial only. Plugins then compute what they would allocate to it.
     """
 
     uid: str

@@ -1,4 +1,4 @@
-"""What constraints of pods ask about other pods, and what they read from them.
+"""Affinity and spread constraints: how they select other pods, and which properties of pods they read.
 
     Question    selects pods
     Term        one inter-pod affinity or anti-affinity term

@@ -19,15 +19,15 @@ _DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
 def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING) -> PodOnNode:
-    """Return the pod as the ledger event tells it to its node's agent. Computed once for all equal pods.
+    """Return the pod in the form of the ledger event, which its node's agent reads. Equal pods share one computation.
 
-    `pod_on_node` computes the value without a cache, too slowly for thousands of placements per second.
+    `pod_on_node` computes the same value without a cache, which is too slow for thousands of placements per second.
 
     Args:
         uid: Uid of the pod.
         pod: The pod object.
-        sort: What equal pods share, with the cache.
-        allocation: What the pod is allocated on the node besides its requests.
+        sort: The cache that equal pods share.
+        allocation: CPUs, zones, devices and Reservation that the pod got on the node.
     """
     meta, qos_class = pod.metadata, pod.status.qos_class
     known = sort.on_node.get(qos_class)
@@ -54,8 +54,8 @@ def pod_info_with(
     Args:
         nodes: The columns in which resources are looked up.
         pod: The pod; its class and kind are known.
-        requests: What it takes; different from its own requests if it was resized.
-        allocation: What it was allocated there.
+        requests: Resource -> amount that the pod takes; different from its own requests if it was resized.
+        allocation: CPUs, zones, devices and Reservation that the pod got there.
     """
     assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
     info = pod.pod_info(allocation)

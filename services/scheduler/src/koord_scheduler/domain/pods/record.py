@@ -17,7 +17,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Phase(Enum):
-    """What the scheduler does with a pod at present: it waits, is assumed, placed, being released, or is not ours."""
+    """State of a pod in the scheduler: waiting, assumed, placed, being released, bound by others, or not ours."""
 
     OTHERS = auto()
     """Not ours to place: it belongs to another scheduler, is finished, or is invalid."""
@@ -35,7 +35,7 @@ class Phase(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PodRecord:
-    """What the scheduler keeps of one pod: its object, what the log says about it, and the scheduler's own decisions.
+    """The scheduler's record of one pod: its object, its facts in the log, and the scheduler's own decisions.
 
     Attributes:
         pod: Its object; None if the API deleted it or never reported it, so that only its placement is known.
@@ -50,8 +50,8 @@ class PodRecord:
             none.
         node: Node on which the log has placed it; "" for none.
         bound_node: Node on which it runs according to the API; "" for none.
-        work_node: Node of the append in progress about it (phase ASSUMED or RELEASING); "" for none.
-        refolds: Number of consecutive appends about it that the log refused.
+        work_node: Node in the append about the pod that is in progress (phase ASSUMED or RELEASING); "" for none.
+        refolds: Number of consecutive appends about the pod that the log refused.
         bind_failed: Position of the placement that the API server could not carry out; 0 for none.
         bind_failures: Number of its placements that the API server could not carry out.
         unhealthy: Its devices that are unhealthy by the last event about them.

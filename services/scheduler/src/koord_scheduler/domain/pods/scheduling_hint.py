@@ -54,6 +54,11 @@ def scheduling_hint(annotations: Mapping[str, str]) -> Hint | None:
 
 
 def is_designated(annotations: Mapping[str, str], plugin: str) -> bool:
-    """Return whether a pod with these annotations shall get from this plugin what its other annotations name."""
+    """Return whether the plugin must allocate exactly what the annotations of the pod name (a designated allocation).
+
+    Args:
+        annotations: Annotations of the pod.
+        plugin: Name of the plugin.
+    """
     hint = scheduling_hint(annotations)
     return hint is not None and plugin in hint.designating

@@ -16,12 +16,12 @@ from koordcore.protocol.resource_names import parse_replace_resources, rename_po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTransformers:
-    """The changes that the scheduler itself makes to pods when it reads them. Three of them are behind feature gates.
+    """The changes that the scheduler makes to pods when it reads them. An attribute says whether a feature gate is on.
 
     Attributes:
         priority: `spec.priority` becomes the priority value of the pod: the default of its class if none is set.
         preemption_policy: `spec.preemptionPolicy` becomes what a label states, Never without the label.
-        replace_resources: The user's annotation erases and moves resources.
+        replace_resources: The annotation of a pod can remove its resources, or move their amounts to other names.
     """
 
     priority: bool = False

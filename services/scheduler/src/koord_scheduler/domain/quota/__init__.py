@@ -1,4 +1,4 @@
-"""ElasticQuota: what each quota may use of the cluster, what quotas lend to each other, and what is revoked.
+"""ElasticQuota: how much of the cluster each quota may use, how quotas lend to each other, and which pods are revoked.
 
 `manager.QuotaManager` is the entry point. `specs` reads quotas and pods from their objects, `tree` sums up usage and
 divides a parent's resources among its children, `status` describes quotas for users. The package is pure: amounts are

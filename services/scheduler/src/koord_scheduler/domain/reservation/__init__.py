@@ -1,4 +1,4 @@
-"""Reservations: whom they are for, whether a pod fits into one, which one it gets, and how they end.
+"""Rules of Reservations: which pods may use one, whether a pod fits into it, which one a pod gets, and how it ends.
 
 owners      which pods a Reservation is for
 matching    whether a pod may use a Reservation

@@ -1,8 +1,8 @@
 """All Reservations of the cluster, folded from facts; the cost of a fact does not grow with their number.
 
-    objects of Reservations        whom they are for, and how they may be used
-    pods on nodes, with what       what Reservations hold, and which pods use how much of them
-    they were allocated
+    objects of Reservations        say which pods may use them, and how
+    pods on nodes, with the        say what Reservations hold, and how much of
+    allocations that they got      it each pod uses
 
 The node columns count an amount that a pod uses from a Reservation once: with the pod, no longer with the Reservation.
 So the requested amounts of a node are the sum of its pods and of the unused amounts of its Reservations, as in the
@@ -40,7 +40,7 @@ _NOTHING_LENT: Final = nullcontext()
 
 
 class ReservationBooks:
-    """All Reservations of the cluster: what their objects say, what they hold on nodes, and which pods use them.
+    """All Reservations of the cluster, with their objects, their amounts on nodes, and the pods that use them.
 
     Attributes:
         entries: Uid -> Reservation. A Reservation without a known object is included while pods use it.
@@ -49,7 +49,7 @@ class ReservationBooks:
         skips_node: Whether the free amounts of the node are not compared if exactly one Reservation matches (a feature
             gate).
         may_preempt: Whether pods are evicted to make room for Reservations (argument `enablePreemption`).
-        due: Uids of Reservations about which a status may have to be published.
+        due: Uids of Reservations whose status may have to be published again.
         lenders: Name -> plugin whose resources Reservations hold besides amounts, such as CPUs. Each plugin adds
             itself.
         operating: Uids of the pods that act or acted as Reservations.
@@ -141,7 +141,10 @@ class ReservationBooks:
         return uid
 
     def retire(self, uid: str) -> None:
-        """Let no further pod use a pod that acted as a Reservation. No-op if it did not."""
+        """Make a pod with operating mode `Reservation` unavailable to further pods.
+
+        No-op if it never acted as a Reservation.
+        """
         entry = self.entries.get(uid)
         if uid in self.operating and entry is not None and entry.terms is not None:
             self._undescribe(entry)
@@ -176,7 +179,18 @@ class ReservationBooks:
     def restore(
         self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str, is_pod: bool
     ) -> None:
-        """Restore the state of a Reservation from a snapshot; its object is restored by `put`. Args as in `Entry`."""
+        """Restore the state of a Reservation from a snapshot, except its object, which `put` restores.
+
+        Args:
+            uid: Uid of the Reservation.
+            name: Name of the Reservation.
+            phase: "Succeeded" or "Failed"; empty while it is neither.
+            ended_at: Unix seconds of its end; 0 while it has not ended.
+            is_consumed: Whether it may be used only once and a pod uses or used it.
+            node: Name of its node; empty for none.
+            said: Message about the missing node that was published last.
+            is_pod: Whether it is a running pod with the operating mode `Reservation`.
+        """
         entry = self._entry(uid, name)
         self.operating.update([uid] if is_pod else ())
         entry.phase, entry.ended_at, entry.is_consumed, entry.said = phase, ended_at, is_consumed, said
@@ -258,7 +272,15 @@ class ReservationBooks:
         return self._on_row.get(row, {})
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Hold the room of a Reservation that was placed, or count what a pod takes from the one that it uses."""
+        """Count a pod that was assumed on a node.
+
+        A reserve pod makes its Reservation hold its amounts there. A pod that uses a Reservation is counted as its
+        owner.
+
+        Args:
+            row: Position of the node.
+            pod_info: The pod with its allocation.
+        """
         used = pod_info.allocation.reservation
         if used is not None and used.uid == pod_info.uid:
             self._hold(row, self._entry(used.uid, used.name), pod_info)
@@ -271,7 +293,12 @@ class ReservationBooks:
             self._hold(row, self.entries[pod_info.uid], pod_info)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Release the room of a Reservation that left its node, or give back what a pod took from one."""
+        """Remove a pod that left a node: release its Reservation's amounts, or return the amounts that it used of one.
+
+        Args:
+            row: Position of the node.
+            pod_info: The pod with its allocation.
+        """
         used = pod_info.allocation.reservation
         entry = self.entries.get(used.uid) if used is not None else None
         if entry is not None and entry.uid != pod_info.uid:
@@ -296,11 +323,18 @@ class ReservationBooks:
         self._refresh(entry, has_changed=True)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether there are Reservations, because pods that leave give their amounts back to them."""
+        """Return whether any Reservation exists.
+
+        Then a pod that leaves a node may return its amounts to a Reservation.
+        """
         return bool(self.entries)
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
-        """Return amounts beside the free ones that pods of the class may use. See `RestoredAmounts.restored`."""
+        """Return node position -> resource column -> amount that filters count as free in addition, for a pod class.
+
+        These are unused amounts of Reservations, or of pods whose place a Reservation takes. None if there are none.
+        See `RestoredAmounts.restored`.
+        """
         usable = self.usable(pod_class)
         return self.pre_allocations.selected(pod_class) if usable is None else usable.restored
 

@@ -1,4 +1,4 @@
-"""How many Reservations match a pod that found no node, and how many are forbidden by each rule.
+"""Counts for a pod that found no node: how many Reservations match it, and how many of them each rule forbids.
 
 Source: scheduler-fine-grained spec, 3.5 (reasons of PostFilter).
 """

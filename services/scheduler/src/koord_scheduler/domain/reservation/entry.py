@@ -22,12 +22,12 @@ _NO_COLUMNS: Final = np.zeros(0, np.int64)
 
 
 class OwnerUse(NamedTuple):
-    """What one pod uses of a Reservation.
+    """Amounts that one pod, an owner, uses of a Reservation.
 
     Attributes:
         row: Position of the pod's node in the node columns.
-        requests: What the pod requests.
-        amounts: The part of its requests that comes from the Reservation.
+        requests: Resource -> amount that the pod requests.
+        amounts: Resource -> the part of this amount that comes from the Reservation.
     """
 
     row: int
@@ -36,10 +36,10 @@ class OwnerUse(NamedTuple):
 
 
 def owner_use(row: int, pod_info: PodInfo, used: ReservationUse) -> OwnerUse:
-    """Return what a pod uses of a Reservation.
+    """Return the amounts that a pod uses of a Reservation.
 
-    The annotations of a pod that another scheduler bound do not say what comes from the Reservation. Then all that the
-    pod requests does, at most what the Reservation holds (see `Entry.changed`).
+    If another scheduler bound the pod, its annotations do not contain these amounts. Then they are all its requests,
+    limited later to what the Reservation holds (see `Entry.changed`).
 
     Args:
         row: Position of the pod's node in the node columns.
@@ -57,21 +57,21 @@ class Entry:
     Attributes:
         uid: Uid of the Reservation.
         name: Name of the Reservation.
-        document: The object; None as for `terms`.
-        terms: What the object says about the use of the Reservation; None if the object is not known or was deleted.
-        limits: When the Reservation expires; None as for `terms`.
+        document: The object; None if it is not known or was deleted.
+        terms: Rules of the object about the use of the Reservation; None if `document` is None.
+        limits: When the Reservation expires; None if `document` is None.
         group: The Reservations that are for the same pods; None if the owner rules are invalid.
         row: Position of the node on which the Reservation holds resources; NOWHERE if it has no node.
         allocatable: Resource -> amount that the Reservation holds there.
         owners: Uid -> use, for the pods that use the Reservation.
-        covered: Resource -> amount of the Reservation that its owners use, as the node columns count it.
+        covered: Resource -> amount of the Reservation that its owners use; the node columns count it with the owners.
         is_consumed: Whether the Reservation may be used only once and a pod in the log uses or used it.
         phase: "Succeeded" or "Failed"; empty while it is neither.
         ended_at: Unix seconds of its end; 0 while it has not ended.
         node: Name of the node on which the log placed it; empty for none.
         placed_at: Unix seconds of its placement.
-        said: Why no node was found, as it was published last.
-        to_say: Why no node was found, to be published; empty if there is nothing to publish.
+        said: Reason why no node was found, as last published.
+        to_say: Reason why no node was found, still to be published; empty if there is nothing to publish.
     """
 
     uid: str
@@ -112,7 +112,10 @@ class Entry:
         return "" if self.node or self.phase or self.document is None else phase_by_others(self.document)
 
     def held(self) -> Held:
-        """Return what the Reservation holds and what its owners use now. Its object must be known."""
+        """Return the resources of the Reservation and their use by its owners now.
+
+        The object of the Reservation must be known.
+        """
         assert self.terms is not None, f"Reservation {self.name} has no object"
         if self._held is None:
             held = Held(terms=self.terms, allocatable=self.allocatable)
@@ -145,12 +148,12 @@ class Entry:
 
 
 def change_of(nodes: NodeColumns, before: Mapping[str, int], after: Mapping[str, int]) -> Demand:
-    """Return what a node gives if `after` instead of `before` is covered by owners.
+    """Return the change of a node's requested amounts if owners use `after` instead of `before` of a Reservation.
 
     Args:
         nodes: The node columns.
-        before: Resource -> amount that was covered.
-        after: Resource -> amount that is covered.
+        before: Resource -> amount of the Reservation that its owners used.
+        after: Resource -> amount of the Reservation that its owners use now.
     """
     changes = {
         name: before.get(name, 0) - after.get(name, 0)

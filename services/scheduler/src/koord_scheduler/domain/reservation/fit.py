@@ -1,7 +1,7 @@
 """Whether a node has room for a pod that uses one of its Reservations.
 
-A pod uses one Reservation and takes what is lacking from the node. With the allocate policy Restricted, it takes the
-restricted resources from the Reservation alone.
+A pod uses one Reservation. If the Reservation has too little, the pod takes the rest from the node's free amounts. With
+the allocate policy Restricted, it takes the restricted resources from the Reservation alone.
 
 Source: scheduler-fine-grained spec, 3.6.
 """
@@ -27,7 +27,7 @@ class Held:
     Amounts are in milli-cores for CPU, in bytes or whole units otherwise.
 
     Attributes:
-        terms: What the object says about the use of the Reservation.
+        terms: Rules of the object about the use of the Reservation.
         allocatable: Resource -> amount that the Reservation holds.
         allocated: Sum of its owners' requests, for the resources that it holds.
         owners: Number of its owners.
@@ -61,7 +61,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """The free amounts of a node, while the unused amounts of the Reservations that a pod may use count as taken.
+    """The free amounts of a node.
+
+    The unused amounts of Reservations, even of those that the pod may use, count as taken.
 
     Attributes:
         free: Allocatable minus what pods and Reservations hold; amounts of a Reservation that an owner uses count
@@ -79,7 +81,7 @@ def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int
     Args:
         room: The free amounts of the node.
         requests: What the pod requests; amounts of 0 count as absent.
-        more: Amounts that it may use besides the free amounts of the node.
+        more: Further mappings resource -> amount that the pod may use besides the free amounts of the node.
     """
     short = [] if room.pods + sum(each.get(PODS, 0) for each in more[1:]) >= 1 else [PODS]
     for name, amount in requests.items():
@@ -147,12 +149,12 @@ def refusals(
         room: The free amounts of the node.
         matched: The Reservations on the node that the pod may use, in the order in which they are tried.
         requests: What the pod requests.
-        has_affinity: Whether it must use a Reservation.
-        only: Name of the Reservation that it must use; empty: any.
+        has_affinity: Whether the pod must use a Reservation.
+        only: Name of the Reservation that the pod must use; empty: any.
         preemptible: What pods that are removed on trial give back to the node.
         ignored: Takes a resource name, and returns whether the resource is not compared.
         skips_node: Whether the free amounts of the node are not compared if exactly one Reservation is matched.
-        more: Takes a Reservation or None (use none), and returns why other plugins refuse the pod with it.
+        more: Takes the Reservation that the pod would use, or None; returns why other plugins refuse the pod then.
     """
     wanted = {name: amount for name, amount in requests.items() if amount > 0 and not ignored(name)}
     short_on_node: set[str] = set()

@@ -1,6 +1,4 @@
-"""How plugins lend the CPUs, NUMA zones or devices of a Reservation to one of its owners, on trial.
-
-To lend is to count as free, while the scheduler checks whether a pod fits.
+"""Lending: count CPUs, zones or devices of a Reservation as free while a node is checked for one of its owners.
 
 Source: scheduler-fine-grained spec, 3.9.
 """
@@ -25,13 +23,13 @@ class Lender(Protocol):
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources that the owner may take only from the Reservation. None: the pod is no owner. It ignores
-                Reservations, and does not prefer what the Reservation holds.
+            limits: Resources that the owner may take only from the Reservation. None for a pod that ignores
+                Reservations: it is not an owner, and does not prefer what the Reservation holds.
         """
         ...
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """Return a score of at least 0 for what a Reservation holds of the plugin's resources; 0 if there is no score.
+        """Return a score for the plugin's resources in a Reservation, at least 0; 0 if the plugin gives no score.
 
         Args:
             pod_class: Class of the pods.

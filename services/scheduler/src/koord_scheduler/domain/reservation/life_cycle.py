@@ -1,4 +1,4 @@
-"""How a Reservation ends: it expires, its node is deleted, or its only owner took it; and when its object is deleted.
+"""How a Reservation ends (it expires, its node is deleted, its single use began), and when its object is deleted.
 
 Times are Unix seconds as floats, or RFC 3339 texts in a status.
 
@@ -76,9 +76,9 @@ class OwnerPod:
 
     Attributes:
         owner: The pod as an entry of `status.currentOwners`.
-        node: Name of its node.
-        reservation_uid: Uid of the Reservation that it uses.
-        requests: What it requests.
+        node: Name of the pod's node.
+        reservation_uid: Uid of the Reservation that the pod uses.
+        requests: Resource -> amount that the pod requests.
     """
 
     owner: statuses.ReservationOwner
@@ -95,11 +95,11 @@ def bind(
     Args:
         status: The status before.
         node: Name of the node.
-        allocatable: What it holds there.
+        allocatable: Resource -> quantity that the Reservation holds there.
         now: RFC 3339 time.
 
     Raises:
-        InvalidInput: It has ended already.
+        InvalidInput: The Reservation has ended already.
     """
     if status.phase in statuses.FINAL_PHASES:
         raise InvalidInput("reservation is not active", status.phase, "status.phase")
@@ -152,13 +152,13 @@ def synced(
 def is_garbage(status: statuses.ReservationStatus, now: float, keep: float, has_node: Callable[[str], bool]) -> bool:
     """Return whether the object of a Reservation that succeeded or expired must be deleted now.
 
-    It must if its node is deleted, or if the Reservation ended more than `keep` seconds ago. A Reservation that failed
+    True if its node is deleted, or if the Reservation ended more than `keep` seconds ago. A Reservation that failed
     for another reason is kept.
 
     Args:
-        status: Its status.
+        status: Status of the Reservation.
         now: Unix seconds.
-        keep: Number of seconds for which it is kept after its end.
+        keep: Seconds for which the object is kept after the end of the Reservation.
         has_node: Returns whether a node exists.
     """
     ready = status.condition(statuses.READY)

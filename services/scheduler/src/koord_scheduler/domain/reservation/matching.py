@@ -102,12 +102,12 @@ def order_of(labels: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the labels and annotations of a pod say about Reservations.
+    """Wishes of one pod about Reservations, from its labels and annotations.
 
     Attributes:
         ignores: Whether the pod uses free room of Reservations without becoming an owner.
-        affinity: The Reservations of which the pod must use one; None: it need not use any.
-        exact: Resources of which the pod must request exactly what the Reservation holds.
+        affinity: The Reservations of which the pod must use one; None if it need not use any.
+        exact: Names of resources of which the pod must request exactly as much as the Reservation holds.
     """
 
     ignores: bool = False
@@ -116,10 +116,10 @@ class Wish:
 
 
 def wish_of(pod: Pod) -> Wish:
-    """Return what the labels and annotations of a pod say about Reservations.
+    """Return the wishes about Reservations in the labels and annotations of a pod.
 
     Raises:
-        InvalidInput: An annotation is not valid JSON, or has another shape.
+        InvalidInput: An annotation is not valid JSON, or has fields of another type than expected.
     """
     meta = pod.metadata
     return Wish(
@@ -141,12 +141,13 @@ def match(
     """Return whether a pod may use an available Reservation, or the first rule that forbids it.
 
     Args:
-        wish: What the pod's labels and annotations say.
-        terms: What the Reservation says.
+        wish: Wishes in the pod's labels and annotations.
+        terms: Rules of the Reservation's object.
         is_owner: Whether an owner rule of the Reservation matches the pod.
         requests: What the pod requests, in milli-cores and whole units.
         allocatable: What the Reservation holds, in the same units.
-        node_labels: Labels of its node, for the pod's reservation affinity; empty if they do not count.
+        node_labels: Labels of the Reservation's node, which the pod's reservation affinity may require; empty to leave
+            them out.
     """
     if wish.ignores:
         return Match.IGNORED

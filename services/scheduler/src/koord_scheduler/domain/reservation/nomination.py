@@ -11,7 +11,7 @@ MOST: int = 100
 
 
 def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int], allocated: Mapping[str, int]) -> int:
-    """Return the percentage of a Reservation that is used once the pod uses it: the mean over its resources, 0..100.
+    """Return how full a Reservation will be with the pod, in percent 0..100: the mean over its resources.
 
     A resource of which more is requested than the Reservation holds counts 0.
 
@@ -30,15 +30,15 @@ def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int
 
 
 def nominate(requests: Mapping[str, int], candidates: Sequence[Held], more: Mapping[str, int] | None = None) -> Held:
-    """Return the Reservation of a node that the pod uses.
+    """Return the one of several Reservations of a node that the pod will use.
 
-    Reservations with an order label come first, the smallest order before all. Without any, the highest score wins.
-    Equal ones are taken in the order of their names.
+    Reservations with an order label come first, the smallest order before all. If no Reservation has an order label,
+    the highest score wins. A tie is decided by name.
 
     Args:
         requests: What the pod requests.
         candidates: Reservations that the pod fits into; at least one.
-        more: Name of a Reservation -> score of other plugins, which is added; None: no such scores.
+        more: Name of a Reservation -> score of other plugins, which is added; None for no such scores.
     """
     ordered = [each for each in candidates if each.terms.order is not None]
     if ordered:

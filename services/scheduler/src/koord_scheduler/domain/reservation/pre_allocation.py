@@ -1,7 +1,8 @@
 """Pre-allocation: a Reservation takes over the resources of running pods, which become its owners.
 
 The Reservation must have the policy Restricted, because its owners must not exceed it. It is placed on a node as if the
-chosen pods were not there. In the same append, the ledger says that these pods take their amounts from it.
+chosen pods were not there. The same append records in the ledger that these pods take their amounts from the
+Reservation.
 
 Source: scheduler-fine-grained spec, 3.11.
 """
@@ -45,7 +46,7 @@ class Adopted(NamedTuple):
 
     Attributes:
         pod_info: The pod as it counts on the node.
-        use: What it takes from the Reservation.
+        use: The Reservation and the amounts that the pod takes from it.
     """
 
     pod_info: PodInfo
@@ -72,8 +73,8 @@ class Selection(NamedTuple):
     """The pods of a node whose place a Reservation takes.
 
     Attributes:
-        pods: The pods; empty if it takes nobody's place.
-        has_candidates: Whether any pod of the node may become its owner.
+        pods: The pods; empty if the Reservation fits without taking a place, or does not fit.
+        has_candidates: Whether any pod of the node may become an owner of the Reservation.
     """
 
     pods: tuple[Adopted, ...] = ()
@@ -114,7 +115,7 @@ class PreAllocations:
         self._adopted: dict[str, tuple[Adopted, ...]] = {}
 
     def selected(self, pod_class: PodClass) -> "SelectedAmounts | None":
-        """Return the amounts of the running pods whose place a Reservation takes; None if it takes nobody's place.
+        """Return the amounts of the running pods whose place a Reservation may take; None if it has no pre-allocation.
 
         Args:
             pod_class: Class of the reserve pod.
@@ -133,7 +134,7 @@ class PreAllocations:
 
     @contextmanager
     def lent(self, pod_class: PodClass, row: int) -> Generator[tuple[Lender, ...]]:
-        """Let what the pods hold whose place a Reservation takes count as free inside this context.
+        """Count what some pods hold as free inside this context: the pods whose place a Reservation takes on the node.
 
         Args:
             pod_class: Class of the reserve pod.
@@ -177,7 +178,7 @@ class PreAllocations:
         return self._adopted.pop(uid, ())
 
     def forget(self, name: str) -> None:
-        """Forget what is kept for the Reservation with this name."""
+        """Delete the cached counters of pods that may become owners of the Reservation with this name."""
         for pre in [pre for pre in self._counters if pre.name == name]:
             del self._counters[pre]
 
@@ -192,13 +193,15 @@ class PreAllocations:
             yield from (rule.selector for rule in terms.owners.rules if rule.selector is not None)
 
     def selection(self, pre: PreAllocating, uid: str, terms: Terms, requests: Mapping[str, int], row: int) -> Selection:
-        """Return the pods whose place a Reservation takes on a node. It fits there with them, or without any.
+        """Return the pods of a node whose place a Reservation takes.
+
+        Empty if it fits without that, or does not fit at all.
 
         Args:
-            pre: What the Reservation says about them.
+            pre: Rules of the Reservation about such pods.
             uid: Uid of the Reservation.
-            terms: What its object says about its use.
-            requests: What it reserves.
+            terms: Rules of its object about its use.
+            requests: Resource -> amount that the Reservation reserves.
             row: Position of the node.
         """
         candidates = self._candidates(pre, terms, requests, row)

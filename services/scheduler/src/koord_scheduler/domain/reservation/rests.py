@@ -1,4 +1,4 @@
-"""What the Reservations of one node hold of CPUs or devices besides what their owners hold.
+"""CPUs or devices that a Reservation holds and no owner uses yet, for all Reservations of one node.
 
 An owner of a Reservation may hold the same CPUs or devices as the Reservation. They count once: with the owner.
 
@@ -12,10 +12,11 @@ T = TypeVar("T")
 
 
 class Rests(Generic[T]):
-    """For each Reservation of one node: what it holds (CPUs or devices) without what its owners hold of it.
+    """CPUs or devices of each Reservation of one node without those that its owners hold.
 
     Args:
-        minus: Takes what a Reservation holds, and what each owner holds. Returns the first without the second.
+        minus: Takes the CPUs or devices of a Reservation, and those of each owner. Returns the first without the
+            second.
     """
 
     __slots__ = ("_held", "_minus", "_owners")
@@ -26,16 +27,16 @@ class Rests(Generic[T]):
         self._owners: dict[str, dict[str, T]] = {}
 
     def came(self, uid: str, reservation: str, held: T) -> dict[str, T]:
-        """Record what a pod or Reservation holds.
+        """Record the CPUs or devices that a pod or a Reservation holds from now on.
 
         Args:
             uid: Uid of the holder.
-            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none. Others
-                may use a pod without a Reservation, if it has the operating mode Reservation.
-            held: What it holds.
+            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none. The
+                holder may be a pod with operating mode `Reservation`, which acts as one.
+            held: CPUs or devices that the holder has.
 
         Returns:
-            Uid -> what counts as held from now on, for the holder and for the Reservation that it uses.
+            Uid -> what counts as held from now on, for the holder and for the Reservation that the holder uses.
         """
         if not reservation or reservation == uid:
             self._held[uid] = held
@@ -51,7 +52,8 @@ class Rests(Generic[T]):
             reservation: As for `came`.
 
         Returns:
-            Uid of the Reservation that it used -> what counts as held from now on; empty if it used none.
+            Uid of the Reservation that the pod used -> what the Reservation counts as holding now; empty if there is
+            none.
         """
         if not reservation or reservation == uid:
             self._held.pop(uid, None)
@@ -64,7 +66,10 @@ class Rests(Generic[T]):
         return {reservation: self._rest(reservation)} if reservation in self._held else {}
 
     def held(self, uid: str) -> T | None:
-        """Return what a Reservation holds, with what its owners hold of it; None if it holds nothing on the node."""
+        """Return all that a Reservation holds, including the part that its owners hold.
+
+        None if it is not on this node.
+        """
         return self._held.get(uid)
 
     def _rest(self, uid: str) -> T:

@@ -1,7 +1,8 @@
 """Counts how often pods look for Reservations by a label, and how many nodes remain for them.
 
-Owner rules find the Reservations of a pod, and each is matched once. So the nodes that remain are at most those that
-an index of labels would find. The argument `reservationSelectorIndex` says which labels are counted.
+An index of labels is not needed here: the owner rules find the Reservations of a pod, and no more nodes remain than an
+index would find. The counters exist only because the metrics of Koordinator have them. The argument
+`reservationSelectorIndex` says which labels are counted.
 
 Source: scheduler-fine-grained spec, 3.13.
 """

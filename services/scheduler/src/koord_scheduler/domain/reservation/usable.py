@@ -93,11 +93,11 @@ class Usable:
         return self.wish.affinity is not None
 
     def told(self, entry: Entry, *, has_changed: bool = False) -> None:
-        """Update the attributes after a Reservation or its owners changed.
+        """Update the attributes after a change of one Reservation or of its owners.
 
         Args:
             entry: The Reservation.
-            has_changed: Whether its object, what it holds or its node has changed, and not only its owners.
+            has_changed: Whether its object, its amounts or its node changed. False if only its owners changed.
         """
         uid = entry.uid
         if has_changed or not entry.is_available():
@@ -185,13 +185,13 @@ class Usable:
         return found
 
     def plain_score(self, row: int) -> int | None:
-        """Return the score 0..100 of the only Reservation that pods may use on a node, where a short check suffices.
+        """Return the score 0..100 of the Reservations on a node by a short check; None if that check does not suffice.
 
-        None if there are several, if it has an order label or owners, or if more than its amounts matters. Then the
-        caller uses `fitting` and `nominate`.
+        It does not suffice if a Reservation has an order label or owners, or if the pods request CPUs or devices of
+        plugins that lend. Then the caller uses `fitting` and `nominate`.
 
         Args:
-            row: Position of a node with such a Reservation.
+            row: Position of a node with a Reservation that the pods may use.
         """
         if self.lenders:
             return None
@@ -217,10 +217,10 @@ class Usable:
     def is_fitting(self, row: int) -> bool:
         """Return True if a short check finds a Reservation on the node into which a pod of the class fits.
 
-        False: a pod may fit nevertheless, and the caller checks in detail.
+        If False, a pod may fit nevertheless: the caller must check in detail.
 
         Args:
-            row: Position of a node with such Reservations.
+            row: Position of a node with Reservations that the pods may use.
         """
         return not self.lenders and any(self._fits_plainly(row, entry) for entry in self.by_row[row].values())
 
@@ -303,8 +303,8 @@ class Usable:
 
         Args:
             row: Position of its node.
-            entry: The Reservation. None: the pod uses none. If it ignores Reservations, the unused resources of all
-                Reservations on the node count as free; otherwise nothing changes.
+            entry: The Reservation, or None if the pod uses none. With None, the unused resources of all Reservations on
+                the node count as free if the pod ignores Reservations; otherwise nothing changes.
 
         Yields:
             `entry`.
@@ -359,8 +359,8 @@ def among(rows: Rows, known: Mapping[int, object], capacity: int) -> BoolArray:
 
     Args:
         rows: Positions of nodes, shape (K,).
-        known: A mapping by node position; its values are not read.
-        capacity: Capacity of the node columns.
+        known: A mapping whose keys are node positions. Only the keys matter.
+        capacity: Number of positions in the node columns, free ones included.
     """
     is_known = np.zeros(capacity, np.bool_)
     is_known[np.fromiter(known.keys(), np.intp, len(known))] = True

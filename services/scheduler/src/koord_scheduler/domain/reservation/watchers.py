@@ -1,4 +1,4 @@
-"""Passes changes of Reservations to the answers that depend on them, one answer for each pod equivalence class."""
+"""Passes changes of Reservations to the objects `Usable` that depend on them, one for each pod equivalence class."""
 
 from typing import Final
 from weakref import finalize
@@ -18,13 +18,25 @@ class Watchers:
         self._by_group: dict[int, dict[int, Usable]] = {}
 
     def add(self, pod_class: PodClass, groups: tuple[int, ...], usable: Usable) -> None:
-        """Pass changes of these groups to the answer for a class from now on, as long as the class has pods."""
+        """Update `usable` on changes of these groups of Reservations from now on, as long as the class has pods.
+
+        Args:
+            pod_class: The pod equivalence class.
+            groups: Ids of the groups.
+            usable: The Reservations that pods of the class may use.
+        """
         for group in groups:
             self._by_group.setdefault(group, {})[id(usable)] = usable
         finalize(pod_class, self._stop, id(usable), groups).atexit = False
 
     def told(self, group: int, entry: Entry, *, has_changed: bool) -> None:
-        """Tell the answers of a group that a Reservation has changed. See `Usable.told`."""
+        """Update the Reservations of all classes that watch a group, after one of its Reservations changed.
+
+        Args:
+            group: Id of the group.
+            entry: The Reservation that changed.
+            has_changed: As for `Usable.told`.
+        """
         watchers = self._by_group.get(group)
         if watchers:
             for usable in tuple(watchers.values()):  # the garbage collector may remove one meanwhile

@@ -21,15 +21,15 @@ CONCERNING: Final = (keys.RESERVATION_AFFINITY, keys.EXACT_MATCH_RESERVATION)
 
 @dataclass(frozen=True, slots=True)
 class PreAllocating:
-    """What a Reservation with `preAllocation` says about the pods whose place it takes.
+    """Rules of a Reservation with `preAllocation` about the running pods whose place it takes.
 
     Attributes:
         name: Name of the Reservation.
-        owners: Its owner rules as bytes, so that Reservations with other rules are other pods to the scheduler.
+        owners: Its owner rules as bytes. Reservations with different rules are different classes of pods.
         is_restricted: Whether its policy is Restricted.
         in_cluster_mode: Whether a label chooses the pods, and not its owner rules.
         takes_many: Whether it may take the place of several pods.
-        is_required: Whether it must not be placed without a pod.
+        is_required: Whether it must not be placed without taking the place of a pod.
     """
 
     name: str
@@ -41,7 +41,7 @@ class PreAllocating:
 
 
 def pre_allocating(reservation: Reservation, terms: Terms) -> PreAllocating | None:
-    """Return what a Reservation says about the pods whose place it takes; None if it takes nobody's place."""
+    """Return the rules of a Reservation about the running pods whose place it takes; None without `preAllocation`."""
     spec = reservation.spec
     if not spec.pre_allocation:
         return None

@@ -30,7 +30,7 @@ class _Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSearch:
-    """What a search for GPUs in the topology tree of a node looks for.
+    """Conditions of a search for GPUs in the topology tree of a node.
 
     Attributes:
         count: Number of GPUs.
@@ -107,7 +107,7 @@ def _inside(
 
 
 def free_in_scopes(zones: Sequence[Zone], level: int, is_free: Callable[[int], bool]) -> tuple[str, Mapping[str, int]]:
-    """Return words and counts of free GPUs per scope, for an explanation.
+    """Return a phrase and the number of free GPUs in each scope of the required kind, for an explanation.
 
     Args:
         zones: The GPUs of a node as a tree.

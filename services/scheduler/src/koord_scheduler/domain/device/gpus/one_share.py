@@ -1,7 +1,7 @@
 """The card for a pod that requests a part of one GPU and nothing else of devices.
 
-`allocator.allocate` answers for every pod. Most pods that share GPUs have no hint, no partition and no Reservation.
-For them, the free amounts of a node's cards decide, so the same card is found without candidates and searches.
+This is a shortcut for `allocator.allocate`, which works for every pod. Most pods that share GPUs have no hint, no
+partition and no Reservation. For them, the free amounts of a node's cards suffice to find the same card faster.
 
 Source: scheduler-fine-grained spec, 2.5, 2.6.
 """
@@ -30,8 +30,8 @@ _MOST_KNOWN: Final = 4096
 def part_of_one_gpu(pod: PodDevices) -> TypeRequest | None:
     """Return the GPU request of a pod for which the free amounts of single cards decide; None for other pods.
 
-    Such a pod requests a part of one GPU and no other device, and has no hint. It gives the share of the memory, not
-    only its bytes.
+    The pod must request a part of one GPU and no other device, and have no hint. It must request memory by
+    `gpu-memory-ratio`, not only in bytes.
     """
     gpu = pod.gpu
     if gpu is None or len(pod.requests) > 1 or pod.error or not pod.is_simple or not gpu.is_shared or gpu.count > 1:
@@ -57,12 +57,12 @@ class Shares:
     ) -> tuple[AllocatedDevice, ...] | None:
         """Return the card that `allocate` chooses for a pod that no Reservation or NUMA affinity concerns.
 
-        None: the pod requests something else, or the node refuses it. Then `allocate` has the answer.
+        None if the pod requests other devices, or if the node refuses it. Then the caller must use `allocate`.
 
         Args:
             pod: What the pod requests of devices.
             inventory: The devices of the node.
-            use: What pods hold of them, which the columns contain.
+            use: Amounts of the devices that pods hold; the columns must agree with it.
             row: Position of the node.
             scores: Minor number -> score that replaces the score of the strategy.
         """

@@ -29,17 +29,17 @@ _MOST_UNUSED: Final = 1024
 
 
 class Shared(NamedTuple):
-    """What all classes of a family share.
+    """Results and functions that all pod equivalence classes of a family share.
 
     Attributes:
-        pod: One class of the family. Its results by node shape are those of all.
+        pod: One class of the family. All classes have the same results of plugins that read the shape of nodes.
         filters: (base of the statuses, function from a row to a code) of each filter.
         scores: (index in the profile's scores, function from a row to a raw score, weight) of each score that does not
             normalize.
         shape_scores: (index in the profile's scores, weight) of each score by node shape that does not normalize.
         raws: For each score that normalizes: its index in the profile's scores, and a function from a row to its raw
-            score. None: it reads the shape of nodes.
-        states: Functions from a row to a state, from which the classes get the rest.
+            score. None if the plugin reads the shape of nodes.
+        states: Functions from a row to a state of the node. Each class computes its own results from these states.
     """
 
     pod: PodClass
@@ -51,7 +51,7 @@ class Shared(NamedTuple):
 
 
 class Cells:
-    """All nodes as one family sees them.
+    """All nodes, grouped into cells: nodes for which all classes of one family get equal results.
 
     Attributes:
         made: Number that grows when classes have to evaluate all cells again, because indexes of cells mean other cells
@@ -97,7 +97,10 @@ class Cells:
         self._shape = RowAnswers(0, 0)
 
     def is_recorded(self) -> bool:
-        """Return whether changes of nodes are recorded now. They are not during a trial; then nothing must be asked."""
+        """Return whether changes of nodes are recorded now.
+
+        They are not recorded during a trial. Then the cells must not be used.
+        """
         return self.nodes.load is self._load
 
     def cell_of(self, row: int) -> int:

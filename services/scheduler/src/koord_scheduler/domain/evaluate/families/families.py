@@ -35,12 +35,13 @@ class _Read(NamedTuple):
 class Families:
     """The families of one profile.
 
-    A family is used from `least` classes on, because a view is faster for few classes. The oldest ones of too many are
-    dropped.
+    A family is used from `least` classes on, because a view is faster for few classes. If there are too many families,
+    the oldest ones are dropped.
 
     Args:
         answers: Calls the plugins that read the shape of nodes.
-        candidates: Makes views of few candidate nodes, which are faster where they are possible; None: there are none.
+        candidates: Makes views of few candidate nodes, which are faster where they are possible; None to use no such
+            views.
         least: Number of classes from which their family is used; 0: families are never used.
     """
 

@@ -20,7 +20,7 @@ _FEW: Final = 16
 
 
 class Own(NamedTuple):
-    """What a class of a family does not share with the others.
+    """Filters and scores of one class of a family that differ from those of the other classes.
 
     Attributes:
         pod: The class.
@@ -97,10 +97,10 @@ class Member:
 
     Args:
         cells: The nodes of the family.
-        own: What the class does not share.
+        own: Filters and scores of the class itself.
         filters: The filters of the profile.
         scores: The scores of the profile, with weights.
-        asked: Indexes of the scores that apply to the class, ascending; results do not name the others.
+        asked: Indexes of the scores that apply to the class, ascending. Results contain no other scores.
     """
 
     def __init__(

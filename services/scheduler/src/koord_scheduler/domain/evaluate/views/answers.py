@@ -131,7 +131,7 @@ class Answers:
         return answers
 
     def ask(self, reads: Reads, pod: PodClass, rows: Rows, into: RowAnswers) -> None:
-        """Call the plugins that read shape, or those that read load, for some nodes, and store their results.
+        """Call the plugins that read the shape of nodes, or those that read their load, and store the results.
 
         The filter status of a node names the first plugin that refuses it.
 

@@ -1,4 +1,4 @@
-"""Filter statuses: one number per node that tells which plugin refuses it, and for which reason.
+"""Filter statuses: one number per node, which encodes the plugin that refuses the node and its reason.
 
 -1: there is no node at this position; 0: feasible; otherwise (index of the refusing plugin + 1) << 48 | its code
 """
@@ -36,11 +36,11 @@ class Refusals(NamedTuple):
 
 
 def refused_by(index: int, codes: IntArray, statuses: IntArray) -> IntArray:
-    """Return the filter statuses after one more filter: nodes that were feasible and that it refuses get its status.
+    """Return the filter statuses after one more filter. A feasible node that this filter refuses gets its status.
 
     Args:
         index: Index of the filter in the profile's filters.
-        codes: Its code for each node, int64 (K,); 0 passes.
+        codes: Code of the filter for each node, int64 (K,); 0 passes.
         statuses: Filter status of each node before, int64 (K,).
     """
     return np.where((statuses == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), statuses)

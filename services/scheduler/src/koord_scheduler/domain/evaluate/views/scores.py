@@ -36,7 +36,7 @@ class Scores:
 
     Args:
         profile: The plugins with their weights.
-        asked: Indexes of the scores that apply to the class; results do not name the others.
+        asked: Indexes of the scores that apply to the class. Results contain no other scores.
 
     Attributes:
         shape: Results of the plugins that read the shape of nodes.
@@ -56,7 +56,7 @@ class Scores:
         self._plan = None
 
     def ranged(self) -> list[int]:
-        """Return the indexes of the plugins that normalize, without those whose raw scores are all 0."""
+        """Return the indexes of the scores that are normalized, except those whose raw scores are all 0."""
         return [
             index
             for index, (plugin, _) in enumerate(self._scores)

@@ -24,7 +24,7 @@ class PartedRanking:
     """One ranking of the feasible nodes for each value of a label, valid until the label's values change.
 
     Attributes:
-        of: Id of a value -> ranking of the nodes with this value.
+        of: Id of a label value -> ranking of the nodes with this value.
     """
 
     def __init__(self, totals: IntArray, nodes: NodeColumns, label: LabelColumn) -> None:
@@ -166,10 +166,10 @@ class Totals:
         return best_of_groups(rankings, self.groups.added, nodes.row_at, seed, count)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
-        """Return a ranking of the feasible nodes for each value of a label, or None if there is none at the moment.
+        """Return a ranking of the feasible nodes for each value of a label, or None if the rankings are not built.
 
-        There is none after all nodes were evaluated again or the label's values have changed. A second call without
-        such a change makes the ranking.
+        The rankings are dropped when all nodes are evaluated again or the label's values change. The first call after
+        that returns None; the second one builds them, because only repeated use is worth the cost.
         """
         if self._parted is None or not self._parted.is_by(label):
             wanted, self._to_part = self._to_part, (label, label.version)

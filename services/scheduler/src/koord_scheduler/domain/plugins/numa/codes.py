@@ -1,4 +1,4 @@
-"""Filter codes of NodeNUMAResource and what they mean in words.
+"""Filter codes of NodeNUMAResource, and the sentences that they stand for.
 
 A code has the kind of the refusal in its lowest bits, then the CPUs per core, then a number that depends on the kind:
 a bit for each short resource, or the index of a reason in a list.
@@ -75,12 +75,12 @@ def kind_of(code: int) -> int:
 
 
 def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None, exact: list[str]) -> tuple[str, ...]:
-    """Return what a filter code means, as phrases for users.
+    """Return the meaning of a filter code as phrases for users.
 
     Args:
         code: The code.
-        amounts: What the pod requests, in the order of the bits.
-        policy: How CPUs would be bound, as far as the pod itself says so.
+        amounts: Resource -> requested amount, in the order of the bits of the code.
+        policy: The pod's own CPU bind policy; None if it has none.
         exact: Reasons of the exact decision, by their numbers in codes.
     """
     kind, per_core, number = kind_of(code), code >> KIND_BITS & ((1 << CORE_BITS) - 1), code >> NUMBER_SHIFT

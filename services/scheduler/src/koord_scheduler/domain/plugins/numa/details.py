@@ -19,12 +19,12 @@ from koord_scheduler.domain.plugins.numa.need import Need
 
 
 def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
-    """Return a sentence with the numbers of CPUs or amounts that a refusing node has; "" if numbers do not explain it.
+    """Return a phrase with the free CPUs or amounts of a node that refuses; "" if numbers do not explain the refusal.
 
     Args:
         need: What the pod needs.
         code: Filter code of the node.
-        books: What pods hold of CPUs and zones on all nodes.
+        books: CPUs and zone amounts that pods hold on all nodes.
         row: Position of the node.
     """
     columns, kind = books.columns, kind_of(code)

@@ -1,4 +1,4 @@
-"""What a pod equivalence class needs of CPUs and zones on a node, and the exact decision for one node.
+"""Needs of a pod equivalence class in CPUs and zones, and the exact decision for one node.
 
 Source: scheduler-fine-grained spec, 1.3 (6 to 10), 1.5 and 1.7.
 """
@@ -31,17 +31,17 @@ _MOST_ENUMERATED: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """What pods of one class need of CPUs and NUMA zones, whatever the node.
+    """Needs of one pod equivalence class in CPUs and NUMA zones. They do not depend on the node.
 
     Attributes:
         pod: The class.
-        binding: How they bind CPUs.
-        policy: Their own topology policy.
+        binding: How the pods bind CPUs.
+        policy: NUMA topology policy of the pods themselves.
         is_exclusive: Whether a pod that spans zones gets no zone where pods have bound CPUs, and a pod within one zone
             gets no zone where pods with bound CPUs span zones.
         is_asked: Whether the pods themselves request bound CPUs or a topology policy. If not, nodes are not scored.
         amounts: Resource -> requested amount, above 0.
-        designated: The only CPUs and zone amounts that they may get; None: any.
+        designated: The only CPUs and zone amounts that the pods may get; None: any.
         providers: Plugins that have NUMA hints for them.
     """
 
@@ -71,8 +71,8 @@ class Planned(NamedTuple):
     """The CPUs and zones that a pod would get on one node.
 
     Attributes:
-        terms: The policies that apply there.
-        affinity: Zones from which its resources come, one bit per zone; None: no alignment.
+        terms: The policies that apply to the pod on the node.
+        affinity: Zones from which the pod's resources come, one bit per zone; None: no alignment.
         allocated: CPUs and amounts per zone.
     """
 
@@ -82,7 +82,7 @@ class Planned(NamedTuple):
 
 
 def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
-    """Return the policies that apply to a pod on a node, or a sentence that tells why the pod can never run there."""
+    """Return the policies that apply to a pod on a node, or a sentence about why the pod can never run there."""
     if TopologyPolicy.NONE not in (need.policy, hardware.policy) and need.policy is not hardware.policy:
         return POLICY_MISMATCH
     policy = hardware.policy if need.policy is TopologyPolicy.NONE else need.policy
@@ -95,16 +95,16 @@ def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
 
 
 def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned | str:
-    """Choose zones and CPUs of a pod on a node. Nothing is changed.
+    """Choose zones and CPUs of a node for a pod, without counting them.
 
     Args:
         need: What the pod needs.
         row: Position of the node.
-        books: What pods hold of CPUs and zones on all nodes.
+        books: CPUs and zone amounts that pods hold on all nodes.
         strategy: Scores sets of zones.
 
     Returns:
-        The CPUs and zones, or a sentence that tells why the pod cannot get them.
+        The CPUs and zones, or a sentence about why the pod cannot get them.
     """
     book = books.book(row)
     terms = terms_on(need, book.hardware)
@@ -167,8 +167,8 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
     Args:
         need: What the pod needs.
         row: Position of the node.
-        books: What pods hold of CPUs and zones on all nodes.
-        binding: How CPUs are bound there; None if they are not.
+        books: CPUs and zone amounts that pods hold on all nodes.
+        binding: How CPUs are bound on the node; None if none are bound.
     """
     columns, hardware = books.columns, books.book(row).hardware
     reported = [
@@ -201,10 +201,10 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
 def best_single_zone(
     need: Need, row: int, books: NumaBooks, node: NodeZones, binding: Binding | None, strategy: Strategy
 ) -> tuple[int, int] | None:
-    """Return (zone, score) that merging hints would choose among the zones that satisfy the pod alone.
+    """Return (zone, score) of the best zone that can satisfy the whole pod, without merging hints.
 
-    None: there is no such zone, or a merge is necessary because other plugins give hints or no zone reports a
-    requested resource.
+    A merge of hints would choose the same zone. None if there is no such zone, or if a merge is necessary: other
+    plugins give hints, or no zone reports a requested resource.
     """
     if need.providers or not any(node.reports(resource) for resource in need.amounts):
         return None

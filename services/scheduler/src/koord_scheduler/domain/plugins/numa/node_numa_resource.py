@@ -1,10 +1,10 @@
-"""NodeNUMAResource: gives pods whole CPUs and aligns what they get to NUMA zones.
+"""NodeNUMAResource: gives pods whole CPUs and aligns their resources to NUMA zones.
 
-    needs, need    what a pod wants, and the exact decision for one node
-    judging        which nodes have it
+    needs, need    what a pod requests, and the exact decision for one node
+    judging        which nodes have enough
     scores         which node is best
 
-What pods have is kept by `domain.numa.books`, which follow the facts: a decision counts as soon as it is assumed.
+`domain.numa.books` counts what pods hold. It follows the facts, and counts a decision as soon as it is assumed.
 
 Source: scheduler-fine-grained spec, 1.
 """
@@ -138,7 +138,9 @@ class NodeNUMAResource:
         return Rejection(plugin=self.name, message=wish.refusal)
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes that cannot give the CPUs and zones that the class asks for or the node imposes.
+        """Return codes that refuse nodes without the CPUs and zones that the class or the node's policy requires.
+
+        0 passes.
 
         Nodes with a Reservation that the pod may use pass here; they are checked once the Reservation is lent.
         """
@@ -166,7 +168,10 @@ class NodeNUMAResource:
         return 0
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why CPUs or zones of the node refuse the class; empty if they do not. See `Lender.refused`."""
+        """Return why the CPUs or zones of a node do not suffice for the class; empty if they do.
+
+        See `Lender.refused`.
+        """
         need = self._need_of(pod_class)
         code = self._judge.row_codes(need)(row)
         if code:
@@ -177,29 +182,35 @@ class NodeNUMAResource:
     # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return what the node is short of: CPUs, zones, or a policy that cannot be satisfied."""
+        """Return phrases for a filter code: too few CPUs, too little in a zone, or a policy that cannot be met."""
         need = self._need_of(pod)
         return reasons_of(code, need.amounts, need.binding.policy, self._judge.exact_reasons)
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return for up to five nodes how much each has of what is short."""
+        """Return for up to five nodes the free CPUs or amounts that are too few for the pod, one line each."""
         need = self._need_of(pod)
         code, names = self._judge.row_codes(need), nodes.names
         found = [(names[row], details_of(need, code(row), self._books, row)) for row in row_list(rows[:MOST_DETAILS])]
         return [f"{name}: {text}" for name, text in found if text]
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True for nodes without the needed topology or policy, and False where CPUs or zones are taken."""
+        """Return for each node whether preemption cannot help, bool (K,).
+
+        True if the node lacks the needed topology or policy. False if its CPUs or zones are only in use.
+        """
         kinds = kind_of_many(self._judge.codes(self._need_of(pod), rows))
         return (kinds > 0) & (kinds <= LAST_UNRESOLVABLE)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return how well the free CPUs and zones suit the class. None if it asks for neither."""
+        """Return scores by how well the free CPUs and zones suit the class. None if the class requests neither."""
         need = self._need_of(pod)
         return self._scores.scores(need, rows) if need.is_asked else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the score for one node; None if the class asks for neither."""
+        """Return a function that gives the score for one node.
+
+        None if the class requests neither CPUs nor a zone policy.
+        """
         need = self._need_of(pod)
         return self._scores.row_scores(need) if need.is_asked else None
 

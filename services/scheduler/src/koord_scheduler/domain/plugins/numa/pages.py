@@ -1,4 +1,4 @@
-"""What NodeNUMAResource shows of a node over HTTP.
+"""HTTP page of NodeNUMAResource about one node.
 
 Source: scheduler-fine-grained spec, 1.11.
 """
@@ -12,7 +12,7 @@ from koord_scheduler.domain.numa.node_book import NodeBook
 
 
 def describe_node(book: NodeBook) -> dict[str, object]:
-    """Return the debug page of a node as a JSON value: pods that hold CPUs or zones, and what the node offers."""
+    """Return the debug page of a node as a JSON value: pods with their CPUs and zones, and the hardware of the node."""
     hardware, layout = book.hardware, book.hardware.layout
     counts = book.counts()
     exclusive: dict[int, str] = {}

@@ -22,7 +22,7 @@ class Plans:
     """Caches exact decisions about CPUs and zones for all nodes in the same state.
 
     Args:
-        books: What pods hold of CPUs and zones on all nodes.
+        books: CPUs and zone amounts that pods hold on all nodes.
         strategy: Scores sets of zones.
     """
 
@@ -38,13 +38,13 @@ class Plans:
         return self.kept("plan", need, row, lambda: plan(need, row, self._books, self._strategy))
 
     def kept(self, question: str, need: Need, row: int, answer: Callable[[], T]) -> T:
-        """Return a result that depends on the state of the node alone, from a cache shared by nodes in the same state.
+        """Return a cached result, or compute it. Nodes in the same state share one cache.
 
         Args:
-            question: Name of the computation; each name has results of one type.
+            question: Name of the computation. All results under one name have the same type.
             need: What the pod needs.
             row: Position of the node.
-            answer: Computes the result if it is not in the cache.
+            answer: Computes the result if it is not in the cache. The result must depend on the node's state alone.
         """
         book = self._books.book(row)
         kind = self._kind(row, book.hardware)

@@ -37,7 +37,10 @@ _JUST_AFTER: Final = 0.001
 
 
 class ReservationController:
-    """Publishes the status of Reservations: placed, expired, used or without a node. Requests to delete ended ones."""
+    """Publishes the status of Reservations: placed, expired, used or without a node.
+
+    Requests the deletion of ended ones.
+    """
 
     def __init__(
         self, nodes: NodeColumns, books: ReservationBooks, args: ReservationArgs, *, frees_owners: bool = False
@@ -52,7 +55,7 @@ class ReservationController:
         self._published: dict[str, tuple[str, float]] = {}
 
     def problem_of(self, uid: str) -> str:
-        """Return a sentence that tells why a Reservation is invalid and never scheduled; "" if no reason is known."""
+        """Return a sentence about why a Reservation is invalid and never scheduled; "" if no reason is known."""
         entry = self._books.entries.get(uid)
         if entry is None or entry.terms is None or entry.limits is None:
             return ""

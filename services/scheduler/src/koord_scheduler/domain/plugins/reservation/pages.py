@@ -1,4 +1,4 @@
-"""What the scheduler answers about Reservations over HTTP.
+"""HTTP pages of the scheduler about Reservations.
 
 Source: scheduler-fine-grained spec, 3.13.
 """
@@ -15,7 +15,7 @@ from koord_scheduler.domain.reservation.entry import Entry
 def reservation_pages(
     nodes: NodeColumns, books: ReservationBooks, index: ReservationSelectorIndex
 ) -> Mapping[str, PageAnswer]:
-    """Return path below `/apis/v1/plugins/Reservation/` -> function that returns its response."""
+    """Return the HTTP pages about Reservations: path below `/apis/v1/plugins/Reservation/` -> function that answers."""
 
     def of_node(asked: Mapping[str, str]) -> object:
         row = nodes.row(asked["node"])

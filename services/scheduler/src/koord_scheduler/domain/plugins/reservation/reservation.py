@@ -96,7 +96,12 @@ class Reservation:
         return self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """Return what the pod wants of Reservations. For a pod that stands for one: what it wants to hold."""
+        """Return the part of the pod that the plugin's results depend on: a `PodWish`.
+
+        None if no Reservation concerns it.
+
+        For a reserve pod, it also describes the running pods whose place the Reservation takes.
+        """
         if not is_reserve_pod(pod):
             return pod_wish(pod, self._books.groups_of(pod))
         entry = self._books.find(pod.metadata.annotations.get(keys.RESERVATION_NAME, ""))
@@ -133,9 +138,10 @@ class Reservation:
         return pre_allocation.NO_CLUSTER_MODE if is_off else ""
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes whose Reservations for the pod have too little room. With an affinity, refuse all other nodes.
+        """Return codes that refuse nodes on which the Reservations for the pod have too little room; 0 accepts a node.
 
-        A pod that stands for a Reservation has codes of its own. None if nothing can refuse.
+        A pod with a reservation affinity is also refused by nodes without a Reservation for it. A reserve pod has codes
+        of its own. None if no node can be refused.
         """
         wish = cast("PodWish", pod.aspects[self.name])
         if wish.is_reserve:
@@ -151,7 +157,7 @@ class Reservation:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node; None if nothing can refuse."""
+        """Return a function that gives the code of `filter` for one node position; None if no node can be refused."""
         wish = cast("PodWish", pod.aspects[self.name])
         if wish.is_reserve:
             return lambda row: self._code_of_reserve_pod(wish, pod, row)
@@ -237,16 +243,23 @@ class Reservation:
         return code
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the phrases for what the Reservations of the node lack."""
+        """Return the phrases for a code of `filter`: what the Reservations of the node lack."""
         return self._reasons[code]
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True for nodes without a Reservation that matches, and where its node or its policy conflicts."""
+        """Return for each node whether preemption cannot help there, bool (K,).
+
+        These are nodes without a Reservation that matches the pod. For a reserve pod, they are nodes that conflict with
+        its node name or its policy.
+        """
         codes = self.filter(pod, nodes, rows)
         return np.zeros(len(rows), np.bool_) if codes is None else codes <= _UNRESOLVABLE
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return higher scores for nodes whose Reservations fit the pod best. None if it uses none."""
+        """Return higher scores for nodes whose Reservations the pod fills better.
+
+        None if the pod uses no Reservation.
+        """
         usable = self._books.usable(pod)
         if usable is None:
             return self._scores_of_selections(pod, rows)
@@ -320,7 +333,7 @@ class Reservation:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Tell which Reservations matched and why they did not help, and preempt if that is enabled."""
+        """Return why the Reservations that match the pod did not help, or a preemption if `enablePreemption` is set."""
         usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
         counts = [] if usable is None else self._counts(usable)
         notes = f"{', '.join(counts)}." if counts else ""
@@ -335,11 +348,11 @@ class Reservation:
         return False
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """Return whether the labels of the victim allow its preemption. The search never evicts Reservations."""
+        """Return whether the victim's labels allow its preemption. Reserve pods are never asked about."""
         return victim.pod is not None and is_preemptible(victim.pod.metadata.labels)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return None: there is no limit besides the nodes."""
+        """Return None: no limit of this plugin needs pods to be evicted besides the amounts of nodes."""
         return None
 
     def most_candidates(self, nodes: int) -> int:
@@ -360,7 +373,7 @@ class Reservation:
         return self._books.version
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return True if a Reservation has changed and one now serves the pod."""
+        """Return True if the event is a change of a Reservation, and the pod may now use a Reservation on some node."""
         usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
         return event.kind is EventKind.OWN and usable is not None and bool(usable.by_row)
 

@@ -1,7 +1,7 @@
 """Scores of nodes by their Reservations: the first by the order label, else the one that the pod fills best.
 
-A raw score has the score of the nominated Reservation in its last bits, and above them its place by the order label.
-So `normalized` can tell which node has the first Reservation of all.
+The last 7 bits of a raw score are the score of the nominated Reservation. The bits above are its rank by order label.
+So `normalized` finds the node whose Reservation has the lowest order.
 
 Source: scheduler-fine-grained spec, 3.8.
 """
@@ -61,8 +61,8 @@ def score_of_selection(selected: SelectedAmounts, row: int) -> int:
 def normalized(raw: IntArray, high: int) -> IntArray:
     """Return scores within 0..100 for raw scores of `raw_score`.
 
-    If a feasible node has a Reservation with an order label, the nodes that are first by it score 100, others 0..10.
-    Otherwise the score is 100 * raw // high.
+    If any feasible node has a Reservation with an order label, the nodes with the first order score 100, all others
+    0..10. Otherwise the score is 100 * raw // high.
 
     Args:
         raw: Raw scores, shape (K,).

@@ -116,7 +116,7 @@ class DeviceShare:
         )
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the devices that the pod requests, with its hints; None if it requests none and nothing is invalid."""
+        """Return the devices that the pod requests, with its hints; None if the pod requests no devices."""
         try:
             amounts = pod_requests(pod)
         except InvalidInput:
@@ -148,7 +148,10 @@ class DeviceShare:
         return self._asked(pod_class) is not None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Take the devices of the pod's allocation from the node. A guest has none; it takes what it would be given."""
+        """Count the devices of a pod's allocation on the node.
+
+        For a guest, which counts on trial and has no allocation, count the devices that it would get.
+        """
         devices = pod_info.allocation.devices
         if pod_info.is_guest and not devices and pod_info.pod_class is not None:
             devices = self._would_give(row, pod_info.pod_class)
@@ -181,7 +184,10 @@ class DeviceShare:
         return Rejection(plugin=self.name, message=error, key=error) if error else None
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes with too few free devices. Nodes with a Reservation for the pod pass; it is lent later."""
+        """Return codes that refuse nodes with too few free devices; 0 passes.
+
+        A node with a Reservation for the pod passes. It is checked later, with the Reservation lent.
+        """
         asked = self._asked(pod)
         if asked is None:
             return None
@@ -210,7 +216,10 @@ class DeviceShare:
         return 0 if asked is None else score_of_reservation(self.states, asked, row, uid)
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the node's free devices refuse pods of the class; empty if they do not. See `Lender.refused`."""
+        """Return why the free devices of a node do not suffice for the class; empty if they do.
+
+        See `Lender.refused`.
+        """
         asked = self._asked(pod_class)
         code = 0 if asked is None else self.states.code_on(asked, row)
         if not code and asked is not None and self.states.reserved_on(row).required:
@@ -221,7 +230,7 @@ class DeviceShare:
     # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the one shortage that the code stands for."""
+        """Return the reason that a filter code stands for, such as too few devices of a type."""
         return (self.states.codes_of.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
@@ -232,7 +241,7 @@ class DeviceShare:
         return self.states.codes_of.never(self.states.codes(asked, rows))
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return for up to five nodes what each lacks, in numbers."""
+        """Return for up to five nodes which devices each lacks, one line with numbers for each."""
         asked, names = self._asked(pod), nodes.names
         found = [(names[row], self.states.devices_of(row)) for row in row_list(rows[:MOST_DETAILS])]
         return [] if asked is None or asked.error else shortages(found, asked, reason)
@@ -245,12 +254,18 @@ class DeviceShare:
         return None if asked is None else device_scores(self.states, asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node; None without device requests. It has no scores by fragmentation."""
+        """Return a function that scores one node; None without device requests.
+
+        Fragmentation is not part of these scores.
+        """
         asked = self._asked(pod)
         return None if asked is None else device_row_score(self.states, asked)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return what classes share that differ only in parts of GPUs; None for those that may use Reservations."""
+        """Return the part of codes and scores that classes share if they differ only in parts of GPUs.
+
+        None if the class may use Reservations, or if nodes are scored by fragmentation.
+        """
         asked = self._asked(pod)
         if self._fragmentation is not None or self._reservations.rows_of(pod) is not NO_ROWS:
             return None
@@ -336,7 +351,13 @@ class DeviceShare:
         return found.reason if isinstance(found, Refusal) else found
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
-        """Return why the devices of these zones cannot serve the class; None if they can. `zones` None: all devices."""
+        """Return why the devices in these NUMA zones do not suffice for the class; None if they do.
+
+        Args:
+            pod: Class of the pods.
+            row: Position of the node.
+            zones: The zones, one bit per zone; None for all devices of the node.
+        """
         asked, node = self._asked(pod), self.states.devices_of(row)
         if asked is None or asked.error:
             return None if asked is None else asked.error
@@ -355,7 +376,10 @@ class DeviceShare:
         return learned_pods.KINDS if self._learned is not None else frozenset()
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Learn typical pods from an event. Return False: they change scores only, so no waiting pod gets more room."""
+        """Learn typical pods from an event.
+
+        Return False, because they change only scores: no waiting pod can use the event.
+        """
         if self._learned is not None and self._fragmentation is not None and self._learned.apply(event, stored):
             self._fragmentation.learn(self._learned.typical)
         return False
@@ -375,7 +399,7 @@ class DeviceShare:
         return self._learned.due() if self._learned is not None else None
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Learn typical pods from those of a window of time, and publish them if they changed."""
+        """Compute the typical pods of the last window of time. Publish them as a status if they changed."""
         event = self._learned.learn(now) if self._learned is not None else None
         return [] if event is None else [Status(learned_pods.REF, event)]
 

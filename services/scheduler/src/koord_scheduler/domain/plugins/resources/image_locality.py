@@ -89,14 +89,14 @@ class ImageLocality:
         return tuple(normalized(container.image) for container in containers if container.image) or None
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return higher scores the more bytes of the pod's images the node has. None while no node has any of them."""
+        """Return higher scores the more bytes of the pod's images the node has. None if no node has any of them."""
         scores = self._of(pod)
         return scores[rows] if scores.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """Return a function that scores one node; None for classes without images.
 
-        Nothing is cached for a class that is asked about single rows only.
+        If only this function is used for a class, no scores are cached for the class.
         """
         kept = self._scores
 
@@ -107,7 +107,7 @@ class ImageLocality:
         return score if self._images(pod) else None
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
-        """Return that classes with equal images share all scores."""
+        """Return a state that is equal for all classes with equal images, so that they share their scores."""
         images = self._images(pod)
         if images:
             self._of(pod)  # from now on, `settle` records the nodes whose score changes

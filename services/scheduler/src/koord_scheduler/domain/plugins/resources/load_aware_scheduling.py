@@ -76,7 +76,7 @@ class LoadAwareScheduling:
         self.load.off_node(row)
 
     def reported(self, node: str, report: NodeUsageReported | None) -> None:
-        """Record the last usage report of a node; None removes it."""
+        """Record the last usage report of a node. If `report` is None, delete the report."""
         if report is None:
             self._reports.pop(node, None)
         else:
@@ -159,15 +159,15 @@ class LoadAwareScheduling:
 
 
 def assigned(pod_info: PodInfo, pod: Pod, load: PodLoad, args: LoadAwareSchedulingArgs) -> AssignedPod:
-    """Return what LoadAwareScheduling keeps of a pod that counts on a node.
+    """Return the record that LoadAwareScheduling keeps of a pod on a node.
 
-    The pod counts from the time of its condition PodScheduled; without it, from when it came to the node in this
-    scheduler.
+    The pod counts from the time of its condition PodScheduled. Without this condition, it counts from the time at which
+    this scheduler first counted it there.
 
     Args:
         pod_info: The pod as it counts on the node.
         pod: Its object.
-        load: Its estimated usage.
+        load: Estimated usage of the pod.
         args: Arguments of the plugin.
 
     Source:

@@ -35,7 +35,10 @@ class NodeResourcesBalancedAllocation:
         self._shared = SharedScores()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return 100 minus the spread of the fractions in use. None if the pod requests none of the resources."""
+        """Return the scores of balanced use, 0..100; 100 if all resources are used in equal fractions.
+
+        None if the pod requests none of the configured resources.
+        """
         items = self._items_of(pod, nodes)
         if not items:
             return None

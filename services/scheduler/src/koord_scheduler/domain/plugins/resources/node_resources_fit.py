@@ -1,6 +1,6 @@
 """NodeResourcesFit: refuses nodes without room, and scores nodes by their free resources.
 
-The number of pods is one more resource, of which every pod takes one. Batch resources are treated like others.
+The number of pods is one more resource, of which every pod takes one. Batch resources are treated like other resources.
 
 Source:
     scheduler-core spec, 5.2 and 5.3
@@ -71,7 +71,7 @@ class RestoredAmounts(Protocol):
     """A plugin that knows amounts of nodes which are free for some pods only, such as those that Reservations hold."""
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
-        """Return node position -> resource column -> amount that pods of the class may use in addition to what is free.
+        """Return node position -> resource column -> amount that pods of the class may use besides the free amount.
 
         None for classes without such amounts.
         """
@@ -135,7 +135,10 @@ class NodeResourcesFit:
         )
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return whether even the empty node would be too small. The number of pods is left out."""
+        """Return for each node whether the pod would not fit even without other pods.
+
+        The number of pods is not compared.
+        """
         too_small = np.zeros(len(rows), np.bool_)
         for _, column, amount in self._compared(pod, nodes):
             if column != PODS_COLUMN:
@@ -143,7 +146,7 @@ class NodeResourcesFit:
         return too_small
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return for up to five nodes which requested amounts exceed the free ones, in numbers."""
+        """Return for up to five nodes which requested amounts exceed the free ones, one line with numbers for each."""
         restored = self._restored.restored(pod) or {}
         found: list[str] = []
         for row in row_list(rows[:MOST_DETAILS]):
@@ -193,10 +196,10 @@ class NodeResourcesFit:
         return self._shared.of(nodes, terms, lambda: allocated(nodes, terms, is_least=is_least))
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return that classes which differ only in amounts of devices share the rest.
+        """Return a state that is equal for all classes that differ only in amounts of devices.
 
-        The state of a node is what it has free of the requested device resources. Classes for which Reservations hold
-        amounts share nothing.
+        The state of a node consists of its free amounts of the requested device resources. None for classes that may
+        use Reservations: they share nothing.
         """
         if self._restored.restored(pod) is not None:
             return None
@@ -218,7 +221,10 @@ class NodeResourcesFit:
         return raw
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """Return what the filter compares for this class. Empty if more than the free amounts of a node count."""
+        """Return (bit, resource column, amount) of each comparison of the filter.
+
+        Empty if free amounts do not decide alone.
+        """
         return () if self._restored.restored(pod) is not None else self._compared(pod, nodes)
 
     def _compared(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:

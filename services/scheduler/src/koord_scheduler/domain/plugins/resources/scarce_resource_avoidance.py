@@ -17,8 +17,8 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 class ScarceResourceAvoidance:
     """The plugin ScarceResourceAvoidance: prefers nodes without scarce resources that the pod does not request.
 
-    The score is (|D| - |S|) * 100 // |D|. D: resources of the node that the pod does not request; S: the scarce ones
-    of D. The score is 100 if D or S is empty. The number of pods does not count as a resource.
+    The score is (|D| - |S|) * 100 // |D|. D are the resources of the node that the pod does not request; S are the
+    scarce resources in D. The score is 100 if D or S is empty. The number of pods does not count as a resource.
     """
 
     name = "ScarceResourceAvoidance"

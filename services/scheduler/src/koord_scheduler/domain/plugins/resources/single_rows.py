@@ -18,9 +18,9 @@ _MOST_SHARED: Final = 1024
 class SharedScores:
     """Caches scores of single nodes for all classes of pods that a score does not distinguish.
 
-    Each function keeps its result for a node until the load of the node changes. So classes of pods that differ only
-    in what other plugins read cost one evaluation for each changed node. The first class that asks gets a function that
-    keeps nothing, because most functions serve only one class.
+    Each function caches its result for a node until the load of the node changes. So several classes need only one
+    evaluation of each changed node, if they differ only in parts that other plugins read. The first class gets a
+    function without a cache, because most functions serve only one class.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ def _remembered(nodes: NodeColumns, score: RowFunction) -> RowFunction:
 def lacking(
     nodes: NodeColumns, checks: Sequence[tuple[int, int, int]], restored: Mapping[int, Mapping[int, int]] | None = None
 ) -> RowFunction:
-    """Return a function from a node's position to a filter code with a bit for each resource that is short.
+    """Return a function from a node's position to a filter code with one bit for each resource with too little free.
 
     Args:
         nodes: All nodes.

@@ -1,1 +1,1 @@
-"""What quota objects and pods state, as values."""
+"""Values that are read from quota objects and pods."""

@@ -16,7 +16,7 @@ DEFAULT_GRACE_SECONDS: Final = 30
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What ElasticQuota reads of one pod.
+    """The properties of one pod that ElasticQuota reads.
 
     Attributes:
         quota_label: Name of the quota in the pod's label; "" if it has none.
@@ -39,7 +39,7 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: SchedulerGates) -> PodFacts:
-    """Return what ElasticQuota reads of a pod.
+    """Return the properties of a pod that ElasticQuota reads.
 
     Args:
         uid: Uid of the pod.

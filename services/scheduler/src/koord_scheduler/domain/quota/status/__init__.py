@@ -1,1 +1,1 @@
-"""What is published about quotas: status, explanations, metrics."""
+"""Publication of quotas: status, explanations, metrics."""

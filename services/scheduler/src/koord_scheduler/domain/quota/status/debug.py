@@ -27,8 +27,8 @@ def quota_document(
         node: The quota.
         parent: Name of its parent; "" if it has none.
         runtime: Its runtime, in milli-cores for cpu, whole units otherwise.
-        scaled_min: Its min, scaled down to what its parent has; same units.
-        allow_lent: Whether the quota lends what it does not request.
+        scaled_min: Its min in the same units, scaled down if all mins together exceed the amounts of the parent.
+        allow_lent: Whether the quota lends the part of its min that it does not request.
         shows_self: Feature gate SupportParentQuotaSubmitPod: whether to fill the sums over the quota's own pods.
         include_pods: Whether to list the pods.
     """

@@ -13,7 +13,7 @@ from koord_scheduler.domain.quota.tree.division import Claim, Round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOfLeft:
-    """What a quota got in one round of the division, in which the parent's remaining amount is offered by weight.
+    """Share of a quota in one round of the division. A round offers the parent's remaining amount by weight.
 
     Attributes:
         left: The amount that was divided in this round.
@@ -38,19 +38,19 @@ class ResourceShare:
         resource: Name of the resource.
         parent_total: The amount that the parent divides among its children.
         min: The quota's min as its object states it.
-        base: The min, scaled down if all mins exceed the total of the parent, or raised to what is guaranteed.
+        base: The min, scaled down if all mins exceed the total of the parent, or raised to the guaranteed amount.
         asked: The quota's request, at most its max.
         weight: Its shared weight.
-        first: What it got in the first step: its base, or its request if that is less and the quota lends the rest.
-        rounds: What it got in each further step, in which the remaining amount is divided by weight.
+        first: Amount of the first step: the base, or the request if it is less and the quota lends the rest.
+        rounds: Share of the quota in each further step, which divides the remaining amount by weight.
         runtime: The result.
         lent: Base minus runtime. 0 if the runtime is larger.
         borrowed: Runtime minus base. 0 if the base is larger.
         lenders: Quota of the same parent that lends -> amount.
         borrowers: Quota of the same parent whose runtime is above its base -> amount above the base.
-        unclaimed: What the parent has beyond the sum of all bases.
-        unused: What the parent has beyond the sum of all runtimes.
-        reason: One sentence that tells how the runtime was computed.
+        unclaimed: Amount of the parent above the sum of all bases.
+        unused: Amount of the parent above the sum of all runtimes.
+        reason: One sentence about how the runtime was computed.
     """
 
     resource: str
@@ -81,7 +81,7 @@ class QuotaExplanation:
         tree: Id of its tree; "" for the default tree.
         parent: Name of the parent; "" for a root.
         limited_request: Its request, at most its max.
-        scaled_min: Its min, scaled down to what the parent has.
+        scaled_min: Its min, scaled down if all mins together exceed the amounts of the parent.
         runtime: Its share of the parent; None if the quota has none (root, system, default).
         pods: Number of its own pods.
         children: Sorted names of its children.
@@ -125,7 +125,7 @@ def explain_share(
         resource: The resource.
         total: The amount that the parent divides.
         names: Names of all children of the parent including the quota itself, in alphabetical order.
-        claims: What each child brings into the division, aligned with `names`.
+        claims: Input of each child to the division (min, request, weight ...), aligned with `names`.
         runtimes: Their runtimes, aligned with `names`.
         minimum: The quota's min as its object states it.
         rounds: The rounds of the division.

@@ -53,7 +53,7 @@ class QuotaReports:
         )
 
     def scaled_min_of(self, name: str) -> dict[str, int]:
-        """Return the min of a quota per resource, scaled down if all mins exceed what the parent has."""
+        """Return resource -> min of a quota, scaled down if all mins together exceed the amounts of the parent."""
         node = self._books.forest.nodes[name]
         self._books.runtimes.refresh(node)
         return self._books.runtimes.scaled_min_of(node)

@@ -20,8 +20,7 @@ class Accounting:
     """Keeps the sums of requests and usage of quotas: each pod counts in its quota and in all ancestors.
 
     Attributes:
-        guarantee_usage: Feature gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and what is used stays
-            guaranteed.
+        guarantee_usage: Feature gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and used amounts stay guaranteed.
         moved: Quotas whose own sums, pods or parent changed. `QuotaChanges` reads and clears it.
     """
 

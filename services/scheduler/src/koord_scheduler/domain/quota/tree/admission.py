@@ -1,4 +1,4 @@
-"""Whether a quota has room for a pod.
+"""Admission of a pod by its quota: whether the quota has room for it.
 
 Source:
     scheduler-core spec, 10.5; pitfalls 2, 3
@@ -24,12 +24,12 @@ class Check(StrEnum):
 
 
 class Admission(NamedTuple):
-    """Whether a pod is admitted by its quota, and why not.
+    """Result of the check whether a quota admits a pod.
 
     Attributes:
         admitted: Whether the pod is admitted.
         quota: Name of the quota that decided; "" if the pod has no quota.
-        check: The check that refused the pod; its value means nothing if the pod is admitted.
+        check: The check that refused the pod; meaningless if the pod is admitted.
         exceeded: Sorted resources of which the pod would exceed the limit.
         message: Reason for the user; "" if the pod is admitted.
     """

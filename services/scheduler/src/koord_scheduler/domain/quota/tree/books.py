@@ -1,9 +1,9 @@
 """All recorded quotas, nodes and pods, and the sums and runtimes of quotas that follow from them.
 
-The runtime of a quota is its present share of its parent's resources. A repeated fact changes nothing, and the order
-of facts does not matter: sums and runtimes are those of the present quotas, nodes and pods (tested). A fact about a
-pod costs the depth of its quota. A question about a limit costs the divisions on the way to the root whose inputs
-changed since the last question.
+The runtime of a quota is its present share of its parent's resources. A repeated fact changes nothing, and the order of
+facts does not matter: sums and runtimes are those of the present quotas, nodes and pods (tested). The work for a fact
+about a pod grows with the depth of its quota in the tree. To read a limit, only those divisions on the way to the root
+are computed again whose inputs changed since the last read.
 
 Source:
     scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
