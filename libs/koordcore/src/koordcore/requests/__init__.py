@@ -1,4 +1,4 @@
 """Requests between processes: endpoints, which answer, and work queues, which keep a request until it is done.
 
-`endpoint` defines what they are, `catalogue` lists them, and `koordcore.bus.work` carries them over NATS.
+`endpoint` defines both, `catalogue` lists all of them, and `koordcore.bus.work` carries the requests over NATS.
 """

@@ -4,7 +4,7 @@ import msgspec
 
 
 class RunRound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Request to the descheduler to run a round now, besides those that it runs at its interval.
+    """Request to the descheduler to run an extra round now, besides its periodic rounds.
 
     Attributes:
         asked_by: Name of the user or service that asks. It is stored with the request.
@@ -41,7 +41,7 @@ class DryRunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Attributes:
         rounds: Number of rounds, from 1 to 1000.
-        config: A DeschedulerConfiguration as YAML; "" for the running one.
+        config: A DeschedulerConfiguration as YAML; "" for the configuration that the descheduler runs with.
         asked_by: Name of the user or service that asks. It is recorded.
     """
 
@@ -51,7 +51,7 @@ class DryRunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class DryRunNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Note to the descheduler that a user has simulated rounds elsewhere, for the audit.
+    """Note to the descheduler for its audit: a user has simulated rounds in another process, such as `koord`.
 
     Attributes:
         asked_by: Name of the user.

@@ -1,4 +1,4 @@
-"""The capacity question to the scheduler: where would these pods land now, if those pods left first?
+"""The capacity question to the scheduler: where would a set of pods land now, optionally after other pods have left?
 
 The scheduler answers with its real engine on a copy of its state. A question changes nothing and writes nothing.
 """
@@ -74,7 +74,8 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         resource: Name of the resource.
-        quota: Name of the quota that limits the resource; "" if nodes do: those on which a replica was feasible.
+        quota: Name of the quota that limits the resource. "" if nodes limit it: the nodes on which a replica was
+            feasible.
         needed: Amount that one replica needs; milli-cores for cpu, whole units otherwise.
         free: Free amount of all these nodes together, or of the quota.
         largest: Free amount of the node with the most; equal to `free` for a quota.
@@ -151,8 +152,8 @@ class FitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         preempting: Pods that land after a preemption.
         allocations: "namespace/name" -> CPUs, NUMA zones, devices and other parts that the pod gets.
         ahead: Number of waiting pods of others that the scheduler decided before these pods.
-        passed_over: Number of waiting pods of others that were too many to be decided first. They may take room that
-            the answer counts as free.
+        passed_over: Number of waiting pods of others that were not decided first, because there were too many. They may
+            take room that the answer counts as free.
         most: Greatest number of replicas, if the request searches it; None otherwise.
         is_limited: Whether more than `most` replicas may fit, because the search ended at its limit.
         position: Position of the log on which the answer is based.

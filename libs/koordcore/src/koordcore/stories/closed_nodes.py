@@ -16,7 +16,13 @@ from koordcore.protocol.objects import Node
 
 
 class Closer(NamedTuple):
-    """The part of the descheduler's configuration, and the round, that closes a node. All are "" if none does."""
+    """The plugin of the descheduler that closed a node, with its profile and round. All are "" if no plugin closed it.
+
+    Attributes:
+        plugin: Name of the plugin.
+        profile: Profile of the configuration.
+        round: RFC 3339 time of the round.
+    """
 
     plugin: str = ""
     profile: str = ""
@@ -37,7 +43,7 @@ class NodeAct(NamedTuple):
         key: Field, taint key or label that changed.
         value: Its new value; "" if it was removed.
         drain: Whether a drain made the change.
-        user: User of `koord cordon` or `koord uncordon` who made it; "" if somebody else did.
+        user: User of `koord cordon` or `koord uncordon` who made the change; "" if it was made in another way.
     """
 
     action: str

@@ -27,7 +27,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         uid: Uid of the pod.
-        percent: Share of the device: the largest percentage that the pod takes of one of the device's resources.
+        percent: Share of the device: the largest percentage of any of its resources that the pod takes.
         amounts: Resource name -> allocated amount.
     """
 

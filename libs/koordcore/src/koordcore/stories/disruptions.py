@@ -1,7 +1,7 @@
-"""Who took a pod away from its workload, and why: an eviction by some component, a deletion, or a lost node.
+"""Disruptions: which component or user took a pod away from its workload, and why.
 
-`cause_of` classifies an eviction. The descheduler counts the pods of a workload with it, and `disruption_of` answers
-for `koord explain pod`.
+A disruption is an eviction, a deletion or the loss of the node. `cause_of` classifies an eviction; the descheduler uses
+it to count the disrupted pods of a workload. `disruption_of` finds the disruption of one pod, for `koord explain pod`.
 
 Source:
     descheduler spec, 12 ("why was this pod moved" must be answerable from the log alone)
@@ -116,10 +116,11 @@ def cause_of(request: PodEvictionRequested) -> Cause:
 
 
 def disruption_of(moments: Iterable[Moment]) -> Disruption | None:
-    """Return the disruption of a pod: who takes or took it away from its workload; None if nobody does.
+    """Return the disruption of a pod: who takes or took it away from its workload, and why. None without a disruption.
 
-    If a component requested the eviction, this is the answer, whoever deleted the pod afterwards. Without a request,
-    the pod's condition DisruptionTarget tells who evicts it. Otherwise the pod was deleted, or its node was lost.
+    If a component requested the eviction, the result names this component, whoever deleted the pod afterwards. Without
+    a request, the pod's condition DisruptionTarget names the cause. Otherwise the pod was deleted, or its node was
+    lost.
 
     Args:
         moments: The life of the pod in order, see `koordcore.stories.pod.pod_story`.

@@ -47,7 +47,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         qos: Koordinator QoS class.
-        cpuset: CPUs that it owns, so that no other pod owns them, as a Linux CPU list; empty if none.
+        cpuset: CPUs that only this pod may own, as a Linux CPU list; empty if none.
         cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`; empty without CPUs.
         cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none.
         zones: NUMA zone -> resource -> amount that the pod takes there.

@@ -1,4 +1,4 @@
-"""The numbers of the decisions of the descheduler, for the audit: those of a fact's own field, or its counts.
+"""The numbers on which decisions of the descheduler rest, for the audit: the field `inputs` of a fact, or its counts.
 
 Source:
     descheduler spec, 12 (inputs)

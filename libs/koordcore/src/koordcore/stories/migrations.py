@@ -36,7 +36,7 @@ class MigrationStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         position: Position in the log.
         actor: Instance that wrote the event.
         step: Kind of the event in one word, for example "arbitrated".
-        sentence: What happened and why, as a sentence; may be empty.
+        sentence: The event and its reason as a sentence; may be empty.
     """
 
     at: str

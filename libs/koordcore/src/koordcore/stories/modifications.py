@@ -1,6 +1,6 @@
 """The audit of the descheduler: each change of the cluster that it allowed, delayed or refused, read from the facts.
 
-Nodes that a user closes or opens are records, too, so that one list says why a node gets no pods.
+If a user closes or opens a node, that is a record, too. So one list explains why a node gets no pods.
 
 There is no separate audit log: a fact already has its actor, term, cause, and the position that it was based on.
 
@@ -87,11 +87,11 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             `reservation_delete`, `evict_request`, `evict`, `soft_evict`, `delete_pod`, `patch_deletion_cost`,
             `plan_moves`, `plan_commit`, `plan_hold`, `plan_end`, `drain_transition`, `cordon`, `uncordon`, `taint`,
             `untaint`, `label`, `gc_delete`, `config_change` or `dry_run`.
-        decision: `allowed`, `waiting` (a limit delays it) or `refused`; as outcome `done` or `failed`; `dry_run` if
+        decision: `allowed`, `waiting` (a limit delays it) or `refused`; for an outcome `done` or `failed`; `dry_run` if
             nothing was changed.
         asked_by: The user who asked for it; "" if nobody did.
-        configuration: Hash of the descheduler's configuration at that moment; of a dry run: the one that was tried. ""
-            for facts that are older than the first record of a configuration.
+        configuration: Hash of the descheduler's configuration at that moment; for a dry run, of the configuration that
+            was tried. "" for facts before the first record of a configuration.
         round: RFC 3339 time of the round that decided; "" if it was not a round.
         profile: Profile of the configuration whose plugin decided; "" if there is none.
         plugin: Plugin or controller that decided; "" if it is unknown.
@@ -102,7 +102,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         job: Name of the PodMigrationJob; "" if there is none.
         job_uid: Uid of the PodMigrationJob; "" if there is none.
         reasons: Codes of limits, reasons of conditions, or the text of the plugin.
-        inputs: The numbers that decided: counts and limits, usage and thresholds.
+        inputs: The numbers on which the decision rests: counts and limits, usage and thresholds.
         before: Changed annotation -> value before; "" if there was none.
         after: Changed field or annotation -> new value.
     """

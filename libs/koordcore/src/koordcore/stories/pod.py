@@ -224,7 +224,14 @@ def reallocation_sentence(reason: str, allocation: Allocation) -> str:
 
 
 def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
-    """Return a text about the unhealthy devices of a pod: `gpu 0 (GPU-00) of node-1; no new pod is placed there`."""
+    """Return a text about the unhealthy devices of a pod, such as `gpu 0 (GPU-00) of node-1.
+
+    No new pod is placed there`.
+
+    Args:
+        devices: The unhealthy devices; empty if all are healthy again.
+        node: Name of the node.
+    """
     if not devices:
         return f"all devices of the pod on {node} are healthy again"
     named = [f"{each.type} {each.minor}{f' ({each.id})' if each.id else ''}" for each in devices]

@@ -34,7 +34,7 @@ class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
         policy: Default, Aligned or Restricted.
         allocate_once: Whether the Reservation ends as soon as one pod uses it.
         for_pods: Pods that may use it: one text for each rule in `spec.owners[]`.
-        reserved: Resource -> amount that it holds, or asks for while it is Pending.
+        reserved: Resource -> amount that the Reservation holds, or requests while it is Pending.
         taken: Resource -> amount that its owners take from it.
         unused: Resource -> amount that it holds and that no owner takes; empty unless it is Available.
         allocated: Sum of its owners' requests, for the resources in `reserved`.
@@ -68,8 +68,9 @@ def reservation_view(document: Mapping[str, object], status: statuses.Reservatio
 
     Args:
         document: The Reservation object as JSON.
-        status: Status of the Reservation, see `koordcore.state.reservations.reservation_status`. If our log says
-            nothing about the Reservation, the status in the object replaces it: another scheduler wrote that.
+        status: Status of the Reservation, see `koordcore.state.reservations.reservation_status`. If our log has no
+            facts about the Reservation, the status in the object replaces it, because another scheduler wrote that
+            status.
     """
     try:
         reservation = documents.reservation_from_json(document)

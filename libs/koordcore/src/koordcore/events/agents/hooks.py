@@ -1,4 +1,4 @@
-"""Facts about runtime hooks: what the agent changed in pods and containers. Aggregate: `nodestate.<name>`.
+"""Facts about runtime hooks: the values of pods and containers that the agent changed. Aggregate: `nodestate.<name>`.
 
 Writer: the agent of the node. Source: runtime spec, 10.
 """
@@ -13,7 +13,7 @@ class HookedValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """One value that a hook changed.
 
     Attributes:
-        name: What was changed: a resource such as `cpuset`, or an environment variable such as `env
+        name: The changed value: a resource such as `cpuset`, or an environment variable such as `env
             NVIDIA_VISIBLE_DEVICES`.
         plugin: Plug-in whose value took effect.
         new: Text of the new value.

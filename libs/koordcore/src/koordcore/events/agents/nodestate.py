@@ -98,7 +98,7 @@ class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that the agent evicted, and what the eviction releases.
+    """A pod that the agent evicted, and the resources that the eviction releases.
 
     Attributes:
         releases: Resource -> amount that becomes free when the pod ends: milli-cores for cpu, bytes for memory.

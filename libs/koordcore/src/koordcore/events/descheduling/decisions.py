@@ -1,7 +1,7 @@
-"""What rounds of the descheduler decide, so that whoever leads next goes on with the same memory.
+"""Decisions of the descheduler's rounds. The next leader reads them and continues in the same state.
 
 Writer: the leading descheduler. Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods,
-`descheduling.dry-runs` for pods that only would leave, and `descheduling.refusals` for pods that stay.
+`descheduling.dry-runs` for pods that would leave without dry run, and `descheduling.refusals` for pods that stay.
 
     RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
     DeletionCostsDecided ─► DeletionCostsCarriedOut ─► DeletionCostsDecided ...
@@ -70,13 +70,13 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: Name of the pod.
         uid: Uid of the pod.
         node: Node of the pod.
-        profile: Profile of the configuration that chose it.
-        plugin: Plugin that chose it.
+        profile: Profile of the configuration that chose the pod.
+        plugin: Plugin that chose the pod.
         reason: Why the plugin chose it.
-        job: Name of the PodMigrationJob by which it leaves; "" if it is evicted directly.
+        job: Name of the PodMigrationJob by which the pod leaves; "" if the pod is evicted directly.
         plan: Id of the plan that moves it together with other pods; "" if it moves alone.
         round: RFC 3339 time of the round, which is its id; "" in facts of older versions.
-        inputs: The numbers for which the plugin chose it.
+        inputs: The numbers because of which the plugin chose the pod, such as usage and threshold.
     """
 
     namespace: str
@@ -103,7 +103,7 @@ class ReadReports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         nodes: Number of nodes with a report.
         last: Position of the newest report in the stream of observations.
-        digest: SHA-256 over "node=position" of all of them, one per line and sorted; the first 16 hex digits.
+        digest: First 16 hex digits of the SHA-256 over "node=position" of all reports, sorted, one per line.
         positions: Node -> position of its report, for the first 200 nodes that pods leave or whose detectors changed.
     """
 
@@ -178,7 +178,8 @@ class EvictionRefused(Event, frozen=True, kw_only=True):
     `explanations.refusal.<uid of the pod>`, so that the story of a pod is read without the refusals of other pods.
 
     Attributes:
-        move: The pod and who asked for it. Its inputs also have the count and limit of a round's limit, by code.
+        move: The pod, and the plugin that wanted to evict it. If a limit of the round refused it, the inputs have count
+            and limit.
         codes: Codes of the reasons for which it is refused, sorted.
     """
 
@@ -188,7 +189,7 @@ class EvictionRefused(Event, frozen=True, kw_only=True):
 
 @CATALOGUE.register(kind="descheduling")
 class RefusalsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Other pods are refused than in the rounds before, or for other reasons: by filters, by limits, or by the proof.
+    """The set of pods that filters, limits or the proof refuse has changed since the round before, or their reasons.
 
     A round records its first 1,000 refused evictions, and for each plugin of a profile the first 100 pods that filters
     refuse. More than 200 changes are several facts.

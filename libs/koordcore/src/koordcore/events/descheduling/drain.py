@@ -165,7 +165,7 @@ class DrainGroupNodePlanned(Event, frozen=True, kw_only=True, omit_defaults=True
 
 @CATALOGUE.register(kind="draingroup")
 class DrainGroupNodeJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """It is known whether a planned node of a group can be drained: whether all its pods have a place on other nodes.
+    """The drain of a group found out whether one of its nodes can be drained: whether all its pods fit on other nodes.
 
     An available node becomes unavailable if its drain ends before the group confirms it.
 

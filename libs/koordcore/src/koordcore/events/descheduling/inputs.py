@@ -6,7 +6,7 @@ import msgspec
 
 
 class Number(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A number that decided, and the number that it was compared with.
+    """A number on which a decision rests, and the limit with which it was compared.
 
     Attributes:
         value: The number, such as a count, a usage in percent, or tokens that are left.

@@ -75,7 +75,7 @@ class MigrationHeld(Event, frozen=True, kw_only=True, omit_defaults=True):
         job: Name of the PodMigrationJob.
         pod: The pod to migrate.
         limits: Codes of the limits that are reached, for example "max_migrating_per_node".
-        inputs: What counted against these limits when the job began to wait for them.
+        inputs: Code of a limit -> count and limit at the time when the job began to wait.
     """
 
     job: str
@@ -97,7 +97,7 @@ class MigrationArbitrated(Event, frozen=True, kw_only=True, omit_defaults=True):
         reason: Why the job was created.
         round: RFC 3339 time of the round that created it; "" if no round did.
         profile: Profile of the configuration whose plugin created it; "" if none did.
-        inputs: What counted against the limits. Empty if no limit applies.
+        inputs: Code of a limit -> count and limit. Empty if no limit applies.
     """
 
     job: str

@@ -1,4 +1,4 @@
-"""What people did with the descheduler: its configuration, and dry runs. Writer: the leading descheduler.
+"""Actions of users on the descheduler: changes of its configuration, and dry runs. Writer: the leading descheduler.
 
 Aggregate: `descheduler.default`.
 

@@ -1,4 +1,6 @@
-"""What a round of the descheduler saw and decided, as an explanation. Writer: the leading descheduler.
+"""Explanation of a round of the descheduler: the usage of nodes, the chosen pods and the limits.
+
+Writer: the leading descheduler.
 
 The subject is `explanations.round.descheduler`. An explanation is not a fact. The evictions and jobs that a round
 causes have facts of their own.

@@ -1,7 +1,7 @@
-"""Who asked a service for what, and the result. Stream: audit. Aggregate: `request.<service>`.
+"""Audit records: who requested what from a service, and the result. Stream: audit. Aggregate: `request.<service>`.
 
-Writers: every service that answers requests of people and programs, and `koord` for what it computes itself. A record
-is not a fact: no state follows from it.
+Writers: every service that answers requests of people and programs, and `koord` for computations that it makes itself.
+A record is not a fact: no state follows from it.
 """
 
 from koordcore.events.envelope import Event
@@ -15,10 +15,10 @@ class RequestAudited(Event, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         subject: `token:<name>`, `oidc:<claim>`, `bus:<user>` or `anonymous`.
         roles: Roles of the subject; empty for requests over the bus.
-        method: HTTP method; `ask` or `work` for requests over the bus; `run` for what `koord` computes itself.
+        method: HTTP method; `ask` or `work` for requests over the bus; `run` for computations of `koord` itself.
         route: Path of the route as declared; `<service>.<verb>` for requests over the bus.
         dry_run: Whether nothing was to be changed.
-        objects: What it concerned, at most 20, for example "Pod default/web".
+        objects: The objects that the request concerned, at most 20, for example "Pod default/web".
         status: HTTP status; requests over the bus use the same numbers.
         request: Id of the request; facts that follow from it have it as causation. "" if no fact can follow.
     """

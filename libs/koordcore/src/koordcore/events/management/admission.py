@@ -1,8 +1,8 @@
-"""What admission did to an API object: one explanation per request that admission changed or denied.
+"""Explanations of admission: one for each request that admission changed or denied.
 
-Subject `explanations.admission.<resource>=<ns>=<name>`. Not a fact: the event of the accepted object carries the
-result. Dry runs are never recorded. The envelope's `based_on` names the facts that it used. With them, the object and
-the settings, the decision can be repeated.
+Subject `explanations.admission.<resource>=<ns>=<name>`. An explanation is not a fact: the event of the accepted object
+has the result. Dry runs are never recorded. The envelope's `based_on` names the facts that it used. With them, the
+object and the settings, the decision can be repeated.
 
 Source:
     manager spec, 17.3

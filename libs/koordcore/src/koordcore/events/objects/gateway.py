@@ -21,11 +21,11 @@ class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         node: Name of the node.
         placement: Sequence of the `PodPlaced` that was bound.
-        observed: Whether the gateway found the pod already bound there. Then its own request was answered too late or
-            somebody else bound the pod.
+        observed: Whether the gateway found the pod already bound to this node. Then its own request succeeded without
+            an answer in time, or another client bound the pod.
         bound_at: RFC 3339 time of the answer by the API server's clock, in whole seconds. The API server has set the
-            node, the annotations, the labels and the condition `PodScheduled`. "" if the fact does not tell what was
-            set.
+            node, the annotations, the labels and the condition `PodScheduled`. "" if `annotations` and `labels` are not
+            recorded.
         annotations: Annotations that the binding set on the pod.
         labels: Labels of the node that the API server has copied to the pod.
     """
@@ -73,8 +73,8 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
         job: Name of the PodMigrationJob that it belongs to; "" if there is none.
         job_uid: Uid of that job; "" if there is none.
         round: RFC 3339 time of the round of the descheduler that led to it; "" if none did.
-        profile: Profile of the descheduler's configuration whose plugin led to it; "" if none did.
-        inputs: The numbers for which that plugin chose the pod. A job has them in the fact of its round.
+        profile: Profile of the descheduler's configuration whose plugin chose the pod; "" if none did.
+        inputs: The numbers because of which the plugin chose the pod. Empty with a job: the fact of the round has them.
     """
 
     namespace: str

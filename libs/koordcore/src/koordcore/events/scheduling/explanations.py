@@ -1,7 +1,7 @@
 """Explanations of scheduling attempts: events of the stream `KOORD_EXPLANATIONS_<cluster>`. Writer: schedulers.
 
-The subject is `explanations.pod.<uid>`. An explanation is not a fact that others build on; the stream keeps the newest
-ones of each pod.
+The subject is `explanations.pod.<uid>`. An explanation is not a fact: no state follows from it. The stream keeps only
+the newest explanations of each pod.
 
 Source:
     event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13

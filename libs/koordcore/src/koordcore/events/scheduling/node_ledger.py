@@ -1,4 +1,4 @@
-"""The ledger of a node: the pods that hold its resources, and what they hold. Writer: schedulers.
+"""The ledger of a node: the pods that hold its resources, with their amounts and allocations. Writer: schedulers.
 
 Aggregate: `node.<name>`.
 

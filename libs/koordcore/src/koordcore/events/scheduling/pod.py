@@ -1,7 +1,7 @@
 """Decisions about a pod: placement, release, nomination. Writer: schedulers. Aggregate: `pod.<uid>`.
 
     PodPlaced -> PodReleased
-    PodPlaced -> PodReallocated (it holds something else on the same node)
+    PodPlaced -> PodReallocated (its amounts or its allocation on the node changed)
     PodPlaced -> PodDeviceUnhealthy -> PodDeviceUnhealthy (without devices: all are healthy again)
     PodNominated (with a PodEvictionRequested for each victim, one atomic batch) -> victims are deleted -> PodPlaced
 

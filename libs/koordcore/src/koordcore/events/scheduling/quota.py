@@ -1,4 +1,4 @@
-"""Status of a quota: what its pods use and may use. Writer: schedulers. Aggregate: `quota.<name>`.
+"""Status of a quota: the amounts that its pods use and may use. Writer: schedulers. Aggregate: `quota.<name>`.
 
 Source:
     event-bus spec, 2.1; scheduler-core spec, 10.9

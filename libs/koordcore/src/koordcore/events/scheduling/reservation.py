@@ -3,8 +3,8 @@
 Aggregate: `reservation.<uid>`.
 
     customspec.reservations=<name>   the object (`CustomObjectObserved`)
-    pod.<uid of the Reservation>     `PodPlaced`: it has a node and is Available; `PodReleased`: it holds nothing
-    node.<name>                      `NodeResourcesTaken`: what it holds; its entry has the uid of the Reservation
+    pod.<uid of the Reservation>     `PodPlaced`: it has a node and is Available; `PodReleased`: it holds no more
+    node.<name>                      `NodeResourcesTaken`: its amounts, in an entry with the uid of the Reservation
     reservation.<uid>                how it failed or ended; the events of this module
 
 A Reservation is placed like a pod, and the placement makes it Available. So there is no event for that. Its entry in

@@ -168,7 +168,7 @@ class NodeStates:
             self._moved(row, use, devices)
 
     def reserved_on(self, row: int) -> Reserved:
-        """Return the devices of the Reservation that is currently lent on this node; `NOT_RESERVED` if there is none."""
+        """Return the devices of the Reservation that is lent on this node now; `NOT_RESERVED` if none is lent."""
         return self._lent[1] if self._lent[0] == row else NOT_RESERVED
 
     def devices_of(self, row: int) -> NodeDevices | None:

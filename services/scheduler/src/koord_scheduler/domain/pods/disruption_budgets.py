@@ -42,7 +42,7 @@ class DisruptionBudgets:
         self._budgets.get(namespace, {}).pop(name, None)
 
     def violating(self, victims: Iterable[Pod]) -> list[bool]:
-        """Return for each victim in order: whether evicting it after the ones before would exceed a budget."""
+        """Return for each victim whether its eviction exceeds a disruption budget, after the evictions before it."""
         left: dict[tuple[str, str], int] = {}
         answers: list[bool] = []
         for pod in victims:
