@@ -70,7 +70,7 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
     rounds = assemble(shell, bus, leadership, configuration, writer_of(bus), registry)
 
     async def campaign() -> None:
-        """Apply for leadership once the log is folded and viewed; until then, an instance could decide nothing."""
+        """Apply for leadership, but not before the log is folded and the views are built."""
         await rounds.runner.caught_up()
         await views_are_current(rounds.builder)
         await leadership.campaign()

@@ -1,7 +1,8 @@
 """The main loop: a round every interval, on the leader.
 
 All instances fold the log, only the leader decides. A round runs in a thread over an immutable view, so that the fold
-and the pages answer meanwhile. Its decision is a fact before it is carried out, so whoever leads next goes on.
+and the pages answer meanwhile. Its decision is stored as a fact before it is carried out. If the leader is killed in
+between, the next leader carries it out.
 """
 
 import asyncio
@@ -146,7 +147,7 @@ class Rounds:
             await self._rest(began + self.interval if self.interval else None, term)
 
     async def run_now(self) -> None:
-        """Run a round besides those of the interval, and wait until it has ended. Rounds never overlap."""
+        """Run an extra round, besides the periodic ones, and wait until it has ended. Rounds never overlap."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._wanted.set()

@@ -1,4 +1,4 @@
-"""Settings of the descheduler besides those of every service."""
+"""Settings that only the descheduler has."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -30,7 +30,7 @@ LONGEST_MESSAGE: Final = 1024
 
 
 def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
-    """Return the fact that asks the gateway to evict a pod.
+    """Return a draft of the fact that requests the eviction of a pod from the gateway.
 
     Args:
         move: The pod, as a round chose it.
@@ -56,7 +56,7 @@ def plan_drafts(attempts: Sequence[Attempt], moves: Iterable[RoundMove]) -> list
     """Return the facts of the plans of a round, one per plan. They are stored before the jobs are created.
 
     Args:
-        attempts: The attempts that are carried out. Those of a plan are all there, or none is.
+        attempts: The attempts that are carried out. They contain all attempts of a plan, or none of them.
         moves: The pods that have to leave, with their jobs.
     """
     by_pod = {move.uid: move for move in moves if move.plan}

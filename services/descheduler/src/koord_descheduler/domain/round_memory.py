@@ -1,7 +1,7 @@
-"""What a round leaves to the next one, whoever leads then: as facts, and read from the folded facts.
+"""Memory between rounds: the facts that a round writes for the next round, and how the next leader reads them.
 
 A round reads its anomaly detectors from the fold, and its decision is stored before its effects. So a round of another
-leader decides the same, and carries out what a killed one has decided.
+leader decides in the same way, and carries out the stored decisions of a killed leader.
 
 Source:
     descheduler spec, 8.6, 14
@@ -53,7 +53,7 @@ DetectorStates = Mapping[tuple[UsageKind, str], Detector]
 
 
 def detectors_of(state: RoundsState | None) -> dict[tuple[UsageKind, str], Detector]:
-    """Return (kind of usage, name of a node) -> its detector, as the last round left it.
+    """Return (kind of usage, name of a node) -> its anomaly detector after the last round.
 
     Args:
         state: The folded facts of rounds; None if there are none.
@@ -113,8 +113,9 @@ def moves_of(
     Args:
         now: Time of the round in Unix seconds.
         chosen: Attempts of the round that are to be carried out.
-        requests: Migration jobs that the round asked for.
-        migrating: Profiles whose pods leave by migration jobs. A pod without a request stays: it is a dry run.
+        requests: Migration jobs that the round requested.
+        migrating: Profiles whose pods leave by migration jobs. Their pods without a request are left out, because of a
+            dry run.
     """
     jobs = {request.pod.uid: request.name for request in requests}
     return [
@@ -155,8 +156,8 @@ def decision(
     Args:
         now: Time of the round in Unix seconds.
         moves: Pods that have to leave.
-        closed: Nodes that it closes.
-        detectors: Detectors that it changed.
+        closed: Nodes that the round closes for new pods.
+        detectors: Anomaly detectors that the round changed.
         reports: Node -> position of the usage report that the round has read.
     """
     if not (moves or closed or detectors):
@@ -192,11 +193,11 @@ def _read(reports: Mapping[str, int], concerned: Iterable[str]) -> ReadReports |
 
 
 def dry_run_changes(now: float, attempts: Iterable[Attempt], state: RoundsState | None) -> Iterator[Event]:
-    """Yield the fact that other pods would leave than before if nothing were in dry run; none if they are the same.
+    """Yield a fact if the set of pods changed that would leave without dry run; otherwise yield nothing.
 
     Args:
         now: Time of the round in Unix seconds.
-        attempts: Attempts of the round. The first 200 that were a dry run count.
+        attempts: Attempts of the round. Only the first 200 attempts in dry run count.
         state: The folded facts of dry runs; None if there are none.
     """
     tried = [each for each in attempts if each.result is Result.DRY_RUN][:MOVES_AT_ONCE]
@@ -224,7 +225,7 @@ def refusals_of(now: float, attempts: Iterable[Attempt], refused: Refused, limit
 
     Args:
         now: Time of the round in Unix seconds.
-        attempts: Attempts of the round, after the proof. The first 1,000 refused ones count.
+        attempts: Attempts of the round, after the proof. Only the first 1,000 refused attempts count.
         refused: The pods that filters refused.
         limiter: Limits on evictions, with the counts of the round.
     """
@@ -272,7 +273,7 @@ def decided_costs(
     Args:
         now: Time of the round in Unix seconds.
         proposals: The proposals of the round, in order. The last one about a pod counts.
-        refused: Changes that were refused a short time ago. They are left out.
+        refused: Changes that the API server refused a short time ago. They are left out.
         cluster: The view of the round.
     """
     wanted = {each.pod: each for each in proposals if isinstance(each, SetDeletionCost)}
@@ -293,7 +294,7 @@ def _cost(pod: PodView, cost: int) -> PodCost:
 
 
 def seconds_until_next(state: RoundsState | None, interval: float, now: float) -> float:
-    """Return the seconds until the next round is due: an interval after the last one that has a fact, whoever led it.
+    """Return the seconds until the next round is due: one interval after the last round with a fact, by any leader.
 
     Args:
         state: The folded facts of rounds; None if there are none.

@@ -1,4 +1,4 @@
-"""Counts the records of the audit and the calls of evictions, for the metrics, as the facts of the log tell them.
+"""Counts audit records and calls of evictions for the metrics, both computed from the facts of the log.
 
 Source:
     descheduler spec, 7.6, 12, 13
@@ -16,9 +16,11 @@ from koord_descheduler.shell.metrics import DeschedulerMetrics
 
 
 class AuditCounter:
-    """Counts the records of the facts that this instance folds while it leads, whoever wrote the facts.
+    """Counts the audit records in facts that this instance folds while it leads.
 
-    Facts that were folded before the term count for the leader of then, so no record counts twice.
+    Any instance may have written the facts.
+
+    The former leader counted the facts that were folded before this term, so that no record counts twice.
 
     Args:
         leadership: Whether this instance leads.

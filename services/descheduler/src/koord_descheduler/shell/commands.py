@@ -205,7 +205,7 @@ class Commands:
             raise PermanentFailure("; ".join(refused))
 
     async def dry_run(self, request: descheduling.DryRunRequest) -> descheduling.DryRunAnswer:
-        """Return what rounds would do, with the scheduler's placements. Nothing is changed; the audit has the request.
+        """Return the effects that rounds would have, with the scheduler's placements. Only an audit record is written.
 
         Raises:
             Refusal: The request is invalid, or the scheduler does not answer.

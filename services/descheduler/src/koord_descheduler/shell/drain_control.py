@@ -4,8 +4,8 @@ A round with the plugin Drain wants a look at once.
 
     look ─► changes of objects, by the manager ─► one fact per drain
 
-Effects come first. They have fixed names, so a look that is repeated after a kill changes nothing twice. A fact that
-came first would be lost with its effects.
+Effects are carried out before the fact is written. They have fixed names, so a look that is repeated after a kill
+changes nothing twice. In the other order, a kill after the fact would lose the effects.
 
 Source:
     descheduler spec, 11
@@ -92,7 +92,7 @@ class DrainControl:
             term = await self.leading.term()
 
     async def look_at_all(self, policy: DrainPolicy, term: Term) -> None:
-        """Look at every drain and every group once. A drain that cannot be decided does not hold up the others."""
+        """Look at every drain and every group once. An error in one drain does not delay the others."""
         await views_are_current(self.builder)
         state, now = self.builder.state, self.clock.now().timestamp()
         found, of_groups = viewing.drains(self.builder), viewing.groups(self.builder)

@@ -44,9 +44,9 @@ class FactWriter:
         self._ended: dict[AggregateRef, int] = {}
 
     def last_eviction(self, ref: AggregateRef) -> int:
-        """Return the sequence of the last event of an eviction that failed before; 0 if there was none.
+        """Return the sequence of the last event of an eviction that has failed; 0 if no eviction failed.
 
-        The fold drops an eviction that has ended. So its sequence is only known after a conflict.
+        The fold drops an eviction that has ended. So the sequence is only known after the log refused an append.
         """
         return self._ended.get(ref, 0)
 

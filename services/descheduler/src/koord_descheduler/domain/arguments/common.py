@@ -132,7 +132,12 @@ def check_selector(selector: LabelSelectorArgs | None, path: str) -> Iterator[In
 
 
 def check_pod_selectors(selectors: tuple[PodSelector, ...], path: str) -> Iterator[InvalidInput]:
-    """Yield an error for each entry whose selector is invalid."""
+    """Yield an error for each pod selector in a list whose label selector is invalid.
+
+    Args:
+        selectors: The pod selectors.
+        path: Path of the list in the configuration, for example `podSelectors`.
+    """
     for index, each in enumerate(selectors):
         yield from check_selector(each.selector, f"{path}[{index}].selector")
 

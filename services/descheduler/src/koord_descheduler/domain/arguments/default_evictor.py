@@ -46,7 +46,13 @@ class ProtectionConfig(WireModel):
 
 
 class PodProtections(WireModel):
-    """Protections of pods from eviction: names of default ones to switch off, and of further ones to switch on."""
+    """Protections of pods from eviction.
+
+    Attributes:
+        default_disabled: Names of default protections that are switched off.
+        extra_enabled: Names of further protections that are switched on.
+        config: Settings of protections.
+    """
 
     default_disabled: tuple[Text, ...] = ()
     extra_enabled: tuple[Text, ...] = ()
@@ -56,12 +62,13 @@ class PodProtections(WireModel):
 class DefaultEvictorArgs(WireModel):
     """Arguments of the DefaultEvictor.
 
-    The switches of the first lines are the deprecated form of `pod_protections`.
+    The attributes `evict_...` and `ignore_...` are the deprecated form of `pod_protections`.
 
     Attributes:
         no_eviction_policy: "" or "Preferred": the annotation prefer-no-eviction only changes the order; "Mandatory": it
             forbids the eviction.
-        min_replicas: Smallest number of pods that the only owner must have; 0 or 1: not checked.
+        min_replicas: Smallest number of pods that the owner of a pod must have, if there is only one owner; 0 or 1: not
+            checked.
         min_pod_age: Seconds that a pod must have run; None: not checked.
     """
 

@@ -27,7 +27,7 @@ MIGRATION_CONTROLLER: Final = "MigrationController"
 
 
 def value_problems(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
-    """Yield every invalid value that is checked before anything is built.
+    """Yield an error for every invalid value of a configuration. The check runs before any plugin is made.
 
     The arguments of the MigrationController are checked even if it is not enabled.
 

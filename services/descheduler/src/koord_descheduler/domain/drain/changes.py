@@ -37,7 +37,7 @@ _NO_SCHEDULE: Final = "NoSchedule"
 def change_of(
     effect: DrainEffect, drain: drain_documents.DrainNode, pods: Mapping[str, PodView], *, now: float, job_ttl: float
 ) -> ObjectChange | None:
-    """Return the change of an object that an effect asks for; None if its pod is gone.
+    """Return the change of an object that carries out an effect; None if the pod of the effect does not exist any more.
 
     Args:
         effect: The effect.

@@ -55,7 +55,7 @@ class GroupLook:
         state: Folded facts of the group; None if there are none.
         drains: Name of a DrainNode -> folded facts of its drain.
         existing: Names of the DrainNodes that exist.
-        is_first: Whether this group may work: no other group works, and no older one waits.
+        is_first: Whether this group may plan and drain nodes now: no other group does, and no older group waits.
     """
 
     view: GroupView
@@ -87,7 +87,7 @@ class GroupStep:
 
 
 def first_group(state: ClusterState, groups: Iterable[drain_documents.DrainNodeGroup]) -> str:
-    """Return the name of the group that may work: the one that works, else the first that waits; "" if none does.
+    """Return the name of the group that may drain nodes: the active one, else the first that waits; "" for none.
 
     Args:
         state: The folded facts.
@@ -135,7 +135,9 @@ def look_at_group(look: GroupLook) -> GroupStep:
 
 
 def recorded(step: GroupStep, group: str, outcomes: Sequence[ChangeOutcome]) -> Event | None:
-    """Return the fact that records a step after its changes; None if there is nothing to record.
+    """Return the fact that records a step of a group with the outcomes of its changes.
+
+    None if there is nothing to record.
 
     A node whose DrainNode cannot be created is unavailable. A drain that cannot be confirmed has failed.
 

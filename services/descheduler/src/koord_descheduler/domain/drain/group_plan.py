@@ -1,4 +1,4 @@
-"""Choose the nodes that a DrainNodeGroup empties, one at a time, and those whose drains are confirmed.
+"""Choose the nodes that a DrainNodeGroup empties, one at a time, and choose the nodes whose drains are confirmed.
 
 Source:
     descheduler spec, 11.4
@@ -58,7 +58,7 @@ class GroupView:
 def next_node(view: GroupView, plan: GroupPlan) -> str | StopReason:
     """Return the name of the node to plan next, or the reason why there is none.
 
-    The emptiest candidate is taken, if what the other candidates have free suffices for its pods and for the share
+    The emptiest candidate is taken, if the free amounts of the other candidates suffice for its pods and for the share
     that the group must keep free.
 
     Args:

@@ -1,7 +1,8 @@
 """Decide the next steps of the drain of one node.
 
-`look` is called on every change and every few seconds. It returns the progress and the effects; the next look sees
-their results. The effects have fixed names, so that a repeated look cannot create anything twice.
+The function `look` is called on every change and every few seconds. It returns the progress and the effects. The caller
+carries the effects out, and the next call sees their results. The effects have fixed names, so that a repeated look
+cannot create anything twice.
 
 Source:
     descheduler spec, 11.2, 11.3

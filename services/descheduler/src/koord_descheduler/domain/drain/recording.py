@@ -39,10 +39,10 @@ def event_of(
 
     Args:
         drain: The DrainNode.
-        state: Its folded facts; None if there are none.
+        state: Folded facts of the drain; None if there are none.
         after: The new progress.
         now: RFC 3339 time of the fact.
-        explain: Returns the reason why a pod is in its phase; "" for none.
+        explain: Takes a pod and returns the reason why it is in its phase; "" for none.
     """
     uid, spec = drain.metadata.uid, drain.spec
     before = progress_of(state)

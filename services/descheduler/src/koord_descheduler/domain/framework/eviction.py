@@ -49,7 +49,7 @@ LIMIT_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionLimits:
-    """Largest numbers of evictions in one round. None: there is no limit. 0: no pod is evicted.
+    """Largest numbers of evictions in one round. None means no limit; 0 means that no pod is evicted.
 
     Attributes:
         per_node: Limit per node.
@@ -68,10 +68,11 @@ class EvictionLimiter:
 
     Attributes:
         limits: The limits.
-        total: Evictions of this round.
-        by_node: Node -> its evictions in this round.
-        by_namespace: Namespace -> its evictions in this round.
-        is_exhausted: Whether the total limit has refused an eviction. It will refuse all others of this round.
+        total: Number of evictions in this round.
+        by_node: Node -> number of its evictions in this round.
+        by_namespace: Namespace -> number of its evictions in this round.
+        is_exhausted: Whether the total limit has refused an eviction. Then it refuses all further evictions of this
+            round.
 
     Source:
         descheduler spec, 5.2
@@ -124,7 +125,7 @@ class EvictionLimiter:
                 return None
 
     def count(self, node: str, namespace: str) -> None:
-        """Count an eviction that was done."""
+        """Count an eviction that was carried out against the limits of its node, its namespace and the round."""
         self._add(node, namespace, 1)
 
     def uncount(self, node: str, namespace: str) -> None:
@@ -149,14 +150,15 @@ class Attempt:
     Attributes:
         pod: The pod.
         profile: Name of the profile.
-        plugin: Name of the plugin that asked.
+        plugin: Name of the plugin that requested the eviction.
         reason: Reason of the plugin.
         evictor: Name of the evict plugin.
-        result: Its result.
+        result: Result of the request.
         plan: The plan that moves the pod together with others; None if it moves alone.
-        target: Node on which the scheduler would place the pod; "" if it was not asked.
-        is_counted: Whether it counts against the budgets if it succeeds. False: the plugin itself is in dry run.
-        inputs: The numbers for which the plugin chose the pod.
+        target: Node on which the scheduler would place the pod; "" if the scheduler was not asked.
+        is_counted: Whether the eviction counts against the limits if it succeeds. False if the plugin itself is in dry
+            run.
+        inputs: The numbers because of which the plugin chose the pod, such as usage and threshold.
     """
 
     pod: PodView
@@ -186,11 +188,11 @@ class EvictionPath:
         filters: Filter plugins of the profile; all must accept a pod.
         evict_plugin: The plugin that carries out evictions.
         limiter: Budgets of the round.
-        is_dry_run: Whether the configuration or the evict plugin asks that evictions are counted and not carried out.
+        is_dry_run: Whether evictions are only counted, because the configuration or the evict plugin is in dry run.
         attempts: Requests of this round, in order.
-        evicted: Uids of the pods that are being evicted, by this round in any profile or since an earlier one. No
-            plugin gets one of them again.
-        tried: Uid of a pod and name of a plugin in dry run that would evict it.
+        evicted: Uids of the pods that are being evicted, by any profile of this round or since an earlier round. No
+            plugin may choose them again.
+        tried: (uid of a pod, name of a plugin in dry run that would evict it).
 
     Source:
         descheduler spec, 5.1, 5.4
@@ -256,7 +258,7 @@ class EvictionPath:
         return is_done
 
     def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None:
-        """Record once that a plugin in dry run would evict a pod. Budgets and the evict plugin are not asked."""
+        """Record once that a plugin in dry run would evict a pod. Limits are not checked, and no pod is evicted."""
         if (pod.uid, plugin) in self.tried:
             return
         self.tried.add((pod.uid, plugin))
@@ -273,10 +275,11 @@ class EvictionPath:
         self.attempts.append(attempt)
 
     def try_evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
-        """Record once that a plugin in dry run would evict all pods of a plan. Budgets are not asked.
+        """Record once that a plugin in dry run would evict all pods of a plan. Limits are not checked.
 
         Returns:
-            The first pod if the evict plugin carries out no plans. Then nothing is recorded. None otherwise.
+            None if recorded. If the evict plugin cannot carry out plans, nothing is recorded and the first pod is
+            returned.
         """
         if not isinstance(self.evict_plugin, PlanEvictPlugin):
             return plan.pods[0]
@@ -287,7 +290,7 @@ class EvictionPath:
     def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Evict all pods of a plan and record one attempt for each, or evict none and record nothing.
 
-        Only an evict plugin that makes Reservations first can do it.
+        Only an evict plugin that makes Reservations first can evict pods together.
 
         Returns:
             The first pod that is refused; None if all are evicted, or would be in a dry run.

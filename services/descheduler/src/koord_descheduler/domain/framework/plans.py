@@ -19,7 +19,7 @@ class MovePlan:
         nodes: Nodes on which room is made. No moved pod may land there.
         gpus: Number of whole GPUs that the members need together.
         fragment_before: GPU milli of all nodes that typical pods cannot use, before the plan.
-        fragment_after: The same after the plan, with the members placed.
+        fragment_after: GPU milli that typical pods cannot use after the plan, with the members placed.
     """
 
     id: str

@@ -1,7 +1,7 @@
-"""Extension points of the descheduler, and what a plugin gets when it runs.
+"""Extension points of the descheduler, and the inputs that a plugin gets when it runs.
 
 A plugin decides from its arguments, the view of the cluster and the budgets of the round. It reads no clock and changes
-nothing: it asks `PluginRun.evict`, and proposes other changes with `PluginRun.propose`.
+nothing itself: it requests evictions by `PluginRun.evict`, and proposes other changes by `PluginRun.propose`.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ NoteRefusal: TypeAlias = Callable[[str, str, PodView, Sequence[str]], None]
 
 
 def unnoted(profile: str, plugin: str, pod: PodView, codes: Sequence[str]) -> None:
-    """Forget a refusal."""
+    """Ignore a refusal: the default for callers that do not count refusals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +87,12 @@ class PluginRun:
         plugin: Name of the plugin. It becomes the trigger of its evictions.
         cluster: The cluster at the start of the round.
         nodes: Nodes of the plugin's profile.
-        is_dry_run: Whether the configuration asks for a dry run: only evictions are counted, nothing else changes.
+        is_dry_run: Whether the configuration is in dry run: evictions are counted but not carried out, and nothing else
+            changes.
         evictor: Eviction path of the profile.
         proposals: Other changes that plugins have proposed in this round, in order.
-        classified: Classes of nodes by plugins in this round. They are shown to users.
-        refused: Is told of each pod that the filter plugins refuse.
+        classified: Classes of nodes (under- or overused) by plugins in this round, for users.
+        refused: Called for each pod that the filter plugins refuse.
     """
 
     profile: str
@@ -162,7 +163,7 @@ class Plugin(Protocol):
 
 @runtime_checkable
 class DeschedulePlugin(Plugin, Protocol):
-    """A plugin that finds pods that should not run where they are."""
+    """A plugin that finds single pods that should not stay on their nodes, such as pods with too many restarts."""
 
     def deschedule(self, run: PluginRun) -> None:
         """Evict pods that violate a rule.
@@ -241,7 +242,7 @@ class PlanEvictPlugin(EvictPlugin, Protocol):
         ...
 
     def withdraw(self, plan: MovePlan) -> None:
-        """Take back what was asked for a plan in this round."""
+        """Remove the requests that were made for a plan in this round, because the plan is given up."""
         ...
 
 

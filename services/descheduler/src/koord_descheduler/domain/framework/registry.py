@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class SharedState:
-    """State that all plugins share: values that they keep between rounds, one per type, and values from the start.
+    """State that plugins keep between rounds, one value per type, and values that are read when the service starts.
 
     The service restores the state from the log before the first round. All profiles share it.
 
     Attributes:
-        priority_classes: Name of a PriorityClass -> its value, at start.
+        priority_classes: Name of a PriorityClass -> its value when the service started.
         interval: Seconds between two rounds; 0: there is only one.
     """
 

@@ -81,10 +81,10 @@ class RoundOutcome:
 
 
 def round_nodes(cluster: ClusterView, selector: Selector) -> list[NodeView]:
-    """Return the nodes of a round: ready, and matching the selector of the configuration. Closed nodes stay.
+    """Return the nodes of a round: ready nodes that match the selector of the configuration, even unschedulable ones.
 
     Raises:
-        InvalidInput: There is at most one such node, so that no pod can move.
+        InvalidInput: There are fewer than two such nodes, so that no pod can move.
 
     Source:
         descheduler spec, 4 (1), (2)

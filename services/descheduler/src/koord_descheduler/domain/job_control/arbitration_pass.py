@@ -33,13 +33,14 @@ def arbitration_pass(
     cluster: ClusterView,
     controller: JobController,
 ) -> ArbitrationPass:
-    """Decide which waiting jobs go on.
+    """Decide which waiting migration jobs may begin.
 
     Args:
-        jobs: All jobs. Of these, the ones that have passed count against the limits.
+        jobs: All jobs. Those that passed arbitration count against the limits.
         waiting: The jobs to decide.
         cluster: The cluster now.
-        controller: Its arguments have the limits, and its plugin says which pods must not be migrated.
+        controller: The job controller: its arguments have the limits, and its plugin decides which pods must not be
+            migrated.
     """
     dropped, in_time = list[MigrationJob](), list[MigrationJob]()
     for job in waiting:

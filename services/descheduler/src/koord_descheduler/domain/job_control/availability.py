@@ -29,12 +29,12 @@ class Availability:
         self._chosen: set[str] = set()
 
     def take(self, pod: PodView) -> CountedLimit | None:
-        """Return the limit because of which the workload of a pod cannot spare it now; None if it can.
+        """Return the limit that forbids to make a pod unavailable now; None if its workload can spare it.
 
-        In that case, the pod counts as unavailable from now on.
+        With None, the pod counts as unavailable from now on.
 
-        Only pods that are unavailable now count, and replicas without a pod. Jobs that wait for their Reservation do
-        not count, so that two jobs of a workload cannot wait for each other.
+        Pods that are unavailable now, and replicas without a pod, count against the limit. Jobs that wait for their
+        Reservation do not count, so that two jobs of a workload cannot wait for each other.
         """
         counted = self._counted(pod)
         if counted is not None and counted.is_reached:

@@ -61,7 +61,7 @@ class EvictionBudget:
         self._bucket = self._full
 
     def rebuild(self, times: Iterable[float]) -> None:
-        """Replace the tokens by those that recorded evictions have left, for example after a restart.
+        """Compute the tokens of the budget again from recorded evictions, for example after a restart.
 
         Args:
             times: Unix seconds of the recorded evictions, in any order.

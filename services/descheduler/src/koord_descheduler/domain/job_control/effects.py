@@ -50,9 +50,10 @@ class Plan:
         before: The job before the look, with its facts.
         looked: The result of the look.
         changes: Changes of objects, in order.
-        eviction: The eviction that the job asks for, or None.
-        pod: The pod that it evicts, or None.
-        is_under_way: Whether somebody else asked for the eviction of this pod already. The job waits for that one.
+        eviction: The eviction that the job requests, or None.
+        pod: The pod of this eviction, or None.
+        is_under_way: Whether another component has already requested the eviction of this pod. The job waits for that
+            eviction.
     """
 
     before: MigrationJob
@@ -69,12 +70,12 @@ class Plan:
 
 
 def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: float, *, without_claims: bool) -> Plan:
-    """Return the actions that follow from a look at a job.
+    """Return the actions that follow from a look (a call of the state machine) at a job.
 
     Args:
         before: The job before the look.
         looked: The result of the look.
-        under_way: Uids of the pods whose eviction was asked for and has not ended.
+        under_way: Uids of the pods whose eviction was requested and has not ended.
         now: Unix seconds.
         without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
     """
@@ -106,13 +107,13 @@ def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: f
 
 
 def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Container[str], policy: JobPolicy) -> Looked:
-    """Return the look with a further request to evict the pod, if an earlier eviction was given up; else unchanged.
+    """Return a look that evicts the pod again, if an earlier eviction was given up; otherwise `looked` itself.
 
     Args:
         job: The job before the look.
         looked: The result of the look.
         world: The cluster now.
-        under_way: Uids of the pods whose eviction was asked for and has not ended.
+        under_way: Uids of the pods whose eviction was requested and has not ended.
         policy: Settings of the controller.
     """
     eviction = looked.job.condition(ConditionType.EVICTION)

@@ -36,7 +36,7 @@ def migration_ref(job: MigrationJob) -> AggregateRef:
 
 
 def with_facts(job: MigrationJob, state: MigrationState | None) -> MigrationJob:
-    """Return a job with the progress that its recorded facts give it.
+    """Return a job with the progress from its recorded facts.
 
     Args:
         job: The job as decoded from its object.
@@ -70,8 +70,8 @@ def arbitrated_event(job: MigrationJob, pod: PodView | None, inputs: Inputs) -> 
 
     Args:
         job: The job.
-        pod: Its pod; None if it does not exist.
-        inputs: What counts against the limits.
+        pod: The pod to migrate; None if it does not exist.
+        inputs: Code of a limit -> count and limit.
     """
     controller = None if pod is None else pod.controller
     return MigrationArbitrated(
@@ -118,12 +118,12 @@ def advanced_event(
     replicas: int | None = None,
     soft_eviction: ChangedField | None = None,
 ) -> Event | None:
-    """Return the fact that records a look at a job; None if nothing changed.
+    """Return the fact that records how a look changed a job; None if nothing changed.
 
     Args:
         before: The job before the look, with its facts.
         after: The job afterwards.
-        replicas: If the look asks for the eviction of the pod, the replicas of its workload; else None.
+        replicas: If the look requests the eviction of the pod, the replicas of its workload; else None.
         soft_eviction: If the look set the soft-eviction annotation of the pod, its values; else None.
     """
     if not after.is_in_flight:

@@ -143,7 +143,7 @@ def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
 
 
 def available_reservations(state: ClusterState, plan: RepackState, jobs: Mapping[str, MigrationJob]) -> dict[str, str]:
-    """Return name of a Reservation -> its node, for those Reservations of a plan that are available.
+    """Return name -> node of the Reservations of a plan that are available.
 
     Args:
         state: The folded state.

@@ -1,7 +1,7 @@
-"""Play rounds without evicting anybody, and ask the scheduler where every evicted pod would land.
+"""Simulate rounds without evictions, and ask the scheduler where every chosen pod would land.
 
-The functions ask through generators: they yield a question and get the answer, so that the same code runs in the
-service, in a command and in a simulation.
+The functions are generators: they yield a question and are sent the answer. So the same code runs in the service, in a
+command and in a simulation.
 """
 
 from collections.abc import Collection, Container, Generator, Sequence
@@ -27,14 +27,14 @@ Asking = Generator[FitRequest, FitAnswer, "DryRun"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """The effects that rounds would have.
+    """Result of a dry run: the effects that its rounds would have.
 
     Attributes:
         rounds: Number of rounds.
         moves: Pods that would move, in the order of their evictions.
         homeless: Pods that a plugin chose but that would find no place. They are not evicted.
-        useless: Pods that a plugin chose and that would find a place, but the cluster would not get better. They are
-            not evicted, because their profile proves its moves.
+        useless: Pods that a plugin chose and that would find a place, but whose move would not make the cluster better.
+            They are not evicted, because their profile proves its moves (evicts only for a gain).
         before: Measures before the first round.
         after: Measures after the last round.
         faults: Errors of plugins.
@@ -65,17 +65,18 @@ class _Chosen:
 def dry_run(
     player: RoundPlayer, cluster: ClusterView, *, rounds: int, interval: float, proving: Collection[str] = ()
 ) -> Asking:
-    """Play rounds on a cluster without effects; yield questions to the scheduler, and get its answers.
+    """Simulate rounds on a cluster; yield questions to the scheduler, and get its answers.
 
     A question asks where the pods that left would find a place. Each one has all pods that left so far, so that all
     moves together are one consistent plan.
 
     Args:
-        player: Plays the rounds. Its arbitration and object limiters decide which pods leave.
+        player: Simulates the rounds. Its arbitration and object limiters decide which pods leave.
         cluster: The cluster now.
         rounds: Number of rounds.
-        interval: Seconds between two rounds.
-        proving: Names of the profiles that prove their moves.
+        interval: Simulated seconds between two rounds.
+        proving: Names of the profiles that prove their moves: they evict a pod only if it finds a place and the cluster
+            gets better.
 
     Returns:
         The effects that the rounds would have.
@@ -125,12 +126,12 @@ def dry_run(
 
 
 def is_created(attempt: Attempt, targets: Container[str], proving: Collection[str]) -> bool:
-    """Return whether the service would carry out an attempt, after the moves of proving profiles are proved.
+    """Return whether the service would carry out an attempt, after it has proved the moves of proving profiles.
 
     Args:
         attempt: An attempt that succeeded.
-        targets: Uids of the pods that get another node.
-        proving: Names of the profiles that prove their moves.
+        targets: Uids of the pods that find another node.
+        proving: Names of the profiles that evict a pod only if it finds a place and the cluster gets better.
     """
     return attempt.pod.uid in targets or (attempt.plan is None and attempt.profile not in proving)
 

@@ -66,7 +66,7 @@ def landings(pods: Iterable[PodView], answer: FitAnswer) -> dict[str, str]:
 
 
 def moved(cluster: ClusterView, targets: Mapping[str, str], seconds: float) -> ClusterView:
-    """Return the cluster after moves, some seconds later. The usage of a pod moves with it; reports stay as fresh.
+    """Return the cluster as it will be after moves. The usage of a pod moves with the pod; usage reports do not age.
 
     Args:
         cluster: The cluster before.

@@ -40,7 +40,7 @@ Judging = Generator[FitRequest, FitAnswer, "Judged"]
 
 @dataclass(slots=True, kw_only=True)
 class Judged:
-    """A judgement about moves: the nodes on which pods land if all of them leave, and the pods that should stay.
+    """The result of proving moves: the nodes on which pods land if all of them leave, and the pods that should stay.
 
     Attributes:
         targets: Uid of a pod that moves -> the node on which it lands.

@@ -1,8 +1,8 @@
-"""Play rounds of a configuration on a copy of everything that plugins keep between rounds.
+"""Simulate rounds of a configuration, on a copy of the state that plugins keep between rounds.
 
-Evictions are asked for as in the service, so that all limits hold within a round, but nobody carries them out. The jobs
-that the service would create then pass arbitration and the object limiters, by the code of the service. The caller says
-which pods get another node.
+Evictions are requested as in the service, so that all limits hold within a round, but they are not carried out. The
+jobs that the service would create then pass arbitration and the object limiters, by the code of the service. The caller
+decides which pods get another node.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -32,16 +32,18 @@ from koord_descheduler.domain.view.workloads import replicas_of
 
 
 class RoundPlayer:
-    """Plays rounds of a configuration. Jobs that a round asks for have ended before the next one.
+    """Simulates rounds of a configuration.
+
+    Migration jobs that a round requests are assumed to end before the next round.
 
     Attributes:
-        jobs: Jobs in flight that no round of this player asked for.
-        refused: Why pods are refused, over all rounds.
+        jobs: Jobs in flight that no simulated round requested.
+        refused: The reasons why pods were refused, over all rounds.
 
     Args:
         configuration: The effective configuration.
-        registry: Plugins that it can name.
-        shared: What plugins keep between rounds; it is changed.
+        registry: Plugins that the configuration may name.
+        shared: State that plugins keep between rounds. The rounds change it.
 
     Raises:
         InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.

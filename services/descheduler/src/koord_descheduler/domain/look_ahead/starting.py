@@ -1,4 +1,4 @@
-"""What the next round of the service begins with, so that a dry run answers what that round would do."""
+"""The state from which the next round of the service starts, so that a dry run decides like that round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,13 +41,13 @@ class Start:
 def start_of_round(
     builder: ViewBuilder, now: float, configuration: DeschedulerConfiguration, registry: Registry
 ) -> Start:
-    """Return the inputs that the next round of the service has, if it has this configuration.
+    """Return the inputs that the next round of the service would have with a configuration.
 
     Args:
         builder: The folded cluster.
         now: Unix seconds.
         configuration: The configuration that is tried.
-        registry: Plugins that it can name.
+        registry: Plugins that the configuration may name.
 
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
@@ -60,7 +60,9 @@ def start_of_round(
 
 
 def later_round(start: Start, builder: ViewBuilder, now: float) -> Start:
-    """Return the inputs of a later round. Jobs and evictions that began after the first round do not count.
+    """Return the inputs of a later round of a dry run.
+
+    Jobs and evictions that began after the first round do not count.
 
     Args:
         start: The inputs of the first round. The rounds since then have changed `shared`.

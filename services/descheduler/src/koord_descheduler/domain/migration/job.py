@@ -23,7 +23,7 @@ PASSED: Final = "true"
 
 
 class Phase(StrEnum):
-    """Phases of a job. NEW is a job that nobody has looked at yet."""
+    """Phases of a job. NEW: no instance has looked at the job yet."""
 
     NEW = ""
     PENDING = "Pending"
@@ -91,7 +91,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationJob:
-    """One version of a PodMigrationJob.
+    """A PodMigrationJob as an immutable value.
 
     Attributes:
         name: Name of the object.
@@ -99,8 +99,8 @@ class MigrationJob:
         created: Unix seconds of its creation.
         pod: The pod to migrate; None if the reference is absent.
         mode: `ReservationFirst`, `EvictDirectly`, or "" for the default.
-        ttl: Seconds after which it is given up; None if not given.
-        is_paused: Whether it does nothing.
+        ttl: Seconds after which the job is given up; None if not given.
+        is_paused: Whether the job is paused, so that it takes no step.
         reservation: Name of its Reservation; "" while there is none.
         template: Template of the Reservation, as the user gave it; None if not given.
         delete_options: Options of the eviction; None if not given.
@@ -175,9 +175,9 @@ class MigrationJob:
         return self.conditions.get(type_)
 
     def with_condition(self, type_: ConditionType, condition: Condition) -> "MigrationJob":
-        """Return the job with a condition, whose type, reason and message become those of the job.
+        """Return the job with a new condition. The job takes over its type as `status`, and its reason and message.
 
-        An equal condition changes nothing.
+        If the job has an equal condition, return the job unchanged.
         """
         if self.conditions.get(type_) == condition:
             return self

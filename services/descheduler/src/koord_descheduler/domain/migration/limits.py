@@ -49,7 +49,7 @@ class CountedLimit(NamedTuple):
 
 @dataclass(slots=True)
 class MoveLimits:
-    """The limits on migrations that a plan of several moves must keep. All plugins share them.
+    """Limits on the number of concurrent migrations, which every plan of several moves must keep.
 
     Attributes:
         per_node: Largest number of pods of one node that may migrate at the same time; None: no limit.
@@ -59,7 +59,7 @@ class MoveLimits:
 
 
 def per_node_limit(args: MigrationControllerArgs) -> int | None:
-    """Return how many pods of one node may migrate at the same time; None: no limit."""
+    """Return the largest number of pods of one node that may migrate at the same time; None: no limit."""
     limit = args.max_migrating_per_node
     return None if not limit or limit < 0 or args.skips(Gate.MAX_MIGRATING_PER_NODE) else limit
 
@@ -144,7 +144,14 @@ def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterVi
 
 
 def limit_of(replicas: int, value: int | str | None) -> int | None:
-    """Return the limit of a workload in pods; None if `value` is not a valid percentage, so that pods are refused."""
+    """Return the largest number of pods of a workload that a limit allows; None if `value` is not a valid percentage.
+
+    With None, the caller must refuse the pods.
+
+    Args:
+        replicas: Number of replicas of the workload.
+        value: The limit as a number of pods, or as a percentage such as "10%"; None for the default.
+    """
     try:
         return workload_limit(replicas, value)
     except InvalidInput:

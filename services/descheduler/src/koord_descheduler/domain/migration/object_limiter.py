@@ -1,6 +1,7 @@
-"""Object limiter: at most so many evictions of a workload, or in a namespace, within a duration.
+"""Object limiter: limits the number of evictions of a workload, or in a namespace, within a duration.
 
-A token bucket exists from the first eviction on. It is full then, and each eviction takes a token.
+Each workload and namespace has a token bucket. It is full before its first eviction, each eviction takes a token, and
+tokens come back over time.
 
 Source:
     descheduler spec, 7.7
@@ -41,7 +42,12 @@ class Bucket:
     capacity: int
 
     def tokens_at(self, now: float, duration: float) -> float:
-        """Return the tokens at a later time."""
+        """Return the number of tokens at a later time.
+
+        Args:
+            now: Unix seconds.
+            duration: Seconds in which an empty bucket gets all tokens of the limit.
+        """
         return min(float(self.capacity), self.tokens + (now - self.at) * self.most / duration)
 
 
@@ -103,15 +109,18 @@ class ObjectLimiter:
         self._buckets = state.buckets
 
     def trial(self) -> "ObjectLimiter":
-        """Return a limiter with the same tokens. What it counts does not change this one."""
+        """Return a copy of the limiter for a simulation. Evictions that the copy counts do not change this limiter."""
         return ObjectLimiter(self._args, EvictionBuckets(dict(self._buckets)))
 
     def is_limited(self, pod: PodView, now: float) -> bool:
-        """Return whether a bucket of the pod has no whole token."""
+        """Return whether an object limiter refuses the eviction of the pod: a bucket has less than one token."""
         return self.limiting(pod, now) is not None
 
     def limiting(self, pod: PodView, now: float) -> Shortage | None:
-        """Return a bucket of the pod that has no whole token; None if none refuses the pod."""
+        """Return the bucket that refuses the eviction of the pod, because it has less than one token.
+
+        None if none does.
+        """
         for kind, key in self._keys(_controller(pod), pod.namespace):
             bucket = self._buckets.get((kind, key))
             if bucket is None:
@@ -130,11 +139,11 @@ class ObjectLimiter:
         return _FORGOTTEN_AFTER * max(durations, default=0.0)
 
     def evicted(self, pod: PodView, now: float, replicas: int | None) -> None:
-        """Take a token from each bucket of a pod that was evicted at `now`, if there is one.
+        """Take a token from each bucket (workload, namespace) of an evicted pod, as far as such limits are configured.
 
         Args:
             pod: The pod.
-            now: Unix seconds.
+            now: Unix seconds of the eviction.
             replicas: Replicas that the workload of the pod should have; None if it has no known workload.
         """
         self._take(Evicted(_controller(pod), pod.namespace, now, replicas))

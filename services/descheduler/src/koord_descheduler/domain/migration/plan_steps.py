@@ -55,11 +55,11 @@ def next_step(
 
 
 def rolled_back(job: MigrationJob, state: RepackState | None) -> MigrationJob | None:
-    """Return a job as failed because its plan was rolled back; None if it was not.
+    """Return a job in phase Failed, because its plan was rolled back; None if the plan was not rolled back.
 
     Args:
         job: A job in flight.
-        state: Its plan; None if it has none, or if the plan is forgotten.
+        state: State of the plan; None if the job has no plan, or if the plan ended long ago.
     """
     if state is None or state.result != ROLLED_BACK or not job.is_in_flight:
         return None
@@ -67,7 +67,7 @@ def rolled_back(job: MigrationJob, state: RepackState | None) -> MigrationJob | 
 
 
 def reservations_of(state: RepackState, jobs: Mapping[str, MigrationJob]) -> list[str]:
-    """Return the names of the Reservations that the jobs of a plan have.
+    """Return the names of the Reservations of a plan, as far as its jobs have created them.
 
     Args:
         state: The plan.

@@ -35,14 +35,14 @@ def reservation_for(
 ) -> Document:
     """Return the Reservation of a job as an object, without apiVersion and kind.
 
-    What the template of the job leaves open is taken from the pod. The Reservation excludes the node of the pod.
+    Fields that the template of the job leaves out are taken from the pod. The Reservation excludes the node of the pod.
 
     Args:
         job: The job.
         pod: Its pod as a Kubernetes object.
         now: Unix seconds.
         without_claims: Whether volumes with a claim are left out (gate DisablePVCReservation).
-        avoided: Nodes that the Reservation excludes, too.
+        avoided: Further nodes that the Reservation excludes.
 
     Source:
         descheduler spec, 7.9

@@ -1,7 +1,7 @@
 """The next steps of a migration job: a pure function of the job and of the state of pods and Reservations.
 
     looked = look(job, world, policy, now)
-    ... the caller carries `looked.effects` out, tells the answer by `created` or `evicted`, and looks again ...
+    ... the caller carries `looked.effects` out, passes the result to `created` or `evicted`, and looks again ...
 
 A job never evicts before its Reservation has a node, and it evicts by uid. Each effect has a name that depends on the
 job alone, so that a repeated effect changes nothing.

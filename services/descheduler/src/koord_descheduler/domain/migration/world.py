@@ -25,10 +25,10 @@ class ReservationView:
 
     Attributes:
         phase: "", Pending, Available, Succeeded or Failed.
-        node: Its node; "" while it has none.
+        node: Node of the Reservation; "" while it has none.
         has_order: Whether it has the label reservation-order, by which the scheduler prefers it to other Reservations.
-        owner_pods: Uids of the pods that its owners name as objects.
-        current_owners: The pods that use it.
+        owner_pods: Uids of the pods that `spec.owners` names as objects.
+        current_owners: The pods that use the Reservation.
         conditions: Type -> condition.
     """
 
@@ -156,8 +156,8 @@ class Looked:
 
     Attributes:
         job: The job afterwards.
-        effects: What the caller has to carry out now, in order. After CreateReservation and Evict, which are always
-            last, the caller tells the answer by `created` or `evicted` and looks again.
+        effects: Effects that the caller has to carry out now, in order. CreateReservation and Evict are always last.
+            After these, the caller passes the result to `created` or `evicted`, and looks again.
         events: Events to publish.
         requeue: Seconds until the next look; None: only a change leads to one.
     """

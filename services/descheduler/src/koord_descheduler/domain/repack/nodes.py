@@ -47,7 +47,7 @@ class GpuNodes:
     _rows: dict[bytes, frozenset[int] | None] = field(default_factory=dict[bytes, "frozenset[int] | None"])
 
     def place_of(self, pod: PodView, row: int) -> Placed | None:
-        """Return node and GPUs of a pod that runs on the node `row`; None if it holds a GPU that is not healthy."""
+        """Return node position and GPUs of a pod that runs on the node `row`; None if it holds an unhealthy GPU."""
         ledger = self._cluster.gpus.ledgers.get(pod.node)
         entry = None if ledger is None else ledger.pods.get(pod.uid)
         if entry is None:
@@ -74,7 +74,7 @@ class GpuNodes:
 
 
 def gpu_nodes(nodes: Sequence[NodeView], cluster: ClusterView) -> GpuNodes:
-    """Return nodes with what the pods and Reservations in their ledgers leave of CPU, memory and healthy GPUs."""
+    """Return nodes with the CPU, memory and healthy GPUs that the pods and Reservations in their ledgers leave free."""
     described: list[NodeGpus] = []
     cards: list[dict[int, int]] = []
     memory: list[int] = []

@@ -1,7 +1,7 @@
 """A plan of few moves that makes room for a waiting gang, by the GPU fragmentation measure.
 
-The cheapest nodes are emptied first: those with the fewest pods per GPU. FGD chooses the new nodes of the pods. Whether
-the plan holds, the scheduler's own engine decides afterwards, and then the Reservations.
+The cheapest nodes are emptied first: those with the fewest pods per GPU. FGD chooses the new nodes of the pods.
+Afterwards, the scheduler's own engine checks the plan, and then the Reservations show whether it holds.
 """
 
 import uuid
@@ -48,7 +48,7 @@ class RoomPlanner:
         self._typical = typical_pods(counts.elements())
 
     def plan(self, gang: WaitingGang, *, most_moves: int, most_per_node: int | None = None) -> MovePlan | None:
-        """Return moves that make room for all members of a gang; None if there are none within the limits.
+        """Return moves that make room for all members of a gang; None if no moves within the limits do.
 
         Args:
             gang: The gang.
@@ -56,7 +56,7 @@ class RoomPlanner:
             most_per_node: Largest number of pods that leave one node for one member; None: no limit.
 
         Returns:
-            The plan. Its moves may be empty: then there is room already, and nothing has to be done.
+            The plan. Without moves, there is room already and nothing has to be done.
         """
         places = gpu_nodes(self._nodes, self._cluster)
         pods, running = self._movable(places, [gpu for _, gpu in gang.members])

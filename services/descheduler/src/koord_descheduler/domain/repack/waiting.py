@@ -36,7 +36,7 @@ class WaitingGang:
 def waiting_gangs(cluster: ClusterView) -> Iterator[WaitingGang]:
     """Yield the gangs whose waiting members all request whole GPUs, those that need most GPUs first.
 
-    Gated pods do not count, and no gang with fewer pods than its minimum.
+    Pods with scheduling gates do not count. Gangs with fewer pods than their minimum are left out.
     """
     pending: dict[str, list[PodView]] = {}
     bound: dict[str, int] = {}

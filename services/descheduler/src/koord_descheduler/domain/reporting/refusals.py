@@ -43,9 +43,9 @@ class Refused:
     Attributes:
         by_code: Code of a reason -> uids of the pods that were refused for it.
         limits: Code of a limit on migrations -> nodes, namespaces or workloads that have reached it.
-        filtered: Profile and plugin -> uid -> one of the first 100 pods that filters refused, in the order in which the
-            plugin asked for them.
-        others: Profile and plugin -> uids of the further pods that filters refused.
+        filtered: (profile, plugin) -> uid -> refused pod, for the first 100 pods that filters refused, in the order of
+            the plugin's requests.
+        others: (profile, plugin) -> uids of the further pods that filters refused.
     """
 
     by_code: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
@@ -61,7 +61,12 @@ class Refused:
         return {name for code in WORKLOAD_LIMITS for name in self.limits.get(code, ())}
 
     def note(self, pod: PodView, codes: Sequence[str]) -> None:
-        """Count the refusal of a pod."""
+        """Count the refusal of a pod.
+
+        Args:
+            pod: The pod.
+            codes: Codes of the reasons.
+        """
         for code in codes:
             self.by_code.setdefault(code, set()).add(pod.uid)
             holder = _HOLDERS.get(code)

@@ -1,7 +1,7 @@
 """The cluster as one round sees it: nodes, pods and other objects at one moment, with indexes.
 
-A view never changes. The views of its nodes and pods are shared between rounds, so that a round costs no work for
-objects that did not change. Each index is made when it is first asked for.
+A view never changes. The views of its nodes and pods are shared between rounds, so that a round needs no work for
+objects that did not change. Each index is built at its first use.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -73,11 +73,11 @@ class ClusterView:
 
     @cached_property
     def caught_up(self) -> "ClusterView":
-        """Return the cluster with usage reports as if they were of this moment, as far as pods have moved since.
+        """Return the cluster with usage reports that are corrected for pods which have moved since the reports.
 
         Reports are a minute apart, and rounds follow each other faster. A pod that has left a node, or that is about to
-        leave it, does not count there any more. A pod that came counts with its usage on its former node, else with
-        what it requests.
+        leave it, does not count there any more. A pod that came counts with its usage on its former node, or, if that
+        is unknown, with its requests.
         """
         known = {key: usage for metric in self.metrics.values() for key, usage in metric.pods.items()}
         return replace(

@@ -37,7 +37,7 @@ class Disruptions:
     counts_missing: bool = False
 
     def cause(self, pod: PodView) -> Cause | None:
-        """Return the cause for which a pod is being taken away, although it may still be ready; None if it is not."""
+        """Return the cause for which a pod is being taken away, even while it is still ready; None if it stays."""
         cause = self.leaving.get(pod.uid)
         if cause is None and keys.SOFT_EVICTION in pod.annotations:
             return Cause.DESCHEDULING

@@ -15,7 +15,9 @@ POD_GROUPS: Final = "podgroups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInventory:
-    """Devices, what pods hold of them, gangs, and plans for them. The objects are not decoded before a gang waits.
+    """Devices, their use by pods, gangs, and plans to make room for gangs.
+
+    The objects are decoded only if a gang waits.
 
     Attributes:
         devices: Name of a node -> its Device object.

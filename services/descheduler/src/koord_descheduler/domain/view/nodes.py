@@ -1,4 +1,4 @@
-"""A node as the descheduler sees it: the object, and its allocatable without what its annotation reserves."""
+"""A node as the descheduler sees it: the object, and its allocatable minus the reservation in its annotation."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from koordcore.values.resources import Amounts, amount_of, parse_resources
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class NodeView:
-    """One version of a node with its facts.
+    """One version of a Node object with values computed from it.
 
     Attributes:
         object: The node, with deprecated resource names replaced.
         allocatable: Amounts for pods: milli-cores for cpu, whole units for everything else. The reservation of the
             node's annotation is subtracted.
         capacity: Capacity of the whole node, in the same units.
-        reservation: What the node's annotation reserves; empty if it is absent or invalid.
-        is_ready: Whether no condition Ready has a status other than True.
+        reservation: The reservation in the node's annotation; empty if it is absent or invalid.
+        is_ready: Whether every condition Ready has status True.
 
     Source:
         descheduler spec, 1.2, 4 (1)

@@ -1,7 +1,7 @@
 """All pods by namespace and name, kept in order while some of them change.
 
-Sorting 150,000 pods takes half a second, in which nothing else can run. A changed pod takes microseconds here: the
-order is a list of short sorted lists.
+Sorting 150,000 pods takes half a second, in which nothing else can run. This order is a list of short sorted lists, so
+that a changed pod takes only microseconds.
 """
 
 from bisect import bisect_left, insort
@@ -29,11 +29,11 @@ class PodOrder:
         self._pods: tuple[PodView, ...] | None = None
 
     def change(self, before: PodView | None, after: PodView | None) -> None:
-        """Put a changed pod into its place.
+        """Move a changed pod to its place in the order.
 
         Args:
-            before: The pod as it was; None: it did not exist.
-            after: The pod as it is now; None: it does not exist any more.
+            before: The pod before the change; None if it did not exist.
+            after: The pod after the change; None if it does not exist any more.
         """
         if before is not None:
             self._remove(_key(before))

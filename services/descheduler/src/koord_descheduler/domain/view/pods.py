@@ -29,7 +29,7 @@ FAILED: Final = "Failed"
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PodView:
-    """One version of a pod with its facts.
+    """One version of a Pod object with values computed from it.
 
     Two views are equal only if they are the same object; `uid` identifies the pod.
 
@@ -38,7 +38,7 @@ class PodView:
         key: "namespace/name".
         node: Name of its node; "" if it has none.
         created: Unix seconds of its creation; 0.0 if unknown.
-        controller: The owner that controls it; None if there is none.
+        controller: The owner reference of the pod's controller; None if there is none.
         requests: Total request: milli-cores for cpu, whole units for everything else.
         band: Priority class with defaults.
         qos: QoS class with defaults.

@@ -57,7 +57,12 @@ class WorkloadIndex:
         return self._views
 
     def note(self, uid: str, state: WorkloadState | None) -> None:
-        """Take a workload as it is now; None: it does not exist any more."""
+        """Record the new state of a workload.
+
+        Args:
+            uid: Uid of the workload.
+            state: The workload; None if it does not exist any more.
+        """
         has_scale = state is not None and state.object.kind != _JOB
         self._replace(uid, _Known(uid, state.object.replicas) if state is not None and has_scale else None)
 

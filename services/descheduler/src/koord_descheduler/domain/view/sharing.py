@@ -22,16 +22,18 @@ _NO_KEYS: Final[dict[str, Any]] = {}
 
 
 class SharedParts:
-    """Parts of pods that were seen, so that equal ones of later pods can be replaced by them."""
+    """Cache of parts of pods (metadata, spec, status fields), so that pods with equal parts share one object."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._parts: dict[tuple[str, bytes], Any] = {}
 
     def share(self, pod: Pod) -> None:
-        """Replace the parts of a pod by equal ones of earlier pods. The pod stays equal to what it was.
+        """Replace parts of a pod by equal objects of earlier pods, to save memory.
 
-        Nobody may change lists or dictionaries of a folded object, so it does not matter that pods share them.
+        The value of the pod does not change.
+
+        This is safe, because lists and dictionaries of a folded object are never changed.
         """
         for struct in (pod.metadata, pod.spec, pod.status):
             for name in struct.__struct_fields__:

@@ -11,8 +11,8 @@ class WorkloadView:
     """A workload that controls pods directly, or through ReplicaSets.
 
     Attributes:
-        replicas: Replicas that it should have.
-        owners: Uids of the owners of its pods. A Deployment has those of all its ReplicaSets.
+        replicas: Number of replicas that the workload should have.
+        owners: Uids of the owners of its pods. For a Deployment, these are all its ReplicaSets.
 
     Source:
         descheduler spec, 7.8
@@ -23,7 +23,7 @@ class WorkloadView:
 
 
 def replicas_of(pod: PodView | None, workloads: Mapping[str, WorkloadView]) -> int | None:
-    """Return the replicas of the workload of a pod; None if it has no known workload, or there is no pod.
+    """Return the number of replicas that a pod's workload should have; None if there is no pod or no known workload.
 
     Args:
         pod: The pod.

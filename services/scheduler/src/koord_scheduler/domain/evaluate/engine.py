@@ -132,9 +132,7 @@ class Engine:
         restriction: Restriction,
         scored_as: Callable[[Rows], ScoredAs | Rejection],
     ) -> Decision | Rejection:
-        """Choose a node like `decide`, for an attempt in which plugins show different copies of the pod to nodes.
-
-        Nothing is cached.
+        """Choose a node like `decide`, if plugins show different copies of the pod to nodes. Nothing is cached.
 
         Args:
             subject: Class, kind and profile of the pod itself.

@@ -141,10 +141,7 @@ class ReservationBooks:
         return uid
 
     def retire(self, uid: str) -> None:
-        """Make a pod with operating mode `Reservation` unavailable to further pods.
-
-        No-op if it never acted as a Reservation.
-        """
+        """Make a pod with operating mode `Reservation` unavailable to further pods. No-op for any other pod."""
         entry = self.entries.get(uid)
         if uid in self.operating and entry is not None and entry.terms is not None:
             self._undescribe(entry)
@@ -179,18 +176,7 @@ class ReservationBooks:
     def restore(
         self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str, is_pod: bool
     ) -> None:
-        """Restore the state of a Reservation from a snapshot, except its object, which `put` restores.
-
-        Args:
-            uid: Uid of the Reservation.
-            name: Name of the Reservation.
-            phase: "Succeeded" or "Failed"; empty while it is neither.
-            ended_at: Unix seconds of its end; 0 while it has not ended.
-            is_consumed: Whether it may be used only once and a pod uses or used it.
-            node: Name of its node; empty for none.
-            said: Message about the missing node that was published last.
-            is_pod: Whether it is a running pod with the operating mode `Reservation`.
-        """
+        """Restore a Reservation from a snapshot; `put` restores its object. For the arguments see `Entry`."""
         entry = self._entry(uid, name)
         self.operating.update([uid] if is_pod else ())
         entry.phase, entry.ended_at, entry.is_consumed, entry.said = phase, ended_at, is_consumed, said
@@ -272,15 +258,7 @@ class ReservationBooks:
         return self._on_row.get(row, {})
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count a pod that was assumed on a node.
-
-        A reserve pod makes its Reservation hold its amounts there. A pod that uses a Reservation is counted as its
-        owner.
-
-        Args:
-            row: Position of the node.
-            pod_info: The pod with its allocation.
-        """
+        """Count an assumed pod. A reserve pod makes its Reservation hold its amounts; an owner uses amounts of one."""
         used = pod_info.allocation.reservation
         if used is not None and used.uid == pod_info.uid:
             self._hold(row, self._entry(used.uid, used.name), pod_info)
@@ -293,12 +271,7 @@ class ReservationBooks:
             self._hold(row, self.entries[pod_info.uid], pod_info)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Remove a pod that left a node: release its Reservation's amounts, or return the amounts that it used of one.
-
-        Args:
-            row: Position of the node.
-            pod_info: The pod with its allocation.
-        """
+        """Remove a pod from its node: release its Reservation's amounts, or return the amounts that it used of one."""
         used = pod_info.allocation.reservation
         entry = self.entries.get(used.uid) if used is not None else None
         if entry is not None and entry.uid != pod_info.uid:
@@ -323,18 +296,11 @@ class ReservationBooks:
         self._refresh(entry, has_changed=True)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether any Reservation exists.
-
-        Then a pod that leaves a node may return its amounts to a Reservation.
-        """
+        """Return whether any Reservation exists: pods that leave may return amounts to one."""
         return bool(self.entries)
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
-        """Return node position -> resource column -> amount that filters count as free in addition, for a pod class.
-
-        These are unused amounts of Reservations, or of pods whose place a Reservation takes. None if there are none.
-        See `RestoredAmounts.restored`.
-        """
+        """Return node position -> resource column -> amount of Reservations that counts as free; None if none does."""
         usable = self.usable(pod_class)
         return self.pre_allocations.selected(pod_class) if usable is None else usable.restored
 

@@ -40,7 +40,10 @@ class DefaultEvictor:
         return self._filter.pre_eviction_refusals(pod, cluster)
 
     def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
-        """Accept every eviction: the API server decides. The attempt in the outcome of the round is the request."""
+        """Return True: every eviction is accepted here, and the API server decides later.
+
+        The attempt in the outcome of the round is the request to the API server.
+        """
         del pod, reason, plugin, cluster
         return True
 

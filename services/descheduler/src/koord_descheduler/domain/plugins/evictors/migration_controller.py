@@ -126,7 +126,7 @@ class MigrationController:
         return self._ask(pod, cluster, plan.id)
 
     def withdraw(self, plan: MovePlan) -> None:
-        """Forget the jobs that were asked for a plan in this round."""
+        """Remove the jobs that were requested for a plan in this round."""
         for request in self._requests.requests:
             if request.plan == plan.id:
                 self._jobs.drop(request.name)

@@ -95,7 +95,7 @@ def check(args: CustomPriorityArgs) -> Iterator[InvalidInput]:
 
 
 class CustomPriority:
-    """Evicts pods of expensive nodes that fit cheaper ones."""
+    """Moves pods from expensive classes of nodes to cheaper ones: evicts pods that would fit a cheaper node."""
 
     name = NAME
 

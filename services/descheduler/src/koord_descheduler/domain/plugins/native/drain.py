@@ -26,7 +26,7 @@ class Drain:
     name = NAME
 
     def deschedule(self, run: PluginRun) -> None:
-        """Ask for a look at all drains. No-op in a dry run."""
+        """Request a look at all drains at once. No-op in a dry run."""
         run.propose(LookAtDrains())
 
 

@@ -94,9 +94,9 @@ class FragmentationAware:
         self._repack = GpuRepack(args.gpu_repack or GpuRepackArgs(), self._scope, shared, is_dry_run=args.dry_run)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict at most one pod per node: the one whose leaving lowers the imbalance of the node most.
+        """Evict at most one pod per node: the pod whose eviction lowers the imbalance of the node most.
 
-        Before that, ask for the moves of a plan if a gang waits for whole GPUs.
+        Before that, if a gang waits for whole GPUs, request the moves of a plan.
         """
         if self._args.paused:
             return

@@ -1,4 +1,6 @@
-"""Room for gangs that wait for whole GPUs, as a part of FragmentationAware. Off by default; Koordinator has no such.
+"""Room for gangs that wait for whole GPUs, as a part of FragmentationAware.
+
+It is off by default. Koordinator has no such feature.
 
 One plan is under way at a time. A gang for which no plan was found, or whose plan has ended, is tried again later.
 """
@@ -83,7 +85,7 @@ class GpuRepack:
         self._tried = shared.of(_Tried)
 
     def run(self, run: PluginRun) -> None:
-        """Ask for the moves of one plan, if a gang waits for which there is one. No-op while a plan is under way."""
+        """Request the moves of one plan, if one can be found for a waiting gang. No-op while a plan is under way."""
         cluster = run.cluster
         if not self._args.enabled or any(not plan.ended_at for plan in cluster.gpus.plans.values()):
             return

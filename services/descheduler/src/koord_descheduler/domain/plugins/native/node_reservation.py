@@ -1,4 +1,4 @@
-"""RemovePodsViolatingNodeReservation: evict pods that occupy what a node reserves for others.
+"""RemovePodsViolatingNodeReservation: evict pods that occupy resources which a node's annotation reserves.
 
 Source:
     descheduler spec, 9.4

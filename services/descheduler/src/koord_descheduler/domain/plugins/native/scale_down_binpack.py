@@ -77,7 +77,7 @@ class Ranking:
 
 
 class ScaleDownBinPack:
-    """Ranks pods: those on nodes with the least load of others leave first."""
+    """Ranks pods for the scale-down of workloads: pods on nodes with the least load from other pods leave first."""
 
     name = NAME
 

@@ -34,7 +34,7 @@ NAME: Final = "RemovePodsViolatingInterPodAntiAffinity"
 
 
 class RemovePodsViolatingInterPodAntiAffinityArgs(WireModel):
-    """Arguments: namespaces and labels of the pods that are evicted, and of those that they are compared with."""
+    """Arguments: namespaces and labels of pods that may be evicted, and of pods with which they are compared."""
 
     namespaces: Namespaces | None = None
     label_selector: LabelSelectorArgs | None = None

@@ -1,4 +1,4 @@
-"""RemovePodsViolatingNodeAffinity: evict pods whose node does not, or no longer best, match their node affinity.
+"""RemovePodsViolatingNodeAffinity: evict pods whose node violates their node affinity, or no longer matches it best.
 
 Source:
     descheduler spec, 10.5

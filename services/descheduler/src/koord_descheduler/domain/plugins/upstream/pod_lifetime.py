@@ -41,7 +41,12 @@ STATES: Final = frozenset(
 
 
 class OwnerKinds(WireModel):
-    """Kinds of owners: with `include` a pod needs one of them, with `exclude` it must have none of them."""
+    """Owner kinds by which pods are selected.
+
+    Attributes:
+        include: If not empty, a pod needs an owner of one of these kinds.
+        exclude: A pod must not have an owner of any of these kinds.
+    """
 
     include: tuple[Text, ...] = ()
     exclude: tuple[Text, ...] = ()
@@ -53,7 +58,14 @@ class OwnerKinds(WireModel):
 
 
 class ConditionFilter(WireModel):
-    """Fields that a condition of a pod must have, and the least seconds since its last change; None or "": any."""
+    """Selects conditions of pods by their fields; None or "" selects any value.
+
+    Attributes:
+        type: Type that the condition must have.
+        status: Status that the condition must have.
+        reason: Reason that the condition must have.
+        min_time_since_last_transition_seconds: Smallest age of the last change of the condition.
+    """
 
     type: Text = ""
     status: Text = ""
@@ -61,7 +73,7 @@ class ConditionFilter(WireModel):
     min_time_since_last_transition_seconds: NotNegative | None = None
 
     def matches(self, condition: PodCondition, now: float) -> bool:
-        """Return whether a condition has all given fields. A condition without a time has no age."""
+        """Return whether a condition has all given fields and is old enough. A condition without a time has no age."""
         given = ((self.type, condition.type), (self.status, condition.status), (self.reason, condition.reason))
         if any(wanted and wanted != found for wanted, found in given):
             return False

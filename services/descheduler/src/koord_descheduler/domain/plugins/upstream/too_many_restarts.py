@@ -57,7 +57,7 @@ def check(args: RemovePodsHavingTooManyRestartsArgs) -> Iterator[InvalidInput]:
 
 
 class RemovePodsHavingTooManyRestarts:
-    """Evicts pods with too many restarts, node by node in order, those with the most restarts first."""
+    """Evicts pods with too many restarts: node by node in order, and the most often restarted pods first."""
 
     name = NAME
 
@@ -66,7 +66,7 @@ class RemovePodsHavingTooManyRestarts:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods with too many restarts, node by node in order, those with the most restarts first."""
+        """Evict the pods with too many restarts: node by node in order, and the most often restarted pods first."""
         for node in run.nodes:
             counted = [(self._restarts(pod), pod) for pod in run.cluster.pods_on(node.name)]
             found = [each for each in counted if each[0] >= self._args.pod_restart_threshold]

@@ -178,7 +178,7 @@ def domains_of(
 
     Args:
         constraint: The constraint.
-        pods: Pods of its namespace. All of them are evictable: others are not counted.
+        pods: Evictable pods of the constraint's namespace. Other pods are not counted.
         nodes: Name -> node of the round.
         accepted: Values of the topology key on nodes that the constraint accepts. They are domains even without pods.
 

@@ -88,7 +88,10 @@ class NodeUsage:
     metric: NodeMetric | None = None
 
     def of_pod(self, pod: PodView) -> Amounts | None:
-        """Return the part of the usage that one pod of the node has; None if it is not measured."""
+        """Return the usage of one pod of the node: measured, or its requests if the node is not measured.
+
+        None if the node is measured and the pod is not.
+        """
         return pod.requests if self.metric is None else self.metric.pods.get(pod.key)
 
     def base(self, name: str) -> int:
@@ -130,7 +133,7 @@ def usages(nodes: Iterable[NodeView], cluster: ClusterView, thresholded: Iterabl
 
 
 def is_within(usage: NodeUsage, thresholds: Mapping[str, float]) -> bool:
-    """Return whether no thresholded resource of a node is above its threshold."""
+    """Return whether the usage of every resource with a threshold is at or below the threshold."""
     return all(usage.percent(name) <= percent for name, percent in thresholds.items())
 
 

@@ -116,7 +116,7 @@ class DeviceShare:
         )
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the devices that the pod requests, with its hints; None if the pod requests no devices."""
+        """Return the devices that the pod requests, with its hints; None if it requests none and nothing is invalid."""
         try:
             amounts = pod_requests(pod)
         except InvalidInput:
@@ -148,10 +148,7 @@ class DeviceShare:
         return self._asked(pod_class) is not None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the devices of a pod's allocation on the node.
-
-        For a guest, which counts on trial and has no allocation, count the devices that it would get.
-        """
+        """Count the devices of a pod's allocation on the node; for a guest (on trial), those that it would get."""
         devices = pod_info.allocation.devices
         if pod_info.is_guest and not devices and pod_info.pod_class is not None:
             devices = self._would_give(row, pod_info.pod_class)
@@ -184,9 +181,9 @@ class DeviceShare:
         return Rejection(plugin=self.name, message=error, key=error) if error else None
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return codes that refuse nodes with too few free devices; 0 passes.
+        """Return codes that refuse nodes with too few free devices.
 
-        A node with a Reservation for the pod passes. It is checked later, with the Reservation lent.
+        Nodes with a Reservation for the pod are checked later.
         """
         asked = self._asked(pod)
         if asked is None:
@@ -216,10 +213,7 @@ class DeviceShare:
         return 0 if asked is None else score_of_reservation(self.states, asked, row, uid)
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the free devices of a node do not suffice for the class; empty if they do.
-
-        See `Lender.refused`.
-        """
+        """Return why the node's free devices do not suffice for the class; empty if they do. See `Lender.refused`."""
         asked = self._asked(pod_class)
         code = 0 if asked is None else self.states.code_on(asked, row)
         if not code and asked is not None and self.states.reserved_on(row).required:
@@ -254,17 +248,14 @@ class DeviceShare:
         return None if asked is None else device_scores(self.states, asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node; None without device requests.
-
-        Fragmentation is not part of these scores.
-        """
+        """Return a function that scores one node, without fragmentation; None without device requests."""
         asked = self._asked(pod)
         return None if asked is None else device_row_score(self.states, asked)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return the part of codes and scores that classes share if they differ only in parts of GPUs.
+        """Return state and results that classes share if they differ only in parts of GPUs.
 
-        None if the class may use Reservations, or if nodes are scored by fragmentation.
+        None if they share nothing.
         """
         asked = self._asked(pod)
         if self._fragmentation is not None or self._reservations.rows_of(pod) is not NO_ROWS:
@@ -351,13 +342,7 @@ class DeviceShare:
         return found.reason if isinstance(found, Refusal) else found
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
-        """Return why the devices in these NUMA zones do not suffice for the class; None if they do.
-
-        Args:
-            pod: Class of the pods.
-            row: Position of the node.
-            zones: The zones, one bit per zone; None for all devices of the node.
-        """
+        """Return why the devices in NUMA zones (None: all devices) do not suffice for the class; None if they do."""
         asked, node = self._asked(pod), self.states.devices_of(row)
         if asked is None or asked.error:
             return None if asked is None else asked.error
@@ -376,10 +361,7 @@ class DeviceShare:
         return learned_pods.KINDS if self._learned is not None else frozenset()
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Learn typical pods from an event.
-
-        Return False, because they change only scores: no waiting pod can use the event.
-        """
+        """Learn typical pods from an event. Return False: they change only scores, so no waiting pod can use it."""
         if self._learned is not None and self._fragmentation is not None and self._learned.apply(event, stored):
             self._fragmentation.learn(self._learned.typical)
         return False

@@ -123,7 +123,7 @@ class Detectors:
         return elapsed(self.states.get((kind, node), OK), now, condition).is_anomalous
 
     def reset(self, kind: UsageKind, node: str) -> None:
-        """Return the detector of a node to ok with cleared counters."""
+        """Reset the anomaly detector of a node: it is no longer anomalous, and its counters are 0."""
         self.states.pop((kind, node), None)
 
     def reset_if_ok(self, kind: UsageKind, node: str) -> None:

@@ -79,7 +79,7 @@ class LoadLimits(WireModel):
 
 
 class NodePoolArgs(LoadLimits):
-    """A node pool with its own thresholds. What it leaves out is taken from the top level."""
+    """A node pool with its own thresholds. Arguments that it leaves out are taken from the top level."""
 
     name: Text = ""
 

@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 class NodeClass(IntEnum):
     """Class of a node by its usage: below low thresholds (LOW) or above high ones (HIGH).
 
-    PROD_LOW and PROD_HIGH compare the usage of prod pods alone. BOTH_LOW is LOW and PROD_LOW, NONE is none of them.
+    PROD_LOW and PROD_HIGH are the same for the usage of prod pods alone. BOTH_LOW: LOW and PROD_LOW. NONE: no class.
     """
 
     NONE = 0

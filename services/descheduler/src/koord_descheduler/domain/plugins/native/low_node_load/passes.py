@@ -50,7 +50,7 @@ class Pass:
     cooled: Callable[[str], None]
 
     def relieve(self, sources: Sequence[int], available: Table) -> None:
-        """Evict pods from hot nodes until they are no longer hot or nothing is available.
+        """Evict pods from hot nodes until these are no longer hot, or until the targets have no capacity left.
 
         Args:
             sources: Rows of the hot nodes, the hottest first.
