@@ -1,4 +1,4 @@
-"""Settings of the agent, in addition to those of every service."""
+"""Settings that only the agent has."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -236,7 +236,7 @@ class AgentSettings(ServiceSettings):
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
         """Return the settings of a command line and environment variables.
 
-        The command line may also be one of Koordinator's agent (`koord_agent.config.flags`).
+        A command line of Koordinator's agent is accepted, too (`koord_agent.config.flags`).
 
         Args:
             words: The command line without the name of the program.

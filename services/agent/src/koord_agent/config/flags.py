@@ -1,4 +1,4 @@
-"""Translation of command lines of Koordinator's agent: older flag names, and flags without effect here.
+"""Translation of command lines of Koordinator's agent: older flag names, and flags without effect in this agent.
 
 The log lists what was translated or ignored. A flag that neither agent knows is refused.
 
@@ -84,8 +84,9 @@ class Accepted:
 def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
     """Translate a command line of Koordinator's agent to one of this agent.
 
-    A flag without an effect here is dropped. A flag that this agent spells with or without the suffix `-seconds` is
-    renamed, and its value converted. Flags that are in neither list stay, so that the parser refuses them.
+    A flag without an effect in this agent is dropped. A flag that this agent spells with or without the suffix
+    `-seconds` is renamed, and its value converted. Flags that are in neither list stay, so that the parser refuses
+    them.
 
     Args:
         words: A command line without the name of the program.

@@ -59,7 +59,8 @@ class Device:
         resources: Capacity of the device by resource name.
         health: Whether the device may take new pods.
         topology: Location; None if it is not known.
-        condition: Status that was read; None if none was read, or if the type has none.
+        condition: Health status that was read from the device; None if it was not read, or if devices of this type have
+            none.
         virtual_functions: PCI addresses of the virtual functions of an RDMA function, ascending.
     """
 

@@ -64,7 +64,7 @@ def gpu_device(gpu: Gpu, location: PciLocation | None, fault: GpuFault | None) -
         gpu: The GPU.
         location: Its location in sysfs; None if sysfs does not know its address. Without a PCIe root, the device has
             no topology.
-        fault: Why it must take no new pod; None if it is healthy. A healthy GPU has no condition.
+        fault: Why the GPU must take no new pod; None if it is healthy. A healthy GPU has no condition.
     """
     return Device(
         uuid=gpu.uuid,

@@ -49,7 +49,7 @@ class XpuStatus(msgspec.Struct, rename="camel"):
 
 
 class Xpu(msgspec.Struct):
-    """One device in a description file of a vendor's tool."""
+    """One device in the file by which a vendor's tool describes the accelerators of a machine."""
 
     vendor: str = ""
     model: str = ""

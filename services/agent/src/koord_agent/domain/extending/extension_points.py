@@ -1,7 +1,7 @@
 """Extension points: one protocol or callable for each point at which installed packages extend an agent.
 
 `extensions.Extensions` is the registry, `node_extensions` calls what is registered. A failing extension never ends a
-cycle. Each extension has half a second of a cycle in total, `EvictPod` has ten seconds for all victims.
+cycle. In each cycle, an extension may use half a second in total, and `EvictPod` ten seconds for all victims.
 
 Extensions get a *look*: an immutable snapshot of the node (`domain.state.node_look.NodeLook`). If an extension is
 slower, the cycle goes on without its answer, and the late answer is dropped. The cycle then appends to the series
@@ -118,7 +118,7 @@ class Found(NamedTuple):
 
 
 class Collector(Protocol):
-    """Extension point: measures something that the agent itself does not measure.
+    """Extension point: measures values that the agent itself does not measure.
 
     The values become time series (`metric_kinds.Kind.EXTENSION`).
     """

@@ -94,9 +94,9 @@ class NodeExtensions:
         return samples
 
     def measured(self, by: PodCollector, pods: Sequence[AgentPod]) -> Sequence[AgentPod]:
-        """Return the pods that a collector visits: those that pass every filter.
+        """Return the pods that a collector measures: the pods that pass every filter registered for this collector.
 
-        If a filter fails, the pod is visited, and the filter is called again in the next cycle.
+        If a filter raises an error, the pod is measured, and the filter is called again in the next cycle.
         """
         filters = {name: keeps for (of, name), keeps in sorted(self._all.pod_filters.items()) if of is by}
         if not filters:
@@ -144,7 +144,7 @@ class NodeExtensions:
         return replace(look, pods=pods)
 
     def call_back(self, look: NodeLook, pools: object) -> None:
-        """Call the callbacks for those parts of the state that changed since the last cycle.
+        """Call the registered callbacks for the parts of the node's state that changed since the last cycle.
 
         Args:
             look: Immutable snapshot of the node.

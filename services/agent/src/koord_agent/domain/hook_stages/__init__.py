@@ -1,1 +1,1 @@
-"""The hook framework: which plug-ins run at which stage of a pod's or container's life, and what they change."""
+"""The hook framework: which plug-ins run at which stage of a pod or container, and which values they change."""

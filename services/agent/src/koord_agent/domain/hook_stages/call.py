@@ -1,4 +1,4 @@
-"""One call of the hooks: the pod or container, and the rules that the agent knows.
+"""One call of the hooks: the pod or container, and the rules of the node that the agent knows.
 
 Source: runtime spec, 2.3, 2.5.
 """

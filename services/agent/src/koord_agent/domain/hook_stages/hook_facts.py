@@ -15,7 +15,7 @@ def facts_of(
 ) -> tuple[ContainerHookApplied | ContainerHookFailed, ...]:
     """Return the facts of a call: one for each plug-in that failed, and one if the pod or container changed.
 
-    If the call failed, nothing changed.
+    If the call as a whole failed, the pod or container did not change.
 
     Args:
         call: The call.

@@ -28,8 +28,8 @@ class HookDone:
     """Result of one plug-in at a stage.
 
     Attributes:
-        plugin: Its name.
-        values: What it set.
+        plugin: Name of the plug-in.
+        values: Values that the plug-in set.
         error: Why it failed; "" for success. A plug-in that fails sets nothing.
         seconds: How long it ran, by the clock of the caller.
     """
@@ -45,9 +45,9 @@ class StageResult:
     """The result of a stage.
 
     Attributes:
-        values: What all plug-ins together set.
-        done: What each plug-in did, in order.
-        failed: Plug-in that ended the call; "" if none did.
+        values: Values that all plug-ins together set.
+        done: Result of each plug-in, in order.
+        failed: Name of the plug-in whose failure ended the call; "" for none.
     """
 
     values: HookValues
@@ -88,7 +88,7 @@ def run_stage(
     Args:
         plugins: Plug-ins that run, in order.
         call: The call.
-        rules: What the agent knows of the node.
+        rules: Rules of the node, from the agent's last snapshot.
         policy: Whether a plug-in that fails ends the call.
         clock: Returns the time in seconds, to measure the plug-ins.
 

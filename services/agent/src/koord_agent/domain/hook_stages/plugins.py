@@ -27,13 +27,13 @@ Decide = Callable[[HookCall, HookRules], HookValues]
 
 @dataclass(frozen=True, slots=True)
 class HookPlugin:
-    """A plug-in that runs at some stages.
+    """A hook plug-in: computes values for a pod or container at some stages.
 
     Attributes:
-        name: Its name. Plug-ins of a stage run in the order of their names, by byte.
+        name: Name of the plug-in. Plug-ins of a stage run in the order of their names, by byte.
         gate: Feature gate that enables it.
         stages: Stages at which it runs.
-        decide: Returns what it sets.
+        decide: Returns the values that the plug-in sets.
     """
 
     name: str

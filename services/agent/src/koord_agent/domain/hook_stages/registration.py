@@ -16,12 +16,12 @@ REGISTRATION_FILE: Final = "koordlet.json"
 def registration(
     stages: Iterable[Stage], *, endpoint: str, policy: FailurePolicy, disabled: Collection[str] = ()
 ) -> str:
-    """Return the text of the registration file.
+    """Return the text of the file that registers the agent's hook server with CRI proxies.
 
     Args:
         stages: Stages at which plug-ins run.
         endpoint: Path of the socket, as a proxy on the machine sees it.
-        policy: What a proxy does if a call fails.
+        policy: How a proxy reacts if a call fails.
         disabled: Names of stages to leave out, from the flag -runtime-hooks-disable-stages.
     """
     content = {

@@ -10,7 +10,7 @@ class Mode(StrEnum):
     """The way by which a hook is called.
 
     PROXY: a CRI proxy calls the RuntimeHookService. NRI: the container runtime calls the agent as its plug-in.
-    RECONCILER: a cycle of the agent sets what the other modes missed.
+    RECONCILER: a cycle of the agent sets values that the other modes missed.
     """
 
     PROXY = "Proxy"

@@ -57,7 +57,7 @@ class HookValues:
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the name and text of each value that is set, for explanations. A mount or device is named by its path.
 
-        A memory limit or quota of -1 is written as such.
+        A memory limit or quota of -1 (unlimited) has the text "-1".
         """
         for name in SCALARS:
             value = getattr(self, name)

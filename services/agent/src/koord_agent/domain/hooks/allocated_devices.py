@@ -123,7 +123,7 @@ def gpu_injection(
     is_monitored: bool = False,
     can_mount: bool = True,
 ) -> GpuInjection:
-    """Return what a container gets for the GPUs in the annotation device-allocated of its pod.
+    """Return the environment variables, mounts and devices of a container, for GPUs in the annotation device-allocated.
 
     Every container of the pod gets all of its GPUs, because the annotation does not name containers. If the pod uses
     HAMi-core and a share of a card, the first entry also decides the limits of memory and cores.

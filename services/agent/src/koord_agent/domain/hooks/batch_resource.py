@@ -89,7 +89,9 @@ def batch_containers(
 def pod_batch_values(
     containers: Mapping[str, BatchContainer], *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values for the cgroup of a pod: the sums over its containers, or unlimited if one container is.
+    """Return the values for the cgroup of a pod: sums over its containers.
+
+    If one container is unlimited, so is the pod.
 
     Args:
         containers: Container name -> batch resources.

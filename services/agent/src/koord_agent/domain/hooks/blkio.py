@@ -34,9 +34,9 @@ class BlockType(StrEnum):
 
 
 class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The object `ioCfg` of a block, with limits and weights for one disk.
+    """The object `ioCfg` of the NodeSLO, with limits and weights for one disk.
 
-    None stands for the default: unlimited, weight 100, and 95 % of requests below 3 ms.
+    None stands for the default: no limit, weight 100, and 95 % of the requests in less than 3 ms.
     """
 
     readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives
@@ -92,7 +92,7 @@ def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceValue:
-    """A line to write to a kernel file with one line for each device.
+    """A line for one device, to be written to a kernel file that has one line per device.
 
     Attributes:
         file: Name of the file.

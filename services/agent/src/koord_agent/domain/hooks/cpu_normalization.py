@@ -23,7 +23,14 @@ def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
 
 
 def scaled_quota_us(quota_us: int, ratio: float) -> int:
-    """Return max(1000, ceil(quota / ratio)) if the quota is limited and the ratio above 1, else the quota."""
+    """Return the CFS quota for a CPU that is `ratio` times as fast as normal: max(1000, ceil(quota / ratio)).
+
+    If the quota is unlimited or the ratio is at most 1, return the quota.
+
+    Args:
+        quota_us: CFS quota in microseconds per period; at most 0: unlimited.
+        ratio: CPU normalization ratio of the node.
+    """
     return max(MIN_QUOTA_US, math.ceil(quota_us / ratio)) if quota_us > 0 and ratio > 1 else quota_us
 
 

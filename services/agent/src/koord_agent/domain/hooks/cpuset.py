@@ -118,7 +118,7 @@ def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is
 
 
 def system_cpuset(annotations: Mapping[str, str]) -> str:
-    """Return the CPU list of system QoS in the annotations of a node; "" if there is none.
+    """Return the CPU list that a node's annotation sets aside for pods with QoS SYSTEM; "" if there is none.
 
     Raises:
         InvalidInput: The annotation is malformed, or its CPU list is.
@@ -144,7 +144,7 @@ def container_cpuset(
         rule: Which CPUs each kind of pods may use. None means it is not known yet.
         qos_label: QoS class of the pod, "" means none.
         kube_qos: Kubernetes QoS class, which decides the cgroup directory.
-        status: What the scheduler gave to the pod.
+        status: CPUs and zones that the scheduler allocated to the pod.
         be_by_manager: Whether the gate BECPUManager is on.
 
     Returns:
@@ -182,7 +182,7 @@ def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None
     """Return the quota -1 (unlimited) for a pod or container that owns CPUs, so that it is not throttled.
 
     Args:
-        status: What the scheduler gave to the pod.
+        status: CPUs and zones that the scheduler allocated to the pod.
         unsets: False with the flag -disable-unset-cpu-quota.
 
     Returns:

@@ -1,7 +1,7 @@
 """Last-level cache and memory bandwidth of a QoS class: from percentages to lines of its resctrl group.
 
-Intel counts bandwidth in percent (tens), AMD in Gb/s per core complex. `schemata_of_class` returns what a group should
-have, `changed` the part that has to be written. `resctrl_files` parses what is there.
+Intel counts bandwidth in percent (tens), AMD in Gb/s per core complex. `schemata_of_class` returns the lines that a
+group should have, and `changed` the lines that have to be written. `resctrl_files` parses the present lines.
 
 Source: agent spec, 15. Vectors: resctrl_schemata.
 """
@@ -157,9 +157,9 @@ def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
 
 
 def missing_tasks(wanted: Iterable[int], current: str) -> tuple[int, ...]:
-    """Return those of the thread ids `wanted` that a resctrl group does not contain, ascending.
+    """Return the thread ids of `wanted` that a resctrl group does not contain yet, ascending.
 
-    Each needs a write of its own.
+    The caller must write each id separately.
 
     Args:
         wanted: Thread ids that have to be in the group.

@@ -37,7 +37,7 @@ class TcPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPlan:
-    """Classes, filters and sets of a node.
+    """Planned tc classes, filters and ipsets of a node, which limit the network bandwidth of its pods.
 
     Attributes:
         classes: Classes of the qdisc, the root first, then those of QoS classes, then those of pods.
@@ -107,7 +107,7 @@ def tc_plan(node_slo: Mapping[str, Any], pods: Iterable[TcPod], known: Mapping[s
 
 
 def tc_lines(plan: TcPlan, interface: str, present: TcPresent) -> list[str]:
-    """Return the lines for `tc -batch` that change an interface from what it has to a plan.
+    """Return the lines for `tc -batch` that change an interface from its present state to a plan.
 
     Args:
         plan: Classes, filters and sets that the node has to have.

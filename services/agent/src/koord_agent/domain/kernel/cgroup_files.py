@@ -272,7 +272,7 @@ def from_file_text(name: str, text: str, version: int) -> str:
     """Convert the text of a file on this cgroup version to a value in the style of cgroup v1.
 
     Raises:
-        InvalidInput: The text is not what the kernel writes there.
+        InvalidInput: The text does not have the format of this file.
         Unsupported: This cgroup version does not have the file.
     """
     row = resource(name)

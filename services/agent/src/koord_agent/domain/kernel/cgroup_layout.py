@@ -47,7 +47,7 @@ class HostApplication:
         base: Base of its cgroup path: CgroupRoot, Kubepods, KubepodsBurstable or KubepodsBesteffort; None if the
             NodeSLO has no cgroupPath.
         parent_dir: Directory below the base, or empty.
-        relative_path: Directory of the process below that, or empty.
+        relative_path: Directory of the process below `parent_dir`, or empty.
     """
 
     name: str
@@ -139,7 +139,7 @@ class CgroupLayout:
         return f"{parsed[0]}://{parsed[1]}" if parsed else None
 
     def sandbox(self, container_ids: Sequence[str], directories: Iterable[str]) -> str | None:
-        """Return the id of a pod's sandbox: the one directory that belongs to no known container.
+        """Return the id of a pod's sandbox: the only cgroup directory of the pod that belongs to no known container.
 
         Args:
             container_ids: Ids of all containers and init containers of the pod.

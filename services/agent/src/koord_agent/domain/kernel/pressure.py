@@ -23,13 +23,13 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """One line of a pressure file: the share of time in which tasks waited.
+    """One line of a kernel pressure (PSI) file: the share of time in which tasks waited.
 
     Attributes:
         avg10: Percent of the last 10 seconds.
         avg60: Percent of the last 60 seconds.
         avg300: Percent of the last 300 seconds.
-        total_us: Microseconds since the cgroup was created.
+        total_us: Microseconds of waiting since the cgroup was created.
     """
 
     avg10: float = 0.0
@@ -54,7 +54,7 @@ class Pressure:
 
 
 def parse_pressure(text: str) -> Pressure:
-    """Parse the two lines of a pressure file. A missing line `full` counts as zeros and unsupported.
+    """Parse the two lines of a pressure file. A missing line `full` gives zeros and is marked as unsupported.
 
     Raises:
         MalformedCounter: The line `some` is missing, or there is any other line (D-8).

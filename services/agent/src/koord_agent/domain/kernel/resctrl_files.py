@@ -108,7 +108,7 @@ class ResctrlSupport:
     Attributes:
         vendor: `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`.
         control: Whether cache ways and memory bandwidth can be divided.
-        monitor: Whether their use can be counted.
+        monitor: Whether the use of cache and memory bandwidth can be measured.
     """
 
     vendor: str
@@ -117,7 +117,7 @@ class ResctrlSupport:
 
 
 def resctrl_support(cpuinfo: str) -> ResctrlSupport:
-    """Return what a CPU supports of resctrl, from the text of /proc/cpuinfo.
+    """Return which parts of resctrl a CPU supports, from the text of /proc/cpuinfo.
 
     Source:
         agent spec, 6.9, 15.

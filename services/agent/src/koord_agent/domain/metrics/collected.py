@@ -77,7 +77,7 @@ def cold_page_samples(
     """Yield samples of the cold page cache, and of memory usage without it (agent spec, 6.10).
 
     Args:
-        level: What the samples are about: node, pod, container or host application.
+        level: Kind of the measured object: node, pod, container or host application.
         cold_bytes: Bytes of cold page cache.
         with_page_cache_bytes: Memory in use with page cache.
         at_ms: Time in milliseconds.

@@ -31,8 +31,8 @@ class CpuCounters:
     """Hardware counters of a container on one CPU, as the kernel reports them.
 
     Attributes:
-        cycles: Cycles while the counter was active; None if it is not available there.
-        instructions: Instructions while the counter was active; None if it is not available there.
+        cycles: Cycles while the counter was active; None if the CPU has no such counter.
+        instructions: Instructions while the counter was active; None if the CPU has no such counter.
         time_enabled_ns: Time for which the counter was switched on.
         time_running_ns: Time for which it really counted; less if counters share the hardware.
     """
@@ -149,12 +149,12 @@ def is_anomalous(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A pod that ran beside a disturbed container, the victim, and may be the cause.
+    """A pod that ran at the same time as a disturbed container (the victim), and that may be the cause.
 
     Attributes:
         name: UID of the pod.
         priority_class: Its priority class.
-        usage: Its CPU usage in cores, one value for each sample of the victim.
+        usage: CPU usage of the pod in cores, one value for each sample of the victim.
     """
 
     name: str

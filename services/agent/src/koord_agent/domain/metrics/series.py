@@ -36,7 +36,7 @@ class Sample(NamedTuple):
         kind: Kind of the metric.
         at_ms: Time in milliseconds.
         value: The value.
-        of: Object that it is about; "" for the node.
+        of: Key of the measured object, such as a UID; "" for the node.
     """
 
     kind: Kind
@@ -196,7 +196,10 @@ class Series:
         return cut
 
     def between(self, start_ms: int, end_ms: int) -> Points:
-        """Return the samples from start to end, both inclusive, except those older than the retention before end."""
+        """Return the samples from start to end, both inclusive.
+
+        Samples older than `end_ms` minus the retention are left out.
+        """
         start_ms = max(start_ms, end_ms - self.retention_ms)
         low, high = bisect_left(self._times, start_ms), bisect_right(self._times, end_ms)
         return Points(times_ms=self._times[low:high], values=self._values[low:high])
@@ -239,7 +242,7 @@ class SeriesStore:
     def keep_objects_for(self, window_ms: int) -> None:
         """Keep samples of pods, containers and other objects for at least `window_ms`.
 
-        They are never kept longer than those of the node.
+        They are never kept longer than the samples of the node.
         """
         kept_ms = min(max(self._least_object_retention_ms, window_ms), self.retention_ms)
         if kept_ms == self.object_retention_ms:

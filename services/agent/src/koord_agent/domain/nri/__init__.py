@@ -1,1 +1,1 @@
-"""NRI (Node Resource Interface): which events of the runtime the agent follows, and what it answers. Pure."""
+"""NRI (Node Resource Interface): the events of the runtime that the agent follows, and its answers. Pure."""

@@ -66,11 +66,11 @@ class Write:
     """One write to a file.
 
     Attributes:
-        update: The update that it belongs to.
+        update: The update to which the write belongs.
         value: The value to write.
         before: Present text of the file.
-        final: Whether the value is the exact one of the update. Otherwise it is the loosened value of the first pass.
-        half: Pass in which it is written.
+        final: Whether the value is the exact value of the update. If False, it is the looser value of the first pass.
+        half: Pass in which the value is written.
     """
 
     update: Update
@@ -137,7 +137,7 @@ class WriteCache:
         self.entries.pop(file, None)
 
     def purge(self, now_ms: int) -> None:
-        """Drop entries that are too old, and those of the future after the clock was set back."""
+        """Drop entries that are too old, and entries from the future, which exist if the clock was set back."""
         self.entries = {file: e for file, e in self.entries.items() if 0 <= now_ms - e[1] < self.life_ms}
 
 

@@ -125,5 +125,5 @@ def require_inside(directory: str, trees: Iterable[str]) -> None:
 
 
 def writable_trees(layout: CgroupLayout, host_application_directories: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the directories that the agent may write: the root of all pods, and those of host applications."""
+    """Return the cgroup directories that the agent may write: the root of all pods, and those of host applications."""
     return (layout.root, *sorted(directory for directory in host_application_directories if directory))

@@ -1,7 +1,7 @@
 """One usage model: a CPU and a memory histogram in which old samples lose weight, and its checkpoint.
 
 There is a model for each pod, for some priority classes, for the system and for the node. `training` decides which
-samples go into which model, `reclaimable` what the predictions mean.
+samples go into which model. `reclaimable` computes reclaimable resources from the predictions.
 
 Source: agent spec, 8.1, 8.3.
 """

@@ -57,7 +57,7 @@ DEFAULTS: Final = PredictionSettings()
 
 
 class PeakPredictor:
-    """The usage models of one node: trains them, predicts with them, and selects those that have to be stored."""
+    """The usage models of one node: trains them, predicts usage with them, and selects the models to store on disk."""
 
     def __init__(self, settings: PredictionSettings = DEFAULTS) -> None:
         self._settings = settings

@@ -24,7 +24,7 @@ class ProdPod:
         request: Requested amount.
         age_seconds: Age of the pod.
         prediction: Predicted peak usage; None if the pod has no model yet.
-        is_over: Whether it is terminating or has finished.
+        is_over: Whether the pod is terminating or has finished.
     """
 
     request: Peak
@@ -47,8 +47,8 @@ class ProdPrediction:
 
     Attributes:
         by_pod: Prediction with the models of pods.
-        by_priority: Prediction with the models of priority classes. None while a class has no model; then nothing is
-            reported.
+        by_priority: Prediction with the models of priority classes. None while a class has no model; then no prediction
+            is reported.
     """
 
     by_pod: Prediction
@@ -87,7 +87,8 @@ def predict_prod(
     Args:
         allocatable: Allocatable of the node before amplification.
         pods: The prod pods of the node.
-        classes: Class -> predicted peak, for "sys", "koord-prod" and "" (none). None or absent: no model.
+        classes: Class -> predicted peak, for "sys", "koord-prod" and "" (pods without a class). None or absent: no
+            model.
         cold_start_seconds: Age of a pod below which its whole request counts as used.
         safety_margin_percent: Percentage that is added to predictions.
     """

@@ -1,7 +1,7 @@
-"""The protocol of QoS strategies, for those of the agent and those of installed packages.
+"""The protocol of QoS strategies. The agent and installed packages implement it.
 
-A strategy proposes. It never writes. `strategy_runner` decides which strategies are due, one arbiter
-(`domain.plans.arbiter`) picks one plan for each file, and one executor writes. Source: agent spec, 10.
+A strategy proposes values of kernel files. It never writes them. `strategy_runner` decides which strategies are due,
+one arbiter (`domain.plans.arbiter`) picks one plan for each file, and one executor writes. Source: agent spec, 10.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ RESOURCE_THRESHOLD = "resourceUsedThresholdWithBE"
 
 
 class Pace(StrEnum):
-    """The agent's flag that sets the interval of a strategy; EVERY_CYCLE for a strategy without such a flag."""
+    """Names the agent's flag that sets the interval of a strategy. EVERY_CYCLE: the strategy has no such flag."""
 
     EVERY_CYCLE = "every cycle"
     SUPPRESS = "cpu-suppress-interval-seconds"
@@ -127,7 +127,7 @@ class Strategy(Protocol):
         Args:
             look: Snapshot of the node. Nothing in it changes during the cycle.
             policy: The section of the NodeSLO that `needs` names, as JSON. Empty if absent.
-            state: Other inputs of the cycle.
+            state: Further inputs of the cycle.
 
         Raises:
             InvalidInput: The policy is malformed. The strategy then proposes nothing until its next interval.

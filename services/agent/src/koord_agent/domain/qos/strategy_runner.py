@@ -58,7 +58,7 @@ class StrategyRunner:
         cycle_ms: int,
         is_enabled: Callable[[str], bool],
     ) -> None:
-        """Add those of the strategies whose feature gates are on.
+        """Add the strategies of which at least one feature gate is on, or that have no gate.
 
         Args:
             strategies: Strategies in the order in which they run.

@@ -28,7 +28,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     Attributes:
         created_at: RFC 3339 time of the event.
-        type: What the event is about: `node`, `pod`, `group` or `unknown`.
+        type: Kind of the object: `node`, `pod`, `group` or `unknown`.
         level: `info` or `warning`.
         namespace: Namespace of the pod.
         name: Name of the pod, node or group.

@@ -1,6 +1,6 @@
 """Convert reports and decisions to events: the usage report, and changes of the best-effort quota.
 
-The values come from `report` and `cpu_suppress`; nothing is decided here.
+The values come from `report` and `cpu_suppress`. This module takes no decision.
 """
 
 from collections.abc import Iterable, Mapping

@@ -25,8 +25,8 @@ class KnobWrite:
 
     Attributes:
         file: The file.
-        before: Its text before.
-        after: Its text after.
+        before: Text of the file before the write.
+        after: Text of the file after the write.
         winner: The plan that was written, with its strategies; None for a write without a plan.
     """
 
@@ -80,12 +80,14 @@ class KnobSummary:
                 knob.causes.update(write.winner.causes)
 
     def lost(self, losers: Iterable[Loser], winners: Mapping[CgroupFile, Winner]) -> tuple[Loser, ...]:
-        """Add the plans of a cycle that were not carried out. Return those that did not lose in the last cycle.
+        """Count the plans of a cycle that lost against another plan.
+
+        Return the plans that did not lose in the cycle before.
 
         Expired plans do not count.
 
         Args:
-            losers: The plans.
+            losers: The plans that were not carried out.
             winners: File -> plan that was carried out.
         """
         losing: dict[tuple[CgroupFile, str], str] = {}

@@ -46,8 +46,7 @@ class DesiredView:
         desired: The desired state with all pushes since it was read; it is stored on disk.
         node: Name of the node.
         pods: UID -> pod, of the node's ledger and of pods that another scheduler bound to the node.
-        policy: Settings of CPU suppression. None: no valid NodeSLO so far, so nothing is limited and nothing
-            restored.
+        policy: Settings of CPU suppression. None: no valid NodeSLO so far, so that no limit is set or lifted.
         policy_problem: Reason why the newest NodeSLO was refused; the last valid one stays. "": it was accepted.
         collect: Collect policy of the node.
         capacity_milli: CPU of the node object in milli-cores.
@@ -84,9 +83,10 @@ class DesiredView:
 
     @property
     def may_be_old(self) -> bool:
-        """Whether to read the bucket again.
+        """Whether to read the desired state from the KV bucket again.
 
-        So while facts of the ledger are missing, or pods wait for volume claims, whose binding no pushed fact reports.
+        True while facts of the ledger are missing. True also while pods wait for volume claims, because no pushed fact
+        reports that a claim got its volume.
         """
         return self.misses_facts or bool(self.desired.unbound)
 
@@ -327,9 +327,9 @@ def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
 
 
 def is_of_log(view: DesiredView, last: StoredEvent | None) -> bool:
-    """Return whether a state contains the node's ledger up to its last fact, or up to the fact before.
+    """Return whether a state has the node's ledger up to its last fact or the one before, so that it is of this log.
 
-    Such a state belongs to this log. A state of another log, for example from before a genesis, has other positions.
+    A state of another log, for example from before a genesis (a new log), has other positions.
 
     Args:
         view: The state.

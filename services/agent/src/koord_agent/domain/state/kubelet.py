@@ -24,7 +24,7 @@ _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
-    """Those fields of the kubelet's configuration (`kubeletconfig` of /configz) that the agent reads."""
+    """The fields of the kubelet's configuration (`kubeletconfig` of /configz) that the agent reads."""
 
     cpu_manager_policy: str = ""
     cpu_manager_policy_options: dict[str, str] = {}

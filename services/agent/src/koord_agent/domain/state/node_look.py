@@ -1,7 +1,7 @@
 """An immutable snapshot of the node, called *look*: all inputs of strategies and hooks, gathered once per cycle.
 
-`koord_agent.shell.node.measuring` builds it after the collectors have run. Nothing in it changes during a cycle; the
-next cycle replaces it as a whole.
+`koord_agent.shell.node.measuring` builds it after the collectors have run. It does not change during a cycle. The next
+cycle replaces it as a whole.
 """
 
 from collections.abc import Mapping

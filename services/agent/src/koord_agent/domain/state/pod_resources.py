@@ -56,11 +56,11 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
 
 
 def unknown_pods(held: Iterable[HeldByPod], pods: Iterable[AgentPod]) -> tuple[str, ...]:
-    """Return `namespace/name` of those pods in the socket's answer that the agent knows from neither log nor kubelet.
+    """Return `namespace/name` of the pods in the kubelet's pod-resources socket that the agent does not know.
 
     Args:
-        held: Content of the socket.
-        pods: All pods that the agent knows.
+        held: Pods with their CPUs and devices, as the socket lists them.
+        pods: All pods that the agent knows, from the log or the kubelet.
     """
     known = {(pod.namespace, pod.name) for pod in pods}
     return tuple(sorted(f"{one.namespace}/{one.name}" for one in held if (one.namespace, one.name) not in known))

@@ -80,7 +80,7 @@ class AgentContainer:
         container_id: `<runtime>://<id>`; "" if the container was not created yet, or is unknown without a kubelet.
         requests: Requests: milli-cores for cpu and batch-cpu, bytes for memory.
         limits: Limits in the same units; an absent limit means unlimited.
-        is_init: Whether it is an init container. With is_sidecar, it keeps running.
+        is_init: Whether it is an init container. An init container with `is_sidecar` keeps running.
     """
 
     name: str
@@ -102,11 +102,11 @@ class AgentPod:
         qos: QoS class, with its default.
         priority: Priority class, with its default.
         requests: Requests: milli-cores for cpu and batch-cpu, bytes for memory.
-        be_requests_milli: batch-cpu requests of its containers in milli-cores if it is labelled BE, else empty.
+        be_requests_milli: batch-cpu requests of the containers in milli-cores, if the pod has the label BE; else empty.
         cpuset: CPUs that it owns exclusively; empty if none.
         allocation: CPUs, NUMA amounts and devices that the scheduler gave to it, from the node's ledger. For a pod
             from another source, they are in the annotations.
-        usage_profile: Text of the simulation annotation; "" without one.
+        usage_profile: Text of the simulation annotation; "" without it.
         containers: Containers in the order of the pod's spec, init containers last; empty if only the ledger knows the
             pod.
         limits: Limits of the whole pod, in the units of requests; an absent limit means unlimited.
@@ -151,7 +151,7 @@ class AgentPod:
 
     @cached_property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression treats it as best effort: label BE or Kubernetes class BestEffort."""
+        """Whether CPU suppression treats the pod as best effort: label BE or Kubernetes class BestEffort."""
         return self.qos_label == QosClass.BE or self.kube_qos is KubeQos.BEST_EFFORT
 
     @cached_property

@@ -54,7 +54,7 @@ class BusLink:
         self._refused = reason
 
     def trouble(self) -> str | None:
-        """Return the reason why facts do not reach the log now, for example no connection; None if they do."""
+        """Return the reason why facts do not reach the log now, for example no connection; None if the link works."""
         if self._ports is None:
             return self._refused
         return None if self._is_connected() else "the connection is lost; the last desired state stays in force"

@@ -46,7 +46,7 @@ class Outbox(FactQueue):
         self._limit = limit
 
     def put(self, facts: Sequence[Fact]) -> list[Fact]:
-        """Store facts on disk. Return those that were not stored, because the queue is full or the disk refused."""
+        """Store facts on disk. Return the facts that were not stored, because the queue is full or the write failed."""
         room = max(0, self._limit - len(self))
         taken, refused = facts[:room], list(facts[room:])
         if refused:

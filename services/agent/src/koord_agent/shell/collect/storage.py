@@ -75,7 +75,7 @@ class Storage:
     def known(self, now_ms: int) -> StorageInfo | None:
         """Return the disks that the last look-up found, and start a new look-up in a thread if one is due.
 
-        Return None while the first look-up has not ended.
+        Return None until the first look-up has ended.
         """
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:

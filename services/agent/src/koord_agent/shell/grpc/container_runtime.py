@@ -58,7 +58,7 @@ def messages() -> Any:
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
     """Return the path of a container runtime's socket: its usual path below the roots, else the given path.
 
-    Return None if no such socket exists.
+    Return None if neither path is a socket.
 
     Args:
         runtime: docker, containerd, pouch or cri-o.

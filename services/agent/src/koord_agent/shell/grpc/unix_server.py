@@ -73,7 +73,7 @@ class UnixServer:
         self._server = server
 
     def stop(self) -> None:
-        """Take no more calls, and wait for those that are running."""
+        """Refuse new calls, and wait for a short time until the running calls have ended."""
         server, self._server = self._server, None
         if server is not None:
             server.stop(GRACE_SECONDS).wait()

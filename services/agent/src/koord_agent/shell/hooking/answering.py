@@ -32,7 +32,14 @@ class PodFiles(Protocol):
     """Sets the values of a pod, whose directory exists before its sandbox starts."""
 
     def apply(self, call: HookCall, result: StageResult) -> None:
-        """Write the values of a stage of a pod. Failures are logged; the reconciler repairs what is missing."""
+        """Write the values that the hooks computed at a stage of a pod to its cgroup and resctrl group.
+
+        Failures are logged; the reconciler repairs what is missing.
+
+        Args:
+            call: The call with the pod.
+            result: The values of the stage.
+        """
         ...
 
     def prepare(self, values: HookValues) -> None:

@@ -40,7 +40,12 @@ class CookieKernel(Protocol):
         ...
 
     def share(self, source: int, targets: Sequence[int]) -> None:
-        """Give the cookie of a process to other processes. Processes that are gone are skipped."""
+        """Copy the core scheduling cookie of a process to other processes. Processes that have ended are skipped.
+
+        Args:
+            source: Process id with the cookie.
+            targets: Process ids that get the cookie.
+        """
         ...
 
     def clear(self, processes: Sequence[int]) -> None:

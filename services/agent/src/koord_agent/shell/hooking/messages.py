@@ -69,8 +69,8 @@ def response_of(rpc: str, request: Message, values: HookValues) -> Message:
 
     Args:
         rpc: Name of the gRPC call.
-        request: Its request.
-        values: What the hooks decided.
+        request: Request of the call.
+        values: Values that the hooks computed.
     """
     response = messages_of_call(rpc)[1]()
     if rpc in POD_CALLS:

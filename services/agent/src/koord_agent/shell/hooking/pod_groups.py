@@ -72,7 +72,10 @@ class PodGroups:
 
 
 def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
-    """Return the caches of a machine whose resctrl is mounted; None if it is not, or if the CPU cannot limit them."""
+    """Return the L3 caches of a machine with mounted resctrl.
+
+    None if it is not mounted or the CPU cannot divide caches.
+    """
     support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
     mask = read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask"))
     if not support.control or mask is None:
@@ -85,12 +88,13 @@ def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
 
 
 class PodGroupReconciler:
-    """Sets what the hooks missed in the groups of pods. Only the cycle of its node uses it.
+    """Repairs the resctrl groups of pods: sets values and threads that the hooks missed, once per cycle.
 
     Args:
-        roots: Where the file systems of the machine are.
+        roots: Folders of the machine's file systems.
         machine: Caches of the machine.
-        threads: Returns the threads of a pod. None: the kernel moves the threads that a runtime starts, and no other.
+        threads: Returns the threads of a pod, so that they can be moved. None: only threads that the runtime starts are
+            in the group.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class CoreSchedKernel:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the kernel has core scheduling and the CPU has threads that share a core."""
+        """Whether core scheduling can be used: the kernel has it, and the CPU has threads that share a core."""
         return (self._kernel / "sched_core").exists() or self.cookie(os.getpid()) is not None
 
     def enable(self) -> bool:

@@ -108,7 +108,7 @@ class Host(Protocol):
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return MAJ:MIN -> counters, for the disks that one cgroup has used; None if unknown."""
+        """Return disk as MAJ:MIN -> I/O counters of one cgroup, for the disks that it has used; None if unknown."""
         ...
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:

@@ -66,7 +66,7 @@ class PodWatcher:
         return self._descriptor
 
     def read(self) -> list[CgroupEvent]:
-        """Return the events since the last call, without those about other directories.
+        """Return the events about pods and containers since the last call. Events about other directories are left out.
 
         Raises:
             OSError: Events were lost. Create a new watcher.

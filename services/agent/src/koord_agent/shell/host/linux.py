@@ -43,7 +43,7 @@ _KEPT_PATHS: Final = 8192
 class LinuxHost:
     """This machine behind the protocol `Host`.
 
-    Directory names, cgroup version and clock tick are probed unless given.
+    Directory names, cgroup version and clock tick are detected unless they are given.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class LinuxHost:
         return SchedCounters(wait_ns=wait_ns, slices=slices) if threads else None
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return MAJ:MIN -> counters, for the disks that one cgroup has used; None if unknown.
+        """Return disk as MAJ:MIN -> I/O counters of one cgroup, for the disks that it has used; None if unknown.
 
         See `Host.disk_counters`.
         """
@@ -291,7 +291,9 @@ class LinuxHost:
         return parse_lscpu(done.stdout)
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return a cgroup directory and those up to two levels below, parents first; empty if it does not exist.
+        """Return a cgroup directory and its subdirectories down to two levels, parents first.
+
+        Empty if it does not exist.
 
         See `Host.tree`.
         """

@@ -101,7 +101,7 @@ def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> Cgrou
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
     """Return the arguments of the machine's kubelet, and the text of its configuration file.
 
-    Return None for what is unreadable. A relative path is relative to the working directory of the kubelet.
+    A part that cannot be read is None. A relative path of the file is relative to the working directory of the kubelet.
     """
     for entry in sorted(proc.glob("[0-9]*/comm")):
         if (read_kernel_file(str(entry)) or "").strip() != "kubelet":

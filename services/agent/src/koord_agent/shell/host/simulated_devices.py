@@ -41,7 +41,7 @@ class SimulatedDevices:
         self._report_with: dict[tuple[str, int], str] = {}
 
     def has(self, type_: str, minor: int) -> bool:
-        """Whether the machine was built with this device, also if it has failed."""
+        """Whether the machine was built with this device. A failed device counts, too."""
         return 0 <= minor < {"gpu": self._node.gpus, "rdma": self._adapters}.get(type_, 0)
 
     def report(self) -> DeviceReport:

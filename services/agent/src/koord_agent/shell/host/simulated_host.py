@@ -1,6 +1,7 @@
-"""A simulated machine behind the `Host` protocol. It has cgroup v1, so its texts are those of a v1 kernel.
+"""A simulated machine behind the `Host` protocol. It has cgroup v1, so its files have the format of v1.
 
-`simulated_machines` has its data as columns. `start_pod` and `stop_pod` replace kubelet and container runtime.
+`simulated_machines` holds the data of all simulated machines as columns. `start_pod` and `stop_pod` replace kubelet and
+container runtime.
 """
 
 from collections.abc import Mapping
@@ -251,7 +252,7 @@ class SimulatedHost:
         return SchedCounters(wait_ns=int(pods.wait_ns[pod.row]), slices=int(pods.slices[pod.row]))
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return MAJ:MIN -> counters, for the disks that one cgroup has used; None if unknown.
+        """Return None: disks are not simulated.
 
         See `Host.disk_counters`.
         """
@@ -277,7 +278,7 @@ class SimulatedHost:
         return {}
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return cores with two threads each, on two sockets if there are enough of them."""
+        """Return the CPUs as cores with two threads each, on two sockets if there are enough cores."""
         return simulated_places(self._cpu_count)
 
     def devices(self) -> DeviceReport:
@@ -285,7 +286,9 @@ class SimulatedHost:
         return self.hardware.report()
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return a cgroup directory and those up to two levels below, parents first; empty if it does not exist.
+        """Return a cgroup directory and its subdirectories down to two levels, parents first.
+
+        Empty if it does not exist.
 
         See `Host.tree`.
         """

@@ -21,7 +21,7 @@ FORGET_AFTER_MS = 7 * DAY_MS
 
 
 class Workload(NamedTuple):
-    """Containers whose CPI can be compared: those with the same name in pods of the same owner."""
+    """Containers whose CPI (cycles per instruction) can be compared: same container name, in pods of the same owner."""
 
     owner: str
     container: str

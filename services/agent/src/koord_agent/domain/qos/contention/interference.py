@@ -45,11 +45,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Numbers of consecutive values after which the state of a signal changes.
+    """Settings of a signal of contention: the numbers of consecutive values after which its state changes.
 
     Attributes:
-        enter_samples: Values at or above the threshold that make it contended.
-        leave_samples: Values below 0.8 of the threshold that make it normal.
+        enter_samples: Number of values at or above the threshold after which the signal is contended.
+        leave_samples: Number of values below 0.8 of the threshold after which the signal is normal again.
     """
 
     enter_samples: int = 3

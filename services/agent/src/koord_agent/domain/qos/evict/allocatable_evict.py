@@ -26,7 +26,7 @@ HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
-    """Return the request of the pod's containers and sidecars for a resource; None if none of them requests it."""
+    """Return the sum of the requests of a pod's containers and sidecars for a resource; None if none requests it."""
     if not pod.containers:
         return pod.requests.get(resource)
     named = [c.requests[resource] for c in pod.containers if resource in c.requests and (not c.is_init or c.is_sidecar)]

@@ -47,7 +47,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
     def by_allocatable(self) -> bool:
         """Whether BECPUEvict compares best-effort requests with the allocatable batch-cpu of the node.
 
-        If not, it compares them with the CPU that best-effort pods can really get.
+        If False, it compares them with the CPU that best-effort pods can really get.
         """
         return self.cpu_evict_policy == BY_ALLOCATABLE
 

@@ -20,7 +20,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class BlockIoStrategy:
-    """Proposes block-IO limits of best-effort pods on one node. It proposes nothing while the disks are unknown."""
+    """Proposes block-IO limits of best-effort pods on one node. It proposes no plan while the disks are unknown."""
 
     name = blkio.PLUGIN
     needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)

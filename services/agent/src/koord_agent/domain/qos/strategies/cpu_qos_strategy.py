@@ -56,7 +56,7 @@ class CpuQosStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose group identity and cpu.idle of classes, pods and applications for this cycle.
 
-        Propose nothing while nothing changed and the last plans are fresh. See `Strategy.propose`.
+        No plans while the inputs are unchanged and the last plans are still valid. See `Strategy.propose`.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)

@@ -56,8 +56,8 @@ class CpusetStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose CPU lists and unlimited quotas for this cycle.
 
-        While nothing changed and the last plans are fresh, propose only those that are not in place. See
-        `Strategy.propose`.
+        While the inputs are unchanged and the last plans are still valid, propose only plans whose files have other
+        values. See `Strategy.propose`.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)

@@ -66,7 +66,7 @@ class PodResourcesStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose CPU shares, quotas and memory limits of pods for this cycle.
 
-        Propose nothing while nothing changed and the last plans are fresh. See `Strategy.propose`.
+        No plans while the inputs are unchanged and the last plans are still valid. See `Strategy.propose`.
         """
         problems = self._take_ratio(look)
         by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD))

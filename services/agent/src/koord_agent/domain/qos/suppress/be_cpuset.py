@@ -94,12 +94,12 @@ def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
 
 
 def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
-    """Choose `want` CPUs for best-effort pods from the CPUs of LSR pods and from those that nobody owns.
+    """Choose `want` CPUs for best-effort pods from the CPUs of LSR pods and from CPUs without an owner.
 
     The number is divided between both groups in proportion to their sizes. CPUs of LSE pods are not used.
 
     Returns:
-        The CPUs. Empty for no change: no CPU is left (D-17), or neither group has enough.
+        The CPUs. Empty means no change: no CPU is left (deviation D-17), or neither group has enough CPUs.
     """
     usable = owners.usable()
     lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]

@@ -91,7 +91,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressTerms:
-    """Every number of the formula for the CPU of best-effort pods; the fields are those of `budget`, in milli-cores.
+    """Every number of the formula `budget` for the CPU of best-effort pods, in milli-cores and percent.
 
     The budget may be negative.
     """
@@ -236,7 +236,7 @@ def decide(
 
     Args:
         view: Inputs of this cycle.
-        policy: Settings; None without a valid NodeSLO. Then nothing is limited and nothing restored.
+        policy: Settings; None without a valid NodeSLO. Then no limit is set or lifted.
         memory: State after the last decision.
         ttl_ms: Lifetime of the plans in milliseconds: two intervals of the strategy.
 
