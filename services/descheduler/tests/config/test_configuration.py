@@ -103,6 +103,43 @@ def test_arguments_of_an_enabled_upstream_plugin_are_checked_with_their_path() -
     assert "profiles[0].pluginConfig[LowNodeUtilization].args.thresholds" in refusal(text).sentence()
 
 
+def of_plugin(name: str, args: dict[str, Any], *, enabled: bool = True) -> str:
+    """Return a configuration with a balance plugin and its arguments."""
+    plugins = {"balance": {"enabled": [{"name": name}] if enabled else []}}
+    entry = {"name": name, "args": args}
+    return HEADER + yaml.safe_dump({"profiles": [{"name": "p", "plugins": plugins, "pluginConfig": [entry]}]})
+
+
+@pytest.mark.parametrize(("plugin", "field"), [("CustomPriority", "mode"), ("ScaleDownBinPack", "strategy")])
+def test_a_choice_that_does_not_exist_is_a_framework_error_of_an_enabled_plugin(plugin: str, field: str) -> None:
+    refused = refusal(of_plugin(plugin, {field: "Other"}))
+    assert refused.stage is Stage.FRAMEWORK
+    (problem,) = [each for each in refused.problems if each.path.endswith(f".{field}")]
+    assert problem.rule.startswith("one of ")
+    load(of_plugin(plugin, {field: "Other"}, enabled=False).encode(), BUILT_IN)
+
+
+@pytest.mark.parametrize("value", [10, 1.5, True, "10", []])
+def test_a_duration_is_a_text_with_units(value: object) -> None:
+    refused = refusal(HEADER + yaml.safe_dump({"deschedulingInterval": value}))
+    assert (refused.stage, refused.problems[0].path) == (Stage.DECODE, "deschedulingInterval")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "stage"),
+    [
+        *(("evictQPS", value, Stage.DECODE) for value in (True, [1])),
+        *(("evictQPS", value, Stage.VALIDATION) for value in (0, "0", "1_0", " 1", "nan", "inf", "ten", "")),
+        *(("maxMigratingPerWorkload", value, Stage.DECODE) for value in (True, 1.5)),
+        *(("maxMigratingPerWorkload", value, Stage.VALIDATION) for value in (-1, "1", "1.5%")),
+    ],
+)
+def test_a_value_of_several_types_is_refused_once_at_its_field(field: str, value: object, stage: Stage) -> None:
+    refused = refusal(of_plugin("MigrationController", {field: value}, enabled=False))
+    (problem,) = refused.problems
+    assert (refused.stage, problem.path) == (stage, f"profiles[0].pluginConfig[0].args.{field}")
+
+
 def test_profiles_are_built_with_one_plugin_for_both_of_its_points() -> None:
     configuration = load(codec.encode(FULL), BUILT_IN)
     (profile,) = build_profiles(configuration, BUILT_IN, SharedState(priority_classes={"high": 100}))

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from conformance.registry import Json
-from koord_descheduler.domain.arguments.common import native_args
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.evictability.base_filter import BaseFilter
 from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter, EvictionLimits, EvictionPath
 from koord_descheduler.domain.framework.plugin import BalancePlugin, DeschedulePlugin, FilterPlugin, Plugin, PluginRun
@@ -88,13 +86,12 @@ class _BaseFilterPlugin:
 def filter_of(evictor: dict[str, Json] | None, cluster: ClusterView) -> FilterPlugin:
     """Return the filter plugin of a case; without one, the MigrationController with its defaults."""
     evictor = evictor or {"plugin": "MigrationController"}
-    if evictor["plugin"] == "MigrationController":
-        args = native_args(evictor.get("args") or {}, MigrationControllerArgs)
-        return _BaseFilterPlugin(BaseFilter(args, cluster.priority_classes))
     kind = BUILT_IN[evictor["plugin"]]
     args = kind.decode(evictor.get("args") or {})
     for problem in kind.check(args):
         raise problem
+    if kind.name == "MigrationController":
+        return _BaseFilterPlugin(BaseFilter(args, cluster.priority_classes))
     plugin = kind.make(args, SharedState(priority_classes=cluster.priority_classes))
     assert isinstance(plugin, FilterPlugin)
     return plugin

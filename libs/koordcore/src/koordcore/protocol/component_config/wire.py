@@ -70,7 +70,7 @@ def read(kind: type[M], raw: object, path: str, *, in_range: bool = True, only_k
     """
     try:
         return kind.model_validate(
-            raw,
+            _written(raw),
             by_alias=True,
             by_name=False,
             context=None if in_range else _ANY_NUMBER,
@@ -78,6 +78,30 @@ def read(kind: type[M], raw: object, path: str, *, in_range: bool = True, only_k
         )
     except ValidationError as error:
         raise InvalidConfiguration(problems_of(error, path)) from error
+
+
+class _WrittenFloat(float):
+    """A number with a fraction from a document; a float in seconds of the model itself is of the type float."""
+
+
+def _written(raw: object) -> object:
+    """Return decoded JSON in which numbers with a fraction are marked as such of a document."""
+    if isinstance(raw, dict):
+        return {name: _written(value) for name, value in cast("dict[str, object]", raw).items()}
+    if isinstance(raw, list):
+        return [_written(value) for value in cast("list[object]", raw)]
+    return _WrittenFloat(raw) if isinstance(raw, float) else raw
+
+
+def _of_types(rule: str, *kinds: type) -> BeforeValidator:
+    """Return a validator of values of several types. Unlike a union of types it gives one problem, at the field."""
+
+    def check(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise InvalidInput(rule, value)
+        return value
+
+    return BeforeValidator(check)
 
 
 def within(low: int, high: int) -> AfterValidator:
@@ -96,7 +120,7 @@ def within(low: int, high: int) -> AfterValidator:
 def _signed_seconds(value: object) -> float:
     if isinstance(value, str):
         return parse_duration(value) / NANOS_PER_SECOND
-    if not isinstance(value, float):
+    if not isinstance(value, float) or isinstance(value, _WrittenFloat):
         raise InvalidInput("a duration as text, such as 30s or 1h5m", value)
     return value
 
@@ -136,6 +160,9 @@ def _converted(value: object, kind: type[Any]) -> object:
 
 Bool = StrictBool
 Text = StrictStr
+Number = Annotated[int | float, _of_types("a number", int, float)]
+NumberOrText = Annotated[int | float | str, _of_types("a number, also as text", int, float, str)]
+IntegerOrText = Annotated[int | str, _of_types("an integer, or text", int, str)]
 Int32 = Annotated[StrictInt, within(-INT32_MAX - 1, INT32_MAX)]
 NotNegative = Annotated[StrictInt, within(0, INT64_MAX)]
 Positive = Annotated[StrictInt, within(1, INT64_MAX)]

@@ -4,7 +4,7 @@ Source:
     descheduler spec, 1.7
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from koordcore.protocol.component_config.wire import Text, WireModel, read
@@ -114,6 +114,13 @@ class PriorityThreshold(WireModel):
         if value is not None and value > SYSTEM_CRITICAL:
             raise InvalidInput(f"at most {SYSTEM_CRITICAL}", value, path)
         return value
+
+
+def check_choice(text: str, choices: Iterable[str], path: str) -> Iterator[InvalidInput]:
+    """Yield an error if a text is none of the choices."""
+    allowed = [*choices]
+    if text not in allowed:
+        yield InvalidInput(f"one of {', '.join(allowed)}", text, path)
 
 
 def check_namespaces(namespaces: Namespaces | None, path: str) -> Iterator[InvalidInput]:

@@ -5,18 +5,27 @@ Source:
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Final
 
-from koordcore.protocol.component_config.wire import Duration, SignedDuration, Text, WireModel
+from koordcore.protocol.component_config.wire import (
+    Duration,
+    IntegerOrText,
+    NumberOrText,
+    SignedDuration,
+    Text,
+    WireModel,
+)
 from koordcore.values.invalid import InvalidInput
-from pydantic import PlainSerializer, StrictBool, StrictFloat, StrictInt
+from pydantic import StrictBool, StrictInt
 
 from koord_descheduler.domain.arguments.common import (
     LabelSelectorArgs,
     Namespaces,
     PriorityThreshold,
+    check_choice,
     check_namespaces,
     check_selector,
 )
@@ -48,11 +57,9 @@ EVICT_DIRECTLY: Final = "EvictDirectly"
 EVICTION: Final = "Eviction"
 DELETE: Final = "Delete"
 SOFT_EVICTION: Final = "SoftEviction"
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 WORKLOAD: Final = "workload"
 NAMESPACE: Final = "namespace"
-
-Amount = Annotated[StrictInt | Text, PlainSerializer(lambda value: value)]
-"""A number of pods, or a percentage of the replicas as text."""
 
 
 class ObjectLimiter(WireModel):
@@ -65,7 +72,7 @@ class ObjectLimiter(WireModel):
     """
 
     duration: Duration = 0.0
-    max_migrating: Amount | None = None
+    max_migrating: IntegerOrText | None = None
     burst: StrictInt = 0
 
 
@@ -103,14 +110,14 @@ class MigrationControllerArgs(WireModel):
     max_migrating_globally: StrictInt | None = None
     max_migrating_per_namespace: StrictInt | None = None
     max_migrating_per_node: StrictInt | None = 2
-    max_migrating_per_workload: Amount | None = None
-    max_unavailable_per_workload: Amount | None = None
+    max_migrating_per_workload: IntegerOrText | None = None
+    max_unavailable_per_workload: IntegerOrText | None = None
     skip_check_expected_replicas: StrictBool = False
     object_limiters: Mapping[Text, ObjectLimiter] = {WORKLOAD: ObjectLimiter(duration=300.0)}
     default_job_mode: Text = RESERVATION_FIRST
     default_job_ttl: SignedDuration = 300.0
     scheduler_names: tuple[Text, ...] = ("koord-scheduler",)
-    evict_qps: StrictInt | StrictFloat | Text = "10"
+    evict_qps: NumberOrText = "10"
     evict_burst: StrictInt = 1
     eviction_policy: Text = EVICTION
     default_delete_options: Mapping[Text, object] | None = None
@@ -118,11 +125,9 @@ class MigrationControllerArgs(WireModel):
 
     @property
     def evictions_per_second(self) -> float:
-        """Return `evict_qps` as a number; nan if its text is not a number."""
-        try:
-            return float(self.evict_qps)
-        except ValueError:
-            return math.nan
+        """Return `evict_qps` as a number; nan if its text is not a decimal number."""
+        text = str(self.evict_qps)
+        return float(text) if _DECIMAL.fullmatch(text) else math.nan
 
     def skips(self, gate: Gate) -> bool:
         """Return whether a check is switched off."""
@@ -144,20 +149,16 @@ def check(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
     except InvalidInput as error:
         yield error.at("nodeSelector")
     for index, gate in enumerate(args.skip_eviction_gates):
-        if gate not in _GATES:
-            yield InvalidInput(f"one of {', '.join(_GATES)}", gate, f"skipEvictionGates[{index}]")
+        yield from check_choice(gate, Gate, f"skipEvictionGates[{index}]")
     yield from _check_limits(args)
-    yield from _one_of(args.default_job_mode, (RESERVATION_FIRST, EVICT_DIRECTLY), "defaultJobMode")
-    yield from _one_of(args.eviction_policy, (EVICTION, DELETE, SOFT_EVICTION), "evictionPolicy")
+    yield from check_choice(args.default_job_mode, (RESERVATION_FIRST, EVICT_DIRECTLY), "defaultJobMode")
+    yield from check_choice(args.eviction_policy, (EVICTION, DELETE, SOFT_EVICTION), "evictionPolicy")
     if not 0 < args.evictions_per_second < math.inf:
         yield InvalidInput("a number above 0", args.evict_qps, "evictQPS")
     if args.default_job_ttl < 0:
         yield InvalidInput("at least 0s", f"{args.default_job_ttl:g}s", "defaultJobTTL")
     if args.evict_burst <= 0:
         yield InvalidInput("above 0", args.evict_burst, "evictBurst")
-
-
-_GATES: Final = tuple(str(gate) for gate in Gate)
 
 
 def _check_limits(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
@@ -171,7 +172,7 @@ def _check_limits(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
     yield from _check_amount(args.max_migrating_per_workload, "maxMigratingPerWorkload")
     yield from _check_amount(args.max_unavailable_per_workload, "maxUnavailablePerWorkload")
     for name, limiter in args.object_limiters.items():
-        yield from _one_of(name, (WORKLOAD, NAMESPACE), "objectLimiters")
+        yield from check_choice(name, (WORKLOAD, NAMESPACE), "objectLimiters")
         yield from _check_amount(limiter.max_migrating, f"objectLimiters[{name}].maxMigrating")
         if limiter.burst < 0:
             yield InvalidInput("at least 0", limiter.burst, f"objectLimiters[{name}].burst")
@@ -185,8 +186,3 @@ def _check_amount(amount: int | str | None, path: str) -> Iterator[InvalidInput]
             yield error.at(path)
     elif amount is not None and amount < 0:
         yield InvalidInput("at least 0, or a percentage", amount, path)
-
-
-def _one_of(text: str, allowed: tuple[str, ...], path: str) -> Iterator[InvalidInput]:
-    if text not in allowed:
-        yield InvalidInput(f"one of {', '.join(allowed)}", text, path)

@@ -7,9 +7,9 @@ Source:
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from koordcore.protocol.component_config.wire import NotNegative, SignedDuration, Text, WireModel
+from koordcore.protocol.component_config.wire import NotNegative, Number, SignedDuration, Text, WireModel
 from koordcore.values.invalid import InvalidInput
-from pydantic import AfterValidator, StrictBool, StrictFloat, StrictInt
+from pydantic import AfterValidator, StrictBool, StrictInt
 
 from koord_descheduler.domain.arguments.common import LabelSelectorArgs
 from koord_descheduler.domain.framework.plugin import Point
@@ -46,7 +46,7 @@ class ClientConnection(WireModel):
     kubeconfig: Text = ""
     content_type: Text = ""
     accept_content_types: Text = ""
-    qps: StrictInt | StrictFloat = 0
+    qps: Number = 0
     burst: StrictInt = 0
 
 

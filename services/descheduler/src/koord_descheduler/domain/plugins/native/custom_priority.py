@@ -15,7 +15,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
 from pydantic import StrictBool, StrictFloat
 
-from koord_descheduler.domain.arguments.common import LabelSelectorArgs, check_selector, native_args
+from koord_descheduler.domain.arguments.common import LabelSelectorArgs, check_choice, check_selector, native_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.proposals import SetSchedulable
 from koord_descheduler.domain.framework.registry import PluginKind
@@ -67,7 +67,7 @@ class CustomPriorityArgs(ScopeArgs):
     """
 
     eviction_order: tuple[Level, ...] = ()
-    mode: EvictMode = EvictMode.BEST_EFFORT
+    mode: Text = EvictMode.BEST_EFFORT
     node_fit: StrictBool = True
     auto_cordon: StrictBool = False
     dry_run: StrictBool = False
@@ -76,6 +76,7 @@ class CustomPriorityArgs(ScopeArgs):
 def check(args: CustomPriorityArgs) -> Iterator[InvalidInput]:
     """Yield every invalid value of the arguments."""
     yield from check_scope(args)
+    yield from check_choice(args.mode, EvictMode, "mode")
     if len(args.eviction_order) < 2:
         yield InvalidInput("at least two levels", len(args.eviction_order), "evictionOrder")
     names: set[str] = set()
@@ -126,7 +127,7 @@ class CustomPriority:
                 pods = self._pods(node, run)
                 if not pods:
                     continue
-                if self._args.mode is EvictMode.DRAIN_NODE:
+                if self._args.mode == EvictMode.DRAIN_NODE:
                     self._drain(node, level, pods, index, bookings, run)
                 else:
                     self._evict_fitting(level, pods, index, run)

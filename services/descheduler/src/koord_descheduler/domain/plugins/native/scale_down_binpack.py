@@ -17,7 +17,7 @@ from koordcore.protocol.component_config.wire import Text
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictFloat, StrictInt
 
-from koord_descheduler.domain.arguments.common import native_args
+from koord_descheduler.domain.arguments.common import check_choice, native_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.proposals import SetDeletionCost
 from koord_descheduler.domain.framework.registry import PluginKind
@@ -46,7 +46,7 @@ class ScaleDownBinPackArgs(ScopeArgs):
         resource_weights: Resource -> weight; 1 if absent.
     """
 
-    strategy: Strategy = Strategy.CALCULATE_ONLY
+    strategy: Text = Strategy.CALCULATE_ONLY
     max_pods_to_evict: StrictInt = 0
     resources: tuple[Text, ...] = ("cpu", "memory")
     resource_weights: Mapping[Text, StrictFloat] = {}
@@ -56,7 +56,8 @@ def check(args: ScaleDownBinPackArgs) -> Iterator[InvalidInput]:
     """Yield every invalid value of the arguments."""
     yield from check_scope(args)
     yield from check_resources(args.resources)
-    if args.strategy is Strategy.EVICT_DIRECTLY and args.max_pods_to_evict <= 0:
+    yield from check_choice(args.strategy, Strategy, "strategy")
+    if args.strategy == Strategy.EVICT_DIRECTLY and args.max_pods_to_evict <= 0:
         yield InvalidInput("above 0 with strategy EvictDirectly", args.max_pods_to_evict, "maxPodsToEvict")
     for name, weight in args.resource_weights.items():
         if not 0 < weight < inf:
@@ -91,7 +92,7 @@ class ScaleDownBinPack:
         if run.is_dry_run:
             return
         ranking = self.ranking(run)
-        if self._args.strategy is Strategy.EVICT_DIRECTLY:
+        if self._args.strategy == Strategy.EVICT_DIRECTLY:
             evicted = 0
             for rank, pod in enumerate(ranking.eligible):
                 if evicted == self._args.max_pods_to_evict:

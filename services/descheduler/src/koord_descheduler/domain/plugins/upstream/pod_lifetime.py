@@ -18,6 +18,7 @@ from koord_descheduler.domain.arguments.common import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,
+    check_choice,
     check_namespaces,
     check_selector,
     upstream_args,
@@ -118,8 +119,7 @@ def check(args: PodLifeTimeArgs) -> Iterator[InvalidInput]:
         rule = "given, unless states, conditions or exitCodes are"
         yield InvalidInput(rule, None, "maxPodLifeTimeSeconds")
     for index, state in enumerate(args.states):
-        if state not in STATES:
-            yield InvalidInput(f"one of {', '.join(sorted(STATES))}", state, f"states[{index}]")
+        yield from check_choice(state, sorted(STATES), f"states[{index}]")
     for index, condition in enumerate(args.conditions):
         if condition.is_empty():
             yield InvalidInput("a filter with at least one field", {}, f"conditions[{index}]")

@@ -16,6 +16,7 @@ from koord_descheduler.domain.arguments.common import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,
+    check_choice,
     check_namespaces,
     check_selector,
     upstream_args,
@@ -52,8 +53,7 @@ def check(args: RemovePodsHavingTooManyRestartsArgs) -> Iterator[InvalidInput]:
     if args.pod_restart_threshold < 1:
         yield InvalidInput("at least 1", args.pod_restart_threshold, "podRestartThreshold")
     for index, state in enumerate(args.states):
-        if state not in STATES:
-            yield InvalidInput(f"one of {', '.join(STATES)}", state, f"states[{index}]")
+        yield from check_choice(state, STATES, f"states[{index}]")
 
 
 class RemovePodsHavingTooManyRestarts:

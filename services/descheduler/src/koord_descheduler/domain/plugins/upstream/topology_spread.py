@@ -19,6 +19,7 @@ from koord_descheduler.domain.arguments.common import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,
+    check_choice,
     check_namespaces,
     check_selector,
     upstream_args,
@@ -55,8 +56,7 @@ def check(args: RemovePodsViolatingTopologySpreadConstraintArgs) -> Iterator[Inv
     yield from check_namespaces(args.namespaces, "namespaces")
     yield from check_selector(args.label_selector, "labelSelector")
     for index, kind in enumerate(args.constraints):
-        if kind not in KINDS:
-            yield InvalidInput(f"one of {', '.join(KINDS)}", kind, f"constraints[{index}]")
+        yield from check_choice(kind, KINDS, f"constraints[{index}]")
 
 
 class RemovePodsViolatingTopologySpreadConstraint:

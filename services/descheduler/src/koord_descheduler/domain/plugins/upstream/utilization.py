@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.events.descheduling.inputs import Number
+from koordcore.protocol.component_config.wire import Number as Percentage
 from koordcore.protocol.component_config.wire import Text, WireModel
 from koordcore.protocol.objects import Taint
 from koordcore.protocol.placement.taints import is_tolerated
 from koordcore.protocol.resource_names import CPU, MEMORY, PODS
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts
-from pydantic import StrictBool, StrictFloat, StrictInt
+from pydantic import StrictBool
 
 from koord_descheduler.domain.arguments.common import Namespaces
 from koord_descheduler.domain.framework.plugin import PluginRun
@@ -25,7 +26,7 @@ from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.orders import upstream_order
 from koord_descheduler.domain.view.pods import PodView
 
-Percentages = Mapping[Text, StrictInt | StrictFloat]
+Percentages = Mapping[Text, Percentage]
 """Resource -> percentage of allocatable."""
 
 ALWAYS_COUNTED: Final = (CPU, MEMORY, PODS)
