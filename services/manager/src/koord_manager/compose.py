@@ -175,7 +175,7 @@ def assemble(
         )
 
     async def campaign() -> None:
-        """Apply for leadership once the log is folded. Until then, an instance could decide nothing."""
+        """Apply for leadership, but not before the log is folded."""
         await runner.caught_up()
         await leadership.campaign()
 

@@ -1,6 +1,6 @@
-"""Assemble `koord keys store` and `koord keys issue`: what they do with an API server.
+"""The parts of `koord keys store` and `koord keys issue` that talk to an API server.
 
-The first one keeps the keys of an installation as Secrets. The second one lets the API server check tokens of agents.
+The first one stores the keys of an installation as Secrets. The second one lets the API server check tokens of agents.
 """
 
 import tempfile
@@ -26,7 +26,8 @@ async def store_keys(
     """Bring the Secrets of an installation up to date, and return the names of those that were written.
 
     Args:
-        installation: What the keys are for. Its folder is not used: the files lie in a temporary folder meanwhile.
+        installation: The installation that uses the keys. Its folder is not used; the files lie in a temporary folder
+            for a moment.
         kubeconfig: Kubeconfig of the API server, or None for the service account of the pod.
         context: Context of the kubeconfig, or empty for the current one.
         namespace: Namespace of the servers and services.

@@ -1,4 +1,4 @@
-"""Settings of the manager besides those of every service."""
+"""Settings that only the manager has."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal

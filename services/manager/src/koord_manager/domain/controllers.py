@@ -1,6 +1,6 @@
 """State that the controllers keep between cycles: the configuration in force, and when a periodic controller is due.
 
-None of it is stored. After a restart it is empty, and the controllers make the same decisions.
+This state is not stored. After a restart it is empty, and the controllers make the same decisions.
 """
 
 from dataclasses import dataclass, field

@@ -48,5 +48,5 @@ def is_enabled(name: str, entries: Sequence[str]) -> bool:
 
 
 def enabled_of(names: Iterable[str], entries: Sequence[str]) -> frozenset[str]:
-    """Return those of the names of controllers or plugins that the entries of a flag enable, by `is_enabled`."""
+    """Return the names of controllers or plugins that the entries of a flag enable, as `is_enabled` decides."""
     return frozenset(name for name in names if is_enabled(name, entries))

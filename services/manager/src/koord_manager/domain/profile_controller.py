@@ -27,7 +27,7 @@ class ControllerPolicy:
     """Settings of the profile controller (flags --colocation-profile-*), which applies profiles to existing pods.
 
     Attributes:
-        by_default: Whether it handles all profiles, not only those whose label says so.
+        by_default: Whether the controller handles all profiles, or only those with the label of managed profiles.
         interval: Seconds between two runs.
         force_update: Seconds after which a profile is applied to the same pod again.
         forget: Seconds for which an update is remembered.
@@ -82,7 +82,7 @@ class ProfileUpdates:
         return self._room >= 1
 
     def take(self, profile: ColocationProfile, uid: str, now: float) -> bool:
-        """Record an update as done now, if the rate limit allows it, and return whether it does."""
+        """Return whether the rate limit allows to apply a profile to a pod now. If True, record the update as done."""
         if not self.has_room(now):
             return False
         self._room -= 1
@@ -125,7 +125,7 @@ def is_wanted(profile: ColocationProfile, uid: str, pod: Pod, facts: Facts) -> b
 def reconciled_pod(document: JsonObject, profile: ColocationProfile, facts: Facts) -> JsonObject | None:
     """Return the pod after a profile has changed it, or None if the profile changes nothing.
 
-    Scheduler name and priority class stay, because only new pods may get them.
+    Scheduler name and priority class stay as they are, because the API server allows them to be set on new pods only.
 
     Raises:
         InvalidInput: The patch of the profile cannot be applied.

@@ -34,7 +34,7 @@ class Decision(NamedTuple):
 
     Attributes:
         drafts: The facts.
-        origin: What they have in common: writer, cause, and the position that they are based on.
+        origin: Headers that the facts share: writer, cause, and the position on which they are based.
     """
 
     drafts: list[Draft]

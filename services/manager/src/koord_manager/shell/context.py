@@ -84,8 +84,8 @@ class ManagerContext(NamedTuple):
 async def reason_not_to_decide(context: ManagerContext) -> str | None:
     """Return the reason why this instance must not decide now, or None if it may.
 
-    When a term of leadership begins, wait first until the log is folded to its head. Otherwise a name could be given
-    twice.
+    When a term of leadership begins, first wait until the log is folded to its head. Otherwise two objects could get
+    the same name.
     """
     term = context.leadership.term
     if term is None:

@@ -84,7 +84,7 @@ class Intake:
 
     Args:
         limit: Largest number of waiting documents.
-        room: How full the log is. While it is short of room, pods and workloads are refused.
+        room: Free space of the log. While it is nearly full, pods and workloads are refused.
     """
 
     def __init__(self, limit: int = 20_000, room: LogRoom | None = None) -> None:

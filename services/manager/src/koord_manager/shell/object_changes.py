@@ -1,7 +1,8 @@
 """Answer requests of other services to change objects. Only the leader answers.
 
-Without an API server, a change is queued like a document of `koord apply`. With one, it is sent there, and comes back
-as a fact when the change is observed. A repeated change does nothing, so a lost answer does no harm.
+Without an API server, a change is queued like a document of `koord apply`. With an API server, the change is sent to
+it, and becomes a fact when the watch reports it. A repeated change is a no-op, so that the caller may repeat a request
+after a lost answer.
 """
 
 import asyncio

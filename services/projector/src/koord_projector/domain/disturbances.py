@@ -1,4 +1,4 @@
-"""Who disturbed whom: facts of agents about contentions, joined with their ends and counted by pairs of pods."""
+"""Contentions: facts of agents about disturbed pods, joined with their ends and counted by pairs of pods."""
 
 from collections.abc import Iterable, Sequence
 
@@ -46,8 +46,8 @@ class DisturbingPair(msgspec.Struct, frozen=True, kw_only=True):
         suspect: The most suspicious pod of these contentions.
         uid: Uid of the disturbed pod; `namespace` and `name` are of this pod too.
         times: Number of contentions.
-        seconds: Sum of the durations of those that have ended.
-        lasting: Number of those that have not ended.
+        seconds: Sum of the durations of the contentions that have ended.
+        lasting: Number of contentions that have not ended.
         signals: Signals by which they were detected, sorted.
     """
 

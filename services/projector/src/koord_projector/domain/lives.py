@@ -33,7 +33,7 @@ class Life(msgspec.Struct):
 
 
 class EndedLife(msgspec.Struct, frozen=True):
-    """One row of the table `aggregate_lives`: an aggregate existed from `from_seq` until before `to_seq`."""
+    """One row of the table `aggregate_lives`: an aggregate existed at the positions `from_seq` <= P < `to_seq`."""
 
     ref: AggregateRef
     from_seq: int

@@ -27,18 +27,18 @@ _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """One entry of a webhook configuration object: which requests the API server sends to which path.
+    """One entry of a webhook configuration object, which says which requests the API server sends to which path.
 
     Attributes:
         name: Short name, the first part of `entry_name`.
-        kind: Whether it changes objects or validates them.
+        kind: "mutate" if the webhook changes objects, "validate" if it only checks them.
         path: HTTP path.
         group: API group of the resource.
         version: API version of the resource.
         resource: Plural, with a subresource as in `pods/binding`.
         operations: Operations that are sent, such as CREATE.
         scope: `Cluster` or `Namespaced`.
-        failure_policy: What the API server does if the webhook does not answer.
+        failure_policy: Reaction of the API server if the webhook does not answer: deny ("Fail") or allow ("Ignore").
         gates: The webhook is served if all these feature gates are on.
         namespace_selector: Selector of namespaces whose objects are sent, or None for all.
         object_selector: Selector of objects that are sent, or None for all.

@@ -62,7 +62,7 @@ def objects_of_aggregate(
 def object_of(state: AggregateState | None) -> KubeObject | dict[str, Any] | None:
     """Return the object that the state of an aggregate mirrors.
 
-    Return None if the state is None, if the object was deleted, or if such an aggregate mirrors no object.
+    Return None if the state is None, if the object was deleted, or if aggregates of this kind mirror no objects.
     """
     match state:
         case PodSpecState() | NodeSpecState() | ConfigState() | NamespaceState() | PriorityClassState():

@@ -27,7 +27,7 @@ _SELECTORS: Final[Mapping[str, Mapping[str, str]]] = {
 def unreadable_selectors(document: object) -> Iterator[str]:
     """Yield a sentence for each selector that matches nothing, with field, rule, value and effect.
 
-    A selector of the wrong shape is denied by the schema and not reported here.
+    The schema denies a selector with fields of the wrong type, so these are not reported here.
     """
     if not isinstance(document, dict):
         return

@@ -41,8 +41,8 @@ class MetadataRule(NamedTuple):
 
     Attributes:
         check: Function that raises InvalidInput for a value that is not valid.
-        effect: What the readers of the label or annotation do with an invalid value; empty if that depends on the
-            value.
+        effect: Sentence about the effect of an invalid value, for example that it is ignored; empty if that depends on
+            the value.
     """
 
     check: Callable[[str], object]

@@ -1,7 +1,8 @@
-"""Apply a manifest of a Node: keep what its host and its users set, and ignore what the manager computes.
+"""Apply a manifest of a Node: keep fields that its host or users set, and ignore fields that the manager computes.
 
 `koord get` shows a node with overcommitted resources, ratios and device labels. If these were stored with the node,
-they would become outdated. Labels, annotations and taints that no applied document had stay, such as those of the host.
+they would become outdated. Labels, annotations and taints stay if no applied document ever had them, such as those of
+the host.
 
 Source:
     event-bus spec, 2.1; manager spec, 5.5 to 5.12, 11

@@ -1,12 +1,12 @@
-"""Decide which placed pods have to be bound, and what an answer of the API server means.
+"""Decide which placed pods have to be bound, and interpret the answers of the API server.
 
 The fact `PodPlaced` says that the scheduler chose a node. `pending_binding` returns the binding that is still to be
 sent, and `outcome_draft` the fact about its result: `PodBound` or `PodBindFailed`. After `PodBindFailed` the scheduler
 releases the node.
 
 A binding carries the uid of the pod, so it never binds a new pod with the same name. It also sets the annotations of
-the pod's allocation. It is pending until the mirrored pod has a node or a fact records the result. So a crash loses
-nothing: the next leader sends it again, gets status 409, and reads the pod.
+the pod's allocation. It is pending until the mirrored pod has a node or a fact records the result. So a crash loses no
+binding: the next leader sends it again, gets status 409, and reads the pod.
 
 Source:
     event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
@@ -41,12 +41,12 @@ class Binding(NamedTuple):
         namespace: Namespace of the pod.
         name: Name of the pod.
         node: Name of the node.
-        placement: Position in the log of the `PodPlaced` that it carries out.
+        placement: Position in the log of the `PodPlaced` that the binding carries out.
         annotations: Annotations that the binding sets on the pod, such as those of its allocation.
         labels: Labels to set on the pod before it is bound.
         lock: Annotation of the node that must be set for the pod before it is bound; "" for none.
-        claims: Claims that must be bound before the pod is bound, with what the scheduler chose for them.
-        claims_due: Time until which they must be bound; None if there are none.
+        claims: Claims that must be bound before the pod is bound, with the volumes that the scheduler chose.
+        claims_due: Time until which the claims must be bound; None if there are no claims.
     """
 
     uid: str

@@ -1,7 +1,7 @@
 """Find differences between the fold and the API server, and correct those that last.
 
-A watch is always a little late, so one difference proves nothing. Each difference is recorded. If three sweeps in a row
-find the same one, the object is mirrored again.
+A watch is always a little late, so a single difference proves no error. Each difference is recorded. If three sweeps in
+a row find the same difference, the object is mirrored again.
 
 Source:
     event-bus spec, 9.3

@@ -1,4 +1,4 @@
-"""Decide which pods have to be evicted through the API server, and what its answers mean.
+"""Decide which pods have to be evicted through the API server, and interpret its answers.
 
 A request with the method `evict` becomes a policy/v1 Eviction, which respects disruption budgets. If a budget refuses
 it (429), it is retried until the time limit of the request. The method `delete` is used for preemption, where the
@@ -41,7 +41,7 @@ class Evicted(NamedTuple):
     """Outcome of an eviction: the pod is evicted.
 
     Attributes:
-        gone: Whether the pod did not exist any more, so that nothing had to be done.
+        gone: Whether the pod did not exist any more, so that no eviction was necessary.
     """
 
     gone: bool = False
@@ -102,7 +102,7 @@ def eviction_request(eviction: Eviction) -> Request:
 
 
 def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime) -> Evicted | GivenUp | Waits:
-    """Return the outcome of an eviction that the API server's answer tells: done, failed for good, or to be retried.
+    """Interpret the API server's answer to an eviction: it is done, has failed for good, or must be retried.
 
     Args:
         eviction: The eviction.

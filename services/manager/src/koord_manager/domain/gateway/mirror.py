@@ -47,7 +47,7 @@ _KEPT_METADATA = (
 
 
 class Seen(NamedTuple):
-    """An object as the API server has it, reduced by `cleaned` to what the log keeps.
+    """An object of the API server, reduced by `cleaned` to the fields that the log keeps.
 
     Attributes:
         resource: Its kind of resource.

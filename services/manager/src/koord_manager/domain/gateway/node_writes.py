@@ -1,8 +1,8 @@
 """Decide the writes to a Node object: extended resources, annotations and labels that the manager computed.
 
-A write is pending while the mirrored node differs from what was computed. So a value that somebody overwrites is
-written again. Resources are written to the status subresource and annotations to the object, because some API servers
-drop annotations from status updates.
+A write is pending while the mirrored node differs from the computed values. So a value that another client overwrites
+is written again. Resources are written to the status subresource and annotations to the object, because some API
+servers drop annotations from status updates.
 
 Source:
     manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18)

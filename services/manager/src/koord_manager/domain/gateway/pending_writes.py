@@ -1,8 +1,8 @@
 """Collect the objects for which a write to the API server may be pending.
 
 `PendingWrites.note` adds the keys of the objects that a folded event concerns to a work queue. The outbox takes a key
-and calls the `pending_*` functions, which decide the requests from the fold. So nothing here has to survive a restart:
-a new leader adds the keys of all objects.
+and calls the `pending_*` functions, which decide the requests from the fold. So the queue need not survive a restart: a
+new leader adds the keys of all objects.
 """
 
 from collections import deque

@@ -51,7 +51,11 @@ class Meaning(StrEnum):
 
 
 def meaning_of(status: int) -> Meaning:
-    """Return what an HTTP status means for the write that was sent; status 0 stands for no answer."""
+    """Return the meaning of an HTTP status for a write that was sent: done, conflict, object gone, refused, or retry.
+
+    Args:
+        status: HTTP status; 0 stands for no answer.
+    """
     match status:
         case _ if 200 <= status < 300:
             return Meaning.DONE

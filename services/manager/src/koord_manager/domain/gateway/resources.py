@@ -1,4 +1,4 @@
-"""List the resources of the API server that are mirrored, and what of each enters the log.
+"""The resources of the API server that are mirrored, and which fields of their objects enter the log.
 
 Source:
     event-bus spec, 2.1; protocol spec, 9; manager spec, 2.5
@@ -36,10 +36,10 @@ class Mirrored:
 
     Attributes:
         group: API group, or empty for the core group.
-        intake: What is done with its objects.
+        intake: How objects of the resource enter the log.
         field_selector: Field selector that restricts the list, or empty for all objects.
         namespace: Namespace to which the list is restricted, or empty for all.
-        has_sections: Whether it is slo-controller-config, whose sections are validated one by one.
+        has_sections: Whether the resource is slo-controller-config, whose sections are validated one by one.
     """
 
     group: str

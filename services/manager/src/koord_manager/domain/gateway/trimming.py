@@ -1,4 +1,4 @@
-"""What enters the log of the objects that only placement reads: owners of pods, Services, and storage objects."""
+"""Objects that only placement reads (owners of pods, Services, storage objects): their fields that enter the log."""
 
 from collections.abc import Mapping
 from typing import Any, Final

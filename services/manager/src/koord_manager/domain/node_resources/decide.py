@@ -74,7 +74,7 @@ class Overcommit(NamedTuple):
 
 
 def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
-    """Return the reason why the usage report of a node cannot be used (missing or too old), or None if it can.
+    """Return the reason why the usage report of a node cannot be used (missing or too old), or None if it is usable.
 
     A report whose age is exactly `degradeTimeMinutes` can be used.
 

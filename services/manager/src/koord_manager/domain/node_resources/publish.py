@@ -1,4 +1,4 @@
-"""Turn computed batch resources into published ones: normalize cpu, and deduct what other systems hold.
+"""Turn computed batch resources into published ones: normalize cpu, and deduct the amounts that other systems use.
 
 Other systems (third parties) state in an annotation of the node which batch resources they use.
 

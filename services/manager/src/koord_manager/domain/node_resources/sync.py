@@ -42,12 +42,12 @@ def sync_need(
     update_threshold_seconds: float,
     seconds_since_last: float | None,
 ) -> SyncNeed:
-    """Compare published resources with computed ones, and return the reasons to publish the computed ones.
+    """Compare published resources of a node with newly computed ones. Return the reasons to publish the new ones.
 
     Args:
         old: Published resource -> milli-units.
         new: Computed resource -> milli-units.
-        diff_threshold: Share of the old amount, such as 0.1. A larger change counts.
+        diff_threshold: Share of the old amount, such as 0.1. Only a larger change is a reason to publish.
         update_threshold_seconds: Age from which the last publication is too old.
         seconds_since_last: Time since the last publication, or None if there was none.
 

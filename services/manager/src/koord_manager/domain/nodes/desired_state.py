@@ -2,7 +2,7 @@
 
 The pods are those of the node's ledger, exactly as the events of the ledger state them. So the value agrees with the
 events that the agent receives. Pod objects add two things: labels and annotations that users have changed since, and
-pods that somebody else bound to the node.
+pods that another scheduler bound to the node.
 
 Source:
     event-bus spec, 2 (KV koord_desired), 3.3

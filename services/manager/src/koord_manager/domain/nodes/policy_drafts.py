@@ -1,6 +1,6 @@
 """Render the policies of nodes as facts, if they differ from the published ones.
 
-The policies are the NodeSLO, the policy by which the agent measures, the ratios (cpu normalization and amplification),
+The policies are the NodeSLO, the agent's settings of measurement, the ratios (cpu normalization and amplification),
 device resources, and overcommitted resources. All are facts of `nodepolicy.<node>`.
 
 Source:

@@ -47,7 +47,7 @@ def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: O
 
 
 def changed_node(node: Node, change: ChangeNode) -> Node:
-    """Return a node with labels, annotations, taints and `unschedulable` as a change asks. `node` is not changed."""
+    """Return a copy of a node in which a change has set labels, annotations, taints and `unschedulable`."""
     labels = {name: text for name, text in {**node.metadata.labels, **change.labels}.items() if text is not None}
     gone = {(taint.key, taint.effect) for taint in (*change.taints, *change.removed_taints)}
     taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in gone]

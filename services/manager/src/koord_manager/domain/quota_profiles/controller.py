@@ -44,7 +44,10 @@ class QuotaProfileController:
         self._rendered: dict[str, tuple[int, int]] = {}
 
     def take(self, view: ManagerView, now: datetime) -> list[str]:
-        """Return the ids of all profiles every ten seconds, except those in a back-off; otherwise an empty list."""
+        """Return the ids of all profiles, except those in a back-off, if ten seconds have passed since the last run.
+
+        Otherwise return an empty list.
+        """
         if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
             return []
         self._last, self._nodes = now, None

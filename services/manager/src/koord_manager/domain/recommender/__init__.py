@@ -1,6 +1,6 @@
 """Recommend resource requests for containers from their past usage.
 
-A *target* is what a Recommendation selects: a workload, or the pods of a selector. `model` has the histograms of one
+A *target* is the workload, or the pods of a selector, that a Recommendation selects. `model` has the histograms of one
 container of a target. `book` has all models and feeds them from usage reports. `targets` finds the pods that a
 Recommendation selects. `estimate` computes amounts from percentiles. `decide` renders them with conditions as events.
 `apply` sets requests of new pods and replaces running ones.

@@ -37,7 +37,7 @@ class Percentiles(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Recommended requests of a container, and what they were computed from.
+    """Recommended requests of a container, with the numbers from which they were computed.
 
     Attributes:
         target: Recommended requests.

@@ -1,4 +1,4 @@
-"""Settings of the recommender; the defaults are those of the published method.
+"""Settings of the recommender. The defaults are those of the published method (Vertical Pod Autoscaler).
 
 Source:
     manager spec, 15.5

@@ -106,7 +106,7 @@ def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -
 
 
 class Targets:
-    """All Recommendations by namespace, with a cache of those that select each pod."""
+    """All Recommendations by namespace. For each pod, the Recommendations that select it are cached."""
 
     def __init__(self) -> None:
         self._version: int | None = None

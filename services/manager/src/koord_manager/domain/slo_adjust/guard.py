@@ -39,7 +39,7 @@ class Guarded(NamedTuple):
 
     @property
     def is_mass_abnormal(self) -> bool:
-        """Whether more nodes look abnormal than may have a lowered weight."""
+        """Whether the number of abnormal nodes is above the limit of nodes whose weight may be lowered."""
         return len(self.abnormal) > self.cap
 
 

@@ -2,10 +2,10 @@
 
     a claim of a placed pod       gets the volume that the scheduler chose, or one that is made for the pod's node
     a claim with `volumeName`     gets this volume
-    a deleted claim               its volume is deleted if it was made here, otherwise it is Released
+    a deleted claim               its volume is deleted if this controller made it, otherwise it is Released
 
-Other claims stay unbound until a pod uses them, whatever the binding mode of their class: without storage nothing has
-to be made early.
+Other claims stay unbound until a pod uses them, whatever the binding mode of their class: a simulated volume need not
+be made early.
 
 Source:
     https://kubernetes.io/docs/concepts/storage/persistent-volumes/#binding

@@ -3,5 +3,5 @@
 A *window* is the part of the log whose decisions are repeated. `run` reads the window and calls each decision at the
 right position. `nodes` decides batch and mid resources, NodeSLO, metric collection, ratios, devices, health and root
 quotas. `recommendations` decides recommended requests. `admission` decides what a webhook or `koord apply` changed or
-denied. `tally` counts how many decisions had the recorded result.
+denied. `tally` counts the decisions whose repetition had the recorded result.
 """

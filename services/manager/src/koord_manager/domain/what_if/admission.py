@@ -50,7 +50,7 @@ class AdmissionTried:
     """The colocation profiles and gates to try in a what-if run instead of the recorded ones.
 
     Attributes:
-        profiles: Name -> profile, instead of the recorded profiles; None to keep those.
+        profiles: Name -> profile, instead of the recorded profiles; None to keep the recorded ones.
         gates: Gates that override the recorded ones.
     """
 

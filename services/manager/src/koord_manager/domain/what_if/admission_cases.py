@@ -80,15 +80,15 @@ class Case(NamedTuple):
     """An admission decision that can be repeated.
 
     Attributes:
-        source: Who asked: "webhook", "apply", "workload", "controller", or "mirror" for a pod without a recorded
-            decision.
+        source: Origin of the request: "webhook", "apply", "workload", "controller", or "mirror" for a pod without a
+            recorded decision.
         at: Time of the decision, RFC 3339.
         recorded: The recorded outcome.
         check: Function that repeats exactly what was recorded, for example one of two webhooks.
         is_same: Function that returns whether an outcome equals the recorded one.
-        again: Function that repeats the whole admission of the object, or None if another case does.
-        is_certain: Whether the manager certainly made this decision. If not, the object may have been admitted
-            before.
+        again: Function that repeats the whole admission of the object, or None if another case repeats it.
+        is_certain: Whether the manager certainly made this decision. If False, the object may have been admitted before
+            the window.
         options: Recorded gates and flags, or None if those of the previous decision apply.
     """
 

@@ -65,12 +65,12 @@ def recorded_outcome(event: AdmissionDecided) -> Outcome:
 
 
 def is_alike(found: Outcome, recorded: Outcome) -> bool:
-    """Return whether a repeated outcome equals a recorded one; of the recorded object only the digest is known."""
+    """Return whether a repeated outcome equals a recorded one. Objects are compared by their digests."""
     return found[:4] == recorded[:4] and found.digest == recorded.digest
 
 
 def request_of(event: AdmissionDecided) -> Request:
-    """Return the request that a webhook received, with those parts of the object that are recorded."""
+    """Return the request that a webhook received. Objects have only the fields that were recorded."""
     return Request(
         uid=event.uid,
         operation=Operation(event.operation),

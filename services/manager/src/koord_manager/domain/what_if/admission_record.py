@@ -29,10 +29,10 @@ class RecordedDecision(NamedTuple):
     """A recorded admission decision.
 
     Attributes:
-        based_on: Position of the log that was folded when it was decided.
+        based_on: Position up to which the log was folded when the decision was made.
         at: Time of the decision, RFC 3339.
         event: The decision.
-        is_whole: Whether it contains the object that was decided; decisions of old versions do not.
+        is_whole: Whether the decision contains its object; decisions of old versions of the manager do not.
     """
 
     based_on: int

@@ -47,7 +47,7 @@ CONTROLLER_OF: Final[Mapping[type[Event], str]] = {
 class NodeFate:
     """A node whose policies differ between recording and re-run at the end of the window.
 
-    Policies are overcommit, NodeSLO, health and others.
+    Policies are, for example, overcommitted resources, NodeSLO and health.
 
     Attributes:
         node: Name of the node.
@@ -75,7 +75,7 @@ def without_version(event: Decision | None) -> Decision | None:
 
 
 def compared_fields(policy: NodePolicyState | None) -> tuple[object, ...]:
-    """Return those fields of a node's policies that the comparison of recording and re-run reads; empty for None."""
+    """Return the fields of a node's policies by which recording and re-run are compared; of empty policies for None."""
     found = policy or NodePolicyState(seq=0)
     amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
     return (

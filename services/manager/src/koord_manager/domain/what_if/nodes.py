@@ -141,11 +141,13 @@ class NodeDecisions:
         return [fate for fate in fates if compared_fields(fate.recorded) != compared_fields(fate.rerun)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
-        """Make the reports up to a time the newest ones, and return the time of the last one, or "" if there was none.
+        """Let the re-run take in the usage reports up to a time.
+
+        Return the time of the last one, or "" if there was none.
 
         Args:
-            until: Time after which reports are left for later, RFC 3339, or None for no limit.
-            looks: Whether to decide each report's node again, if the tried configuration changes it.
+            until: Later reports stay for a later call; RFC 3339 time, or None for no limit.
+            looks: Whether to decide the node of each report again, if the tried configuration concerns the node.
         """
         reports, last = self._reports, ""
         while reports.count < len(reports.ordered):

@@ -234,7 +234,7 @@ class RecommendationDecisions:
         self.tally.same += any((draft.ref, draft.event) == (stored.ref, recorded) for draft in drafts)
 
     def end(self, until: Moment | None, now: str) -> None:
-        """End the window: learn from the remaining reports, and decide what is still open if settings are tried.
+        """End the window: learn from the remaining reports, and make outstanding decisions if settings are tried.
 
         A Recommendation without a decision in the window is decided at `now` if it has a status in the re-run and the
         known samples include all samples of that status. The samples are not compared if the tried settings learn

@@ -55,7 +55,7 @@ class ManagerWhatIf:
     """A re-run of the manager's decisions in a window of the log.
 
     Attributes:
-        view: What the manager knew at each moment: the run folds the recorded facts into it.
+        view: Knowledge of the manager at each moment: the run folds the recorded facts into it.
         nodes: Decisions about nodes, recorded and repeated.
         recommendations: Recommendations, recorded and repeated.
         admission: Admission decisions, recorded and repeated.

@@ -59,7 +59,7 @@ class ManagerApi:
     """HTTP routes that read the view, and queue documents for `koord apply` and `koord delete`.
 
     Args:
-        standalone: Whether there is no API server, so that computed status is shown here.
+        standalone: Whether the cluster has no API server. Then objects are shown with their computed status.
     """
 
     def __init__(self, view: ManagerView, intake: Intake, leadership: Leadership, *, standalone: bool) -> None:

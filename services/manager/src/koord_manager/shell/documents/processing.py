@@ -1,4 +1,4 @@
-"""Process documents on the leader: decide them on the view, append the facts, and answer when these are folded.
+"""Process documents on the leader: admit them on the folded view, append the facts, and answer when these are folded.
 
 take -> decide each against the view -> append -> wait until folded -> answer
 

@@ -293,7 +293,7 @@ class KubernetesApi:
 
 
 async def send(api: KubernetesApi, request: Request) -> ApiResponse:
-    """Send a write to the API server and return the response. If there is no answer, its status is 0."""
+    """Send a write to the API server and return the response. If the server does not answer, the status is 0."""
     try:
         return await api.request(request.method, request.path, body=request.body, content_type=request.content_type)
     except Unreachable as error:

@@ -67,7 +67,7 @@ class Unreadable(NamedTuple):
         namespace: Its namespace, or "".
         name: Its name, or "" if not even its metadata can be decoded.
         uid: Its uid.
-        problem: What is wrong with it.
+        problem: The decoding error as a sentence.
     """
 
     namespace: str

@@ -44,7 +44,7 @@ class KeySecrets:
 
     Attributes:
         api: Client of the API server.
-        installation: What the keys are for; its folder is a scratch copy of the Secrets.
+        installation: The installation that uses the keys; its folder is a temporary copy of the Secrets.
         namespace: Namespace of the servers and services.
         node_namespace: Namespace of the agents and CRI proxies.
     """
@@ -57,7 +57,7 @@ class KeySecrets:
     async def keep(self, now: datetime.datetime) -> tuple[str, ...]:
         """Bring all Secrets up to date, and return the names of those that were written.
 
-        If another process writes at the same time, the API server refuses the later write. Then call this again.
+        If another process writes at the same time, the API server refuses the later write. Then call this method again.
 
         Args:
             now: The time in UTC, which decides about the renewal of certificates.

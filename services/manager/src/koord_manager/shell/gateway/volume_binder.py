@@ -16,7 +16,7 @@ Send = Callable[[Request], Awaitable[ApiResponse]]
 
 
 class VolumeBinder:
-    """Carries out what the scheduler chose for the claims of placed pods.
+    """Binds the claims of placed pods to the volumes or nodes that the scheduler chose.
 
     Args:
         send: Sends a request. A response without an answer has status 0.
@@ -49,7 +49,7 @@ class VolumeBinder:
         return Later() if is_waiting else None
 
     def forget(self, uid: str) -> None:
-        """Forget what was written for a pod, because its binding has an outcome or is not pending any more."""
+        """Delete the record of writes for a pod, because its binding has an outcome or is not pending any more."""
         self._written.pop(uid, None)
 
     async def _next_step(self, view: ManagerView, binding: Binding, wanted: ClaimBinding) -> claim_steps.Step:

@@ -1,1 +1,1 @@
-"""Cluster state that admission reads besides the object: profiles, quotas, and labels that pods must have."""
+"""Cluster state that admission reads besides the submitted object: profiles, quotas, and rules about labels of pods."""

@@ -1,4 +1,4 @@
-"""Labels that pods must have, by the rules of the ConfigMap pod-enhanced-validator-config.
+"""Rules of the ConfigMap pod-enhanced-validator-config: labels that pods must have.
 
 Source:
     manager spec, 10.6
@@ -26,7 +26,7 @@ class EnhancedRules:
 
     Attributes:
         enabled: Whether the rules are checked; False without the ConfigMap.
-        rules: Checked in the order of the ConfigMap.
+        rules: The rules in the order of the ConfigMap, in which they are checked.
     """
 
     enabled: bool = False

@@ -1,7 +1,7 @@
 """The largest NUMA zones and GPU groups that any node of the cluster has, kept up to date at a constant cost per event.
 
-Nodes of one hardware model have equal shapes, and the nodes of each shape are counted. So the cost of a query grows
-with the number of models, not of nodes.
+Nodes of one hardware model have equal shapes, so only the number of nodes of each shape is stored. The cost of a query
+grows with the number of models, not of nodes.
 """
 
 from collections import Counter

@@ -68,7 +68,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationProfile:
-    """A parsed ClusterColocationProfile: which pods it selects, and what it sets on them.
+    """A parsed ClusterColocationProfile: which pods it selects, and which fields it sets on them.
 
     Attributes:
         version: Digest of the object, which differs after every change of the object.

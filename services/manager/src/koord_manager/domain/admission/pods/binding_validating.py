@@ -22,7 +22,7 @@ class BoundPod:
 
 @dataclass(frozen=True, slots=True)
 class BindingDecision:
-    """Whether a user may bind a pod, and by which rule.
+    """Result of the check whether a user may bind a pod.
 
     Attributes:
         allowed: Whether the binding is allowed.

@@ -43,7 +43,7 @@ _TERMINATED: Final = frozenset(("Succeeded", "Failed"))
 
 @dataclass(frozen=True, slots=True)
 class QuotaAnswer:
-    """Whether one pod fits into its quota.
+    """Result of the check whether one pod fits into its quota.
 
     Attributes:
         exceeded: Names of the resources that the pod would exceed, in order of name; empty if it fits.

@@ -36,7 +36,9 @@ class PendingQuotas:
         self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
 
     def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
-        """Return the accepted quotas by name, except those older than ten seconds and those that `observed` contains.
+        """Return name -> quota that was accepted but is not observed yet; None stands for an accepted deletion.
+
+        Entries older than ten seconds are dropped.
 
         Args:
             observed: The observed quotas.

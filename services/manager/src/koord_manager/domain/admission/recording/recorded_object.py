@@ -97,7 +97,7 @@ def our_sections(data: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest_of(resource: str, document: JsonObject | None) -> str:
-    """Return a hexadecimal digest of the part of an object that is recorded, or "" if nothing of it is recorded.
+    """Return a hexadecimal digest of the part of an object that is recorded, or "" if no part is recorded.
 
     Args:
         resource: Plural of its kind, such as `pods`.

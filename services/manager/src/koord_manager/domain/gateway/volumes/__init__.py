@@ -1,1 +1,1 @@
-"""The claims of placed pods: what is written to bind them, and which pods wait for which claim."""
+"""The claims of placed pods: the writes that bind them, and the pods that wait for each claim."""

@@ -37,7 +37,7 @@ CLAIMS: Final = "persistentvolumeclaims"
 
 
 class Progress(Enum):
-    """How far the binding of a claim is, if nothing has to be written.
+    """Progress of the binding of a claim, if no write is necessary.
 
     Attributes:
         BOUND: The claim is bound to a volume that the pod's node can use.
@@ -111,7 +111,7 @@ def step_of_claim(
     Args:
         view: The fold, which knows volumes and nodes.
         binding: The binding of the pod.
-        wanted: The claim, and what the scheduler chose for it.
+        wanted: The claim, and the volume or node that the scheduler chose for it.
         status: HTTP status of reading the claim; 0 stands for no answer.
         body: The claim as JSON.
         is_written: Whether this gateway wrote the choice before.
@@ -152,7 +152,7 @@ def step_of_volume(
     """Return the next step for a claim, after the volume that was chosen for it was read.
 
     Args:
-        wanted: The claim, and what the scheduler chose for it.
+        wanted: The claim, and the volume that the scheduler chose for it.
         claim: The claim as it was read.
         status: HTTP status of reading the volume; 0 stands for no answer.
         body: The volume as JSON.
@@ -192,9 +192,9 @@ def step_of_volume(
 
 
 def step_after_write(status: int, message: str) -> Progress | Later | Settled:
-    """Return the next step after a choice was written.
+    """Return the next step for a claim after the scheduler's choice of volume or node was written.
 
-    A missing right is not final: the write is repeated until the time for binding is over.
+    A missing RBAC permission (403) is not final: the write is repeated until the time for binding is over.
 
     Args:
         status: HTTP status of the write; 0 stands for no answer.
