@@ -97,7 +97,13 @@ $(KUBERNETES_TOOLS)/helm: $(wildcard $(KUBERNETES_SOURCES)/helm/go.*)
 	@echo "==> building Helm, a minute"
 	@cd $(KUBERNETES_SOURCES)/helm && GOFLAGS=-mod=readonly go build -trimpath -ldflags='-s -w' -o $@ helm.sh/helm/v3/cmd/helm
 
-KUBERNETES_BUILT := $(if $(shell command -v go),$(addprefix $(KUBERNETES_TOOLS)/,.built kube-scheduler helm))
+# The definition of the operator's Cluster, for k8s/overlays/operator. go.sum pins its content.
+$(KUBERNETES_TOOLS)/cloudnative-pg.yaml: $(wildcard $(KUBERNETES_SOURCES)/cloudnative-pg/go.*)
+	@mkdir -p $(@D) && cd $(KUBERNETES_SOURCES)/cloudnative-pg && export GOFLAGS=-mod=readonly && \
+		module=github.com/cloudnative-pg/cloudnative-pg && go mod download $$module && \
+		install -m 644 "$$(go list -m -f '{{.Dir}}' $$module)/config/crd/bases/postgresql.cnpg.io_clusters.yaml" $@
+
+KUBERNETES_BUILT := $(if $(shell command -v go),$(addprefix $(KUBERNETES_TOOLS)/,.built kube-scheduler helm cloudnative-pg.yaml))
 test-kubernetes: setup $(KUBERNETES_BUILT) ## a real etcd, kube-apiserver and its companions, kubectl, Helm (root, go)
 	@$(PYTEST) -n 0 --suite kubernetes tests/kubernetes
 

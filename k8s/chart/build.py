@@ -56,9 +56,15 @@ _EACH_SERVER: Final = """\
             - --server=nats-{{ . }}.nats.koordinator-system.svc
             {{- end }}
 """
+_BY_OPERATOR: Final = 'eq .Values.postgres.mode "operator"'
 _POSTGRES_HOST: Final = (
-    '{{ eq .Values.postgres.mode "external" | ternary .Values.postgres.host "postgres.koordinator-system.svc" }}'
+    '{{ get (dict "external" .Values.postgres.host "operator" "koord-postgres-rw.koordinator-system.svc")'
+    ' .Values.postgres.mode | default "postgres.koordinator-system.svc" }}'
 )
+_TO_OUR_POSTGRES: Final = """
+      {{- if has .Values.postgres.mode (list "operator" "pod") }}
+      to: [{podSelector: {matchLabels: {koord-app: postgres}}}]
+      {{- end }}"""
 _EACH_ADDRESS: Final = """\
         {{- range .Values.apiServerCidrs }}
         - ipBlock: {cidr: {{ quote . }}}
@@ -76,6 +82,9 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     "base/projector.yaml": (
         IMAGE,
         Hole(r"(?<=value: )postgres\.koordinator-system\.svc", _POSTGRES_HOST),
+        Hole(
+            r"(?<=name: )koord-postgres\b", f'{{{{ {_BY_OPERATOR} | ternary "koord-postgres-app" "koord-postgres" }}}}'
+        ),
         Hole(
             r"(?<=secretName: )koord-projector(?=\n            defaultMode: 0440\n            items:)",
             "{{ .Values.postgres.authority }}",
@@ -99,7 +108,12 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
         IMAGE._replace(times=4),
         Hole(r"(?<=storage: )50Gi(?: +#.*)?", "{{ .Values.backups.storage }}"),
     ),
-    "base/network-policies.yaml": (Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _EACH_ADDRESS),),
+    "base/network-policies.yaml": (
+        Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _EACH_ADDRESS),
+        Hole(r"(?<=koord-keys, koord-issuer)(?=\])", f"{{{{ if {_BY_OPERATOR} }}}}, postgres{{{{ end }}}}"),
+        Hole(r"(?<=\{port: 5432, protocol: TCP\})", _TO_OUR_POSTGRES),
+    ),
+    "overlays/operator/postgres.yaml": (Hole(r"(?<=size: )20Gi", "{{ .Values.postgres.storage }}"),),
     "nodes/agent.yaml": (IMAGE, _resources("nodes.agentResources")),
     "nodes/criproxy.yaml": (
         IMAGE._replace(times=2),
@@ -110,6 +124,7 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
 CONDITIONS: Final = {
     "base/disruption-budgets.yaml": ".Values.disruptionBudgets",
     "overlays/dev/postgres.yaml": 'eq .Values.postgres.mode "pod"',
+    "overlays/operator/postgres.yaml": _BY_OPERATOR,
 }
 NODES_CONDITION: Final = ".Values.nodes.enabled"
 
@@ -169,7 +184,7 @@ def build(folder: Path) -> None:
     shutil.copytree(K8S.parent / "schemas" / "crds", folder / "crds")
     for name in OWN_FILES:
         shutil.copyfile(K8S / "chart" / name, folder / name)
-    for kustomization in ("base", "nodes", "overlays/dev", "overlays/ha"):
+    for kustomization in ("base", "nodes", "overlays/dev", "overlays/ha", "overlays/operator"):
         for name in _resource_files(kustomization):
             made = template(name, (K8S / name).read_text(encoding="utf-8"))
             (folder / "templates" / name.replace("/", "-")).write_text(made, encoding="utf-8")

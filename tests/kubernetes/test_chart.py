@@ -19,6 +19,8 @@ pytestmark = [
 Json = dict[str, Any]
 DEV = ("--values", "k8s/chart/values-dev.yaml")
 HA = ("--set", "apiServerCidrs={192.0.2.1/32}")
+OPERATOR = (*HA, "--set", "postgres.mode=operator")
+OVERLAYS = {"dev": DEV, "ha": HA, "operator": OPERATOR}
 BASE = (*HA, "--set", "nodes.enabled=false,postgres.mode=none,postgres.authority=koord-projector")
 
 
@@ -55,8 +57,8 @@ def without_false_namespace(document: Json) -> Json:
 
 @pytest.mark.parametrize(
     ("folder", "flags"),
-    [("k8s/base", BASE), ("k8s/overlays/dev", DEV), ("k8s/overlays/ha", HA)],
-    ids=["base", "dev", "ha"],
+    [("k8s/base", BASE), *((f"k8s/overlays/{name}", each) for name, each in OVERLAYS.items())],
+    ids=["base", *OVERLAYS],
 )
 def test_helm_renders_the_objects_of_kustomize(chart: Path, folder: str, flags: tuple[str, ...]) -> None:
     answer = helm("template", "koordstream", chart, "--include-crds", "--kube-version=1.35", *flags)

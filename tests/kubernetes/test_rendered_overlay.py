@@ -1,4 +1,4 @@
-"""What every workload of the highly available overlay has: probes, resources, budgets, spread, closed networks."""
+"""What every workload of the highly available overlays has: probes, resources, budgets, spread, closed networks."""
 
 import re
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ SIZED = {"koord-manager": "manager", "koord-scheduler": "scheduler", "koord-desc
 }
 
 
-@pytest.fixture(scope="module")
-def objects() -> list[Json]:
-    """The objects of k8s/overlays/ha."""
-    return rendered("k8s/overlays/ha")
+@pytest.fixture(scope="module", params=["ha", "operator"])
+def objects(request: pytest.FixtureRequest) -> list[Json]:
+    """The objects of an overlay."""
+    return rendered(f"k8s/overlays/{request.param}")
 
 
 def workloads(objects: list[Json]) -> dict[str, Json]:
@@ -154,7 +154,7 @@ def test_only_the_api_server_reaches_the_webhooks(objects: list[Json]) -> None:
 
 
 def test_no_policy_of_the_overlay_opens_every_address(objects: list[Json]) -> None:
-    """But the projector reaches Postgres wherever it is."""
+    """But the projector reaches an external Postgres wherever it is."""
     peers = [
         peer
         for namespace in (NAMESPACE, NODE_NAMESPACE)
@@ -171,7 +171,8 @@ def test_no_policy_of_the_overlay_opens_every_address(objects: list[Json]) -> No
     ]
 
     assert [peer for peer in peers if peer.get("ipBlock", {}).get("cidr", "").endswith("/0")] == []
-    assert without_peer == ["projector-to-postgres"]
+    by_operator = any(item["kind"] == "Cluster" for item in objects)
+    assert without_peer == ([] if by_operator else ["projector-to-postgres"])
 
 
 def test_namespaces_enforce_pod_security(objects: list[Json]) -> None:
@@ -182,3 +183,47 @@ def test_namespaces_enforce_pod_security(objects: list[Json]) -> None:
     }
 
     assert levels == {NAMESPACE: "restricted", NODE_NAMESPACE: "privileged"}
+
+
+def test_the_projector_uses_what_the_operator_makes() -> None:
+    """The operator derives the names of the Service and of the Secrets from the name of the Cluster."""
+    by_kind = {(item["kind"], item["metadata"]["name"]): item for item in rendered("k8s/overlays/operator")}
+    (cluster,) = (item for (kind, _), item in by_kind.items() if kind == "Cluster")
+    name, database = cluster["metadata"]["name"], cluster["spec"]["bootstrap"]["initdb"]
+    pod = by_kind["Deployment", "koord-projector"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    environment = {each["name"]: each for each in container["env"]}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    folders = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+
+    assert f"--dsn=postgresql://{database['owner']}@/{database['database']}" in container["args"]
+    assert environment["PGHOST"]["value"] == f"{name}-rw.{cluster['metadata']['namespace']}.svc"
+    assert environment["PGPASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": f"{name}-app", "key": "password"}
+    assert environment["PGSSLMODE"]["value"] == "verify-full"
+    assert environment["PGSSLROOTCERT"]["value"] == f"{folders['postgres-authority']}/ca.crt"
+    authority = volumes["postgres-authority"]["secret"]
+    assert (authority["secretName"], authority["items"]) == (f"{name}-ca", [{"key": "ca.crt", "path": "ca.crt"}])
+
+
+def test_only_the_projector_the_instances_and_the_operator_reach_postgres() -> None:
+    objects = rendered("k8s/overlays/operator")
+    labels = next(item for item in objects if item["kind"] == "Cluster")["spec"]["inheritedMetadata"]["labels"]
+    found = policies(objects, NAMESPACE)
+    instances = {"podSelector": {"matchLabels": labels}}
+    operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "cnpg-system"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "cloudnative-pg"}},
+    }
+    allowed = [
+        (rule["from"], [port["port"] for port in rule["ports"]]) for rule in found["postgres"].get("ingress", ())
+    ]
+    (asking,) = found["api-server"]["podSelector"]["matchExpressions"]
+
+    assert found["postgres"]["podSelector"] == instances["podSelector"]
+    assert allowed == [
+        ([{"podSelector": {"matchLabels": {"koord-app": "koord-projector"}}}], [5432]),
+        ([instances], [5432, 8000]),
+        ([operator], [8000]),
+    ]
+    assert [rule["to"] for rule in found["postgres"]["egress"]] == [[instances]]
+    assert labels["koord-app"] in asking["values"]

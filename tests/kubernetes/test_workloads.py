@@ -24,7 +24,7 @@ from support.guide import GUIDE, ROOT, Reader
 from support.kubernetes.control_plane import TOOLS, ControlPlane
 from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, install, rendered
 from support.kubernetes.kubelets import add_nodes, api_client, node_document
-from support.until import until
+from support.until import until, until_blocking
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -33,6 +33,7 @@ WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
 CONTAINER = {"name": "main", "image": "pause"}
 LABEL = {"koordinator.sh/device-discovery": "true"}
 PROXY = "koordinator.sh/cri-proxy"
+CLUSTER_DEFINITION = TOOLS / "cloudnative-pg.yaml"
 
 
 def workloads(plane: ControlPlane) -> dict[str, Json]:
@@ -315,6 +316,20 @@ def test_the_highly_available_overlay_is_accepted(plane: ControlPlane) -> None:
     answer = plane.ask("apply", "--dry-run=server", "--kustomize", "k8s/overlays/ha")
 
     assert (answer.code, answer.err) == (0, "")
+
+
+@pytest.mark.skipif(not CLUSTER_DEFINITION.exists(), reason="not fetched: `make test-kubernetes` needs Go")
+def test_the_overlay_of_the_operator_is_accepted_with_its_definition(plane: ControlPlane) -> None:
+    is_served = ("get", "clusters.postgresql.cnpg.io", "--all-namespaces")
+    plane.kubectl("create", "-f", str(CLUSTER_DEFINITION))
+    try:
+        until_blocking(lambda: plane.ask(*is_served).code == 0, "the API server serves the kind", every=0.5)
+        answer = plane.ask("apply", "--dry-run=server", "--kustomize", "k8s/overlays/operator")
+    finally:
+        plane.kubectl("delete", "-f", str(CLUSTER_DEFINITION))
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "cluster.postgresql.cnpg.io/koord-postgres created (server dry run)" in answer.out
 
 
 def test_the_requests_of_the_manager_have_a_priority_level_of_their_own(plane: ControlPlane) -> None:
