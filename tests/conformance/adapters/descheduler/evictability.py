@@ -8,6 +8,7 @@ from koord_descheduler.domain.arguments.workload_limit import workload_limit
 from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionPath, Result
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
+from koordcore.values.invalid import InvalidInput
 from support.descheduler.views import pod_view_from_json
 
 _RESULTS = {
@@ -22,7 +23,10 @@ def evictable(given: dict[str, Json]) -> dict[str, Json]:
     """Which pods evictors accept, at any time and just before the eviction (descheduler spec, 6.1, 6.3)."""
     pod = pod_view_from_json(given["pod"])
     cluster = cluster_of(given, given.get("pods") or (given["pod"],))
-    plugin = filter_of(given["evictor"], cluster)
+    try:
+        plugin = filter_of(given["evictor"], cluster)
+    except InvalidInput:
+        return {"invalid_args": True}
     refusals = plugin.refusals(pod, cluster)
     late = plugin.pre_eviction_refusals(pod, cluster)
     return {"evictable": not refusals, "reasons": [*refusals, *late], "pre_eviction": not refusals and not late}

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from conformance.adapters.descheduler.running import cluster_of
 from conformance.registry import Json, adapter
 from koord_descheduler.domain.arguments.common import native_args
 from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
+from koord_descheduler.domain.migration.arbitration import in_flight
+from koord_descheduler.domain.migration.job import job_from_json
+from koord_descheduler.domain.migration.jobs import JobsInFlight
 from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
-from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController, job_of_pod
+from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.workloads import WorkloadView, replicas_of
-
-_IN_FLIGHT: Final = ("", "Pending", "Running")
 
 
 def cluster_with_workloads(given: dict[str, Json]) -> ClusterView:
@@ -29,21 +28,10 @@ def cluster_with_workloads(given: dict[str, Json]) -> ClusterView:
 def jobs_of(given: dict[str, Json], cluster: ClusterView) -> JobsInFlight:
     """Return the jobs in flight of a case."""
     jobs = JobsInFlight()
-    raws: list[Json] = given.get("jobs") or []
-    for raw in raws:
-        status: dict[str, Json] = raw.get("status") or {}
-        if status.get("phase", "") not in _IN_FLIGHT:
-            continue
-        name: str = raw["metadata"]["name"]
-        target: dict[str, Json] = raw["spec"].get("podRef") or {}
-        key = f"{target.get('namespace', '')}/{target.get('name', '')}"
-        pod = cluster.pod_by_uid.get(target.get("uid") or "") or cluster.pod_by_key.get(key)
-        if pod is None:
-            namespace, pod_name = target.get("namespace", ""), target.get("name", "")
-            uid = target.get("uid") or ""
-            jobs.add(JobInFlight(name=name, namespace=namespace, pod_name=pod_name, pod_uid=uid))
-        else:
-            jobs.add(job_of_pod(name, pod))
+    for raw in given.get("jobs") or ():
+        job = job_from_json(raw)
+        if job.is_in_flight:
+            jobs.add(in_flight(job, cluster))
     return jobs
 
 
