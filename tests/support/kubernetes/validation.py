@@ -2,13 +2,15 @@
 # API objects are plain JSON here, as they are on the wire.
 """Server-side validation and defaulting, as far as the project's objects can get it wrong.
 
-Custom resources go through `koordcore.protocol.crd`, which is tested against the vectors of structural schemas.
+Custom resources of the protocol go through `koordcore.protocol.crd`, which is tested against the vectors of structural
+schemas. Those of other projects are stored as they are.
 """
 
 import re
 from typing import Any, cast
 
 from koordcore.protocol.crd.admit import Accepted, admit
+from koordcore.protocol.crd.catalogue import find_resource
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.qos import kube_qos
 from koordcore.values.invalid import InvalidInput
@@ -32,7 +34,7 @@ def default_and_validate(resource: Resource, document: Json) -> Json:
     for key, value in (meta.get("annotations") or {}).items():
         if not isinstance(value, str):
             raise ApiError(400, f"json: cannot unmarshal into Go struct field annotations[{key}] of type string")
-    if resource.is_custom:
+    if find_resource(resource.api_version, resource.kind) is not None:
         return _custom(resource, document)
     if resource.kind == "Pod":
         return _pod(document)

@@ -36,6 +36,8 @@ class Mirrored:
 
     Attributes:
         group: API group, or empty for the core group.
+        plural: Plural name of the kind in the ids of its facts.
+        served_as: Plural name in the API of the API server; empty if it is `plural`. Two groups may use one name.
         intake: How objects of the resource enter the log.
         field_selector: Field selector that restricts the list, or empty for all objects.
         namespace: Namespace to which the list is restricted, or empty for all.
@@ -50,6 +52,7 @@ class Mirrored:
     intake: Intake
     field_selector: str = ""
     namespace: str = ""
+    served_as: str = ""
     has_sections: bool = False
 
     @property
@@ -74,7 +77,8 @@ def collection_path(resource: Mirrored, namespace: str = "") -> str:
     An empty namespace stands for all namespaces, and for cluster-scoped resources.
     """
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-    return f"{root}/namespaces/{namespace}/{resource.plural}" if namespace else f"{root}/{resource.plural}"
+    plural = resource.served_as or resource.plural
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
 def _of(group: str, plural: str, kind: str, intake: Intake, *, namespaced: bool = True) -> Mirrored:
@@ -93,6 +97,13 @@ OTHERS = (
     _of("apps", "statefulsets", "StatefulSet", Intake.TRIMMED),
     _of("apps", "daemonsets", "DaemonSet", Intake.TRIMMED),
     _of("batch", "jobs", "Job", Intake.TRIMMED),
+    _of("", "replicationcontrollers", "ReplicationController", Intake.TRIMMED),
+    replace(_of("apps.kruise.io", "clonesets", "CloneSet", Intake.TRIMMED), version="v1alpha1"),
+    replace(
+        _of("apps.kruise.io", "advancedstatefulsets", "StatefulSet", Intake.TRIMMED),
+        version="v1beta1",
+        served_as="statefulsets",
+    ),
     _of(_STORAGE, "storageclasses", "StorageClass", Intake.TRIMMED, namespaced=False),
     _of(_STORAGE, "csidrivers", "CSIDriver", Intake.TRIMMED, namespaced=False),
     _of(_STORAGE, "csinodes", "CSINode", Intake.TRIMMED, namespaced=False),
