@@ -120,7 +120,7 @@ class DecisionLog:
                 self._tell_failed(explanation.uid, explanation.event)
 
     async def write_diagnoses(self) -> None:
-        """Log each diagnosis that `tell` left waiting, until the task is cancelled."""
+        """Log the diagnoses that `tell` queued, until the task is cancelled."""
         while True:
             self._write(await self._waiting.get())
 

@@ -33,7 +33,7 @@ _FAILED: Final = b"-"
 
 
 class ForkFailed(Exception):
-    """Raised if the forked process ended without a result. The message tells why."""
+    """Raised if the forked process ended without a result. The message gives the reason."""
 
 
 class ForkRaised(ForkFailed):

@@ -34,7 +34,7 @@ class Pace:
         self._next_at = asyncio.get_running_loop().time() + pause
 
     def may_begin(self) -> bool:
-        """Return whether a small append may begin now. If not, `due` is called when it may."""
+        """Return whether a small append may begin now. If False, `due` is called as soon as it may."""
         loop = asyncio.get_running_loop()
         if self._timer is None and loop.time() < self._next_at:
             self._timer = loop.call_at(self._next_at, self._is_due)

@@ -22,7 +22,7 @@ class Fold(Protocol):
 
     @property
     def halted(self) -> object | None:
-        """Return why no further events are applied, such as an event that cannot be decoded; None if it runs."""
+        """Return the reason why the fold stopped, such as an event that cannot be decoded; None if it runs."""
         ...
 
     @property

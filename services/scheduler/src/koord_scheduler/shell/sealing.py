@@ -129,13 +129,13 @@ def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
 
 
 def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEvent:
-    """Return the complete event of a gang that is placed. Its cause is the placement of its first member."""
+    """Return the complete event that a gang was placed. Its cause is the placement of the first member."""
     first = members[0].pods[0]
     return _seal(draft, header, first.event_id, draft.ref.id, 0)
 
 
 def seal_notice(taken: TakenStatusWrite, header: Header) -> list[NewEvent]:
-    """Return the complete events of a status write (a nomination or a status). All have the cause of the write."""
+    """Return the complete events of a status write (a nomination or a status) with the cause of the write."""
     write = taken.write
     return [
         _seal(

@@ -48,7 +48,7 @@ class Counter:
         return None if position < self._base else self._changes[position - self._base :]
 
     def grow(self, capacity: int) -> None:
-        """Extend the array to `capacity` rows."""
+        """Extend the array, so that it has a place for `capacity` node positions."""
         larger = np.zeros(capacity, np.int64)
         larger[: len(self.rows)] = self.rows
         self.rows = larger

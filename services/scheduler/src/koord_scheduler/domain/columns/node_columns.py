@@ -130,7 +130,7 @@ class LabelColumn:
             self.version += 1
 
     def grow(self, capacity: int) -> None:
-        """Extend the column to `capacity` rows."""
+        """Extend the column, so that it has a place for `capacity` node positions."""
         self.values = _grown(self.values, capacity)
         self.version += 1
 
@@ -231,7 +231,7 @@ class NodeColumns:
         )
 
     def put(self, name: str, shape: NodeShape) -> tuple[int, bool]:
-        """Add or change a node. Return its position, and whether this may make a waiting pod schedulable."""
+        """Add or change a node. Return its position, and whether the change may make a waiting pod schedulable."""
         row = self._rows.get(name)
         is_new = row is None
         if row is None:
@@ -286,7 +286,7 @@ class NodeColumns:
         self.weight[row] = weight
 
     def take(self, row: int, demand: Demand) -> None:
-        """Add the amounts of a pod to what is requested on the node at position `row`."""
+        """Add the amounts of a pod to the requested amounts of the node at position `row`."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.pairs:
             requested[column, row] += amount

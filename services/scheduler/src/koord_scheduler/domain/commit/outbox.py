@@ -148,7 +148,7 @@ class Outbox:
             self._turn(node, queue)
 
     def land_all(self) -> None:
-        """Mark every append in flight as answered. For a copy of the state that gets no answers of the log."""
+        """Mark every append in flight as answered. Used in a copy of the state, which gets no answers from the log."""
         for node in tuple(self._nodes):
             queue = self._nodes.get(node)
             if queue is not None and queue.in_flight and not self._parked_at(node):

@@ -48,7 +48,7 @@ class OwnAppends:
         return early
 
     def stored(self, events: Iterable[NewEvent]) -> None:
-        """Forget events of a successful append. The caller applies them with the answer."""
+        """Forget events of a successful append, because the caller applies them with the answer of the log."""
         for event in events:
             self._sent.pop(event.ref, None)
             self._early.pop(event.ref, None)
@@ -68,7 +68,10 @@ class OwnAppends:
         return sorted(early, key=lambda stored: stored.seq)
 
     def take_early(self) -> list[StoredEvent]:
-        """Return and forget all kept early events, in the order of the log. The caller must fold them now."""
+        """Return and forget the own events that the fold delivered early, in the order of the log.
+
+        The caller must fold them now.
+        """
         early = sorted(self._early.values(), key=lambda stored: stored.seq)
         for stored in early:
             del self._sent[stored.ref]

@@ -59,7 +59,7 @@ class StatusWrites:
         return len(self._waiting)
 
     def put(self, write: StatusWrite) -> None:
-        """Add a status write behind the waiting ones."""
+        """Append a status write to the queue of waiting status writes."""
         self._waiting.append(write)
 
     def take(self, last_seq: Callable[[AggregateRef], int | None]) -> TakenStatusWrite | None:

@@ -85,13 +85,13 @@ Work = Placement | Release | Reallocation
 
 
 class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Placements and reallocations, or releases, on one node that one append writes, with one event of the ledger."""
+    """Placements and reallocations, or releases, on one node that one append writes together with one ledger event."""
 
     node: str
     items: tuple[Work, ...]
 
     def node_event(self) -> NodeResourcesTaken | NodeResourcesReturned:
-        """Return the event that adds all these pods to the node's ledger or changes them, or removes them from it."""
+        """Return the ledger event of this work: it adds the pods to the node's ledger, or changes or removes them."""
         taken = [item.on_node for item in self.items if not isinstance(item, Release)]
         if taken:
             return NodeResourcesTaken(pods=taken)

@@ -93,7 +93,7 @@ class Plugins(wire.WireModel):
     post_bind: PluginSet = PluginSet()
 
     def at(self, point: Point) -> PluginSet:
-        """Return what the profile enables and disables at one extension point."""
+        """Return the plugins that the profile enables and disables at one extension point."""
         changes: PluginSet = getattr(self, point.name.lower())
         return changes
 
@@ -120,7 +120,7 @@ class WrittenProfile(wire.WireModel):
 
 
 class LeaderElection(wire.WireModel):
-    """Settings of leader election in the document; None for each setting that is not given."""
+    """Settings of leader election in the document. None for a setting that is not given."""
 
     leader_elect: wire.Bool | None = None
     lease_duration: wire.Duration | None = None

@@ -107,7 +107,7 @@ class EffectiveConfiguration:
         return next((args for args in every if isinstance(args, kind)), None) or kind()
 
     def as_json(self) -> dict[str, object]:
-        """Return a complete KubeSchedulerConfiguration; reading it gives the same profiles."""
+        """Return a complete KubeSchedulerConfiguration. To read it again gives the same profiles."""
         return {
             "apiVersion": VERSIONS[0],
             "kind": "KubeSchedulerConfiguration",

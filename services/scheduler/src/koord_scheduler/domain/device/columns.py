@@ -304,7 +304,7 @@ class TypeColumns:
         return None if is_filled or len(needs) != 1 else needs[0]
 
     def needs_of_one(self, per_device: Mapping[str, int]) -> list[tuple[int, int]]:
-        """Return index and size of each amount, as `OnNode.left` has it."""
+        """Return (index of the resource in an element of `OnNode.left`, amount) for each requested amount."""
         needs = self._needs(per_device)
         if self.type != GPU_TYPE or GPU_MEMORY in per_device:
             return needs

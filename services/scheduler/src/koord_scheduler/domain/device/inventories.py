@@ -69,7 +69,12 @@ class Inventories:
             self.to_tell[node] = None
 
     def tell_holders(self, node: str, devices: Iterable[AllocatedDevice]) -> None:
-        """Add the node to `to_tell` if one of these devices, which its pods hold, is unhealthy or missing."""
+        """Add the node to `to_tell` if one of the devices that its pods hold is unhealthy or missing.
+
+        Args:
+            node: Name of the node.
+            devices: Devices that pods on the node hold.
+        """
         known = self.by_node.get(node)
         if known is None:
             return  # the Device object has not arrived yet

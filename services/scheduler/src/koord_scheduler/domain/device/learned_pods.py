@@ -52,7 +52,7 @@ class LearnedPods:
 
     @property
     def typical(self) -> list[TypicalPod]:
-        """The typical pods that were published last; empty if none were."""
+        """The typical pods that were published last; empty if none were published."""
         listed = self._learned.typical_pods if self._learned is not None else []
         return [
             TypicalPod(GpuPod(each.milli_cpu, each.gpu_milli, each.num_gpu, each.gpu_models), each.frequency)

@@ -51,7 +51,7 @@ class RefusalCodes:
         return code
 
     def reason(self, code: int) -> str:
-        """Return the phrase for users that a filter code other than 0 stands for."""
+        """Return the phrase for users that belongs to a filter code other than 0."""
         return self._reasons[(code >> 1) - 1]
 
     @staticmethod

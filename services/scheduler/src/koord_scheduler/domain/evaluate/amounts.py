@@ -77,7 +77,7 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
 
 
 def suffices(left: dict[int, int]) -> bool:
-    """Return whether no amount of `Needs.left` is negative."""
+    """Return whether a pod fits: no amount in a result of `Needs.left` is negative."""
     return all(amount >= 0 for amount in left.values())
 
 

@@ -147,7 +147,7 @@ class CandidateViews:
         return None if rows is None else CandidateView(self, pod, rows, self._earlier_of(pod))
 
     def has_few(self, pod: PodClass) -> bool:
-        """Return whether `of` would return a view."""
+        """Return whether the pod can run on so few nodes that `of` returns a view of them."""
         if self.affinity is None or pod.node_name or not (pod.node_selector or pod.node_affinity):
             return False
         return self._candidates.of(pod) is not None

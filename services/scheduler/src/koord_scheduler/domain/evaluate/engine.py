@@ -276,7 +276,7 @@ class Engine:
         return not any(codes is not None and bool(codes[0]) for codes in found)
 
     def resolvable(self, subject: Subject) -> Rows:
-        """Return the positions of nodes that refuse the pod now but might pass if pods left them, ascending."""
+        """Return the positions of nodes that refuse the pod now, but for which preemption might help, ascending."""
         view = self._look(subject.pod_class)
         found = [view.resolvable()]
         rows = view.feasible_rows()

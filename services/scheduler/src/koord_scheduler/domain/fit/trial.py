@@ -153,7 +153,7 @@ class Trial:
         return any(not self.node_of(uid) for uid in self.explanations)
 
     def why_gated(self, uid: str) -> str | None:
-        """Return why a pod of the question is gated; None if it is not."""
+        """Return why a pod of the question may not be attempted (it is gated); None if it may."""
         pod = self._state.pods[uid]
         return self._state.frameworks.framework_of(pod).pre_enqueue(pod)
 

@@ -36,7 +36,7 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
 
 
 def released(state: SchedulerState, stored: StoredEvent) -> None:
-    """Record that the pod no longer has its node. No-op if the event was folded already."""
+    """Record that a pod has lost its node. No-op if the event was folded already."""
     pod = _record_of(state, stored)
     if pod is None:
         return
@@ -45,7 +45,7 @@ def released(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def reallocated(state: SchedulerState, stored: StoredEvent, event: PodReallocated) -> None:
-    """Record that the log has changed what a pod holds on its node. No-op if the event was folded already."""
+    """Record that the amounts or the allocation of a placed pod changed. No-op if the event was folded already."""
     pod = _record_of(state, stored)
     if pod is not None:
         pod.node = event.node

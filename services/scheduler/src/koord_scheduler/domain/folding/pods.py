@@ -140,7 +140,7 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
 
 
 def bound(state: SchedulerState, stored: StoredEvent, event: PodBound) -> None:
-    """Record that the API server bound a pod. No-op if the event does not tell what it has set on the pod."""
+    """Record that the API server bound a pod. No-op if the event does not contain the fields that the binding set."""
     pod = state.pods.get(stored.ref.id)
     if event.bound_at and pod is not None and pod.pod is not None:
         submit(state, pod.uid, stored, bound_pod(pod.pod, event))

@@ -17,7 +17,7 @@ class PreEnqueuePlugin(Plugin, Protocol):
     """A plugin that can keep a pod out of the active queue, for example until its gang is complete."""
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Return a sentence that tells why the pod may not be attempted now, or None if it may be attempted."""
+        """Return a sentence about why the pod may not be attempted now, or None if it may be attempted."""
         ...
 
 
@@ -62,7 +62,7 @@ class Offers(Protocol):
         ...
 
     def fit_error(self) -> str:
-        """Return one sentence that tells why the candidate nodes have room for no more pods."""
+        """Return one sentence about why the candidate nodes have no room for further pods."""
         ...
 
 

@@ -110,7 +110,7 @@ class FoldingPlugin(Plugin, Protocol):
         ...
 
     def restore(self, facts: bytes) -> None:
-        """Replace the plugin's state by the one that `facts` returned. Called once, before the first event."""
+        """Replace the plugin's state by bytes that `facts` returned earlier. Called once, before the first event."""
         ...
 
 
@@ -131,7 +131,7 @@ class ClockPlugin(Plugin, Protocol):
 
 
 class EventKind(Enum):
-    """What has changed when an event may make a waiting pod schedulable: nodes, or the state of the plugin itself."""
+    """The changed part of the state if an event may make a pod schedulable: nodes, or the plugin's own state."""
 
     NODE = "a node has come, has changed or has more room"
     OWN = "what the plugin keeps itself has changed: `hint_version` has grown, or `apply` has said so"

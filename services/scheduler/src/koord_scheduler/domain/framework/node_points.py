@@ -83,7 +83,7 @@ class FilterPlugin(Plugin, Protocol):
         ...
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return what a code of `filter` other than 0 means, as phrases for users such as "Insufficient cpu"."""
+        """Return the meaning of a code of `filter` other than 0, as phrases for users such as "Insufficient cpu"."""
         ...
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
@@ -219,7 +219,7 @@ class RowStatesPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class DetailedNodeFilter(Protocol):
-    """A node filter that can tell in sentences what refused nodes lack, for the diagnosis of a failed attempt."""
+    """A node filter that can describe in sentences what refused nodes lack, for the diagnosis of a failed attempt."""
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
         """Return up to five sentences about nodes that the filter refused for one reason.

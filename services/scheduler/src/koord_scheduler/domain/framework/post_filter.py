@@ -84,7 +84,7 @@ class Room(Protocol):
         ...
 
     def put_back(self, uid: str) -> None:
-        """Add a pod that `take` subtracted to the usage again."""
+        """Add the requests of a pod to the usage again, after `take` has subtracted them."""
         ...
 
     def fits(self) -> bool:
@@ -109,7 +109,7 @@ class VictimRules(Protocol):
         ...
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return a limit besides the nodes that the pod must fit, such as its quota, or None if there is none."""
+        """Return a limit that the pod must fit besides the nodes, such as its quota, or None if there is none."""
         ...
 
     def most_candidates(self, nodes: int) -> int:

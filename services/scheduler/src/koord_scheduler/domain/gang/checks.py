@@ -84,7 +84,7 @@ def one_pending(roster: Roster, gang: Gang) -> list[str]:
 
 
 def all_free(roster: Roster, gang: Gang) -> list[str]:
-    """Return the uids of all members of the gang's group that have no node and a free pass: they are placed alone."""
+    """Return the uids of all members of the gang's group that have no node and may be placed alone (a free pass)."""
     gangs = roster.gangs_of(group_of(gang))
     return [uid for other in gangs if other.has_free_pass for uid in sorted(other.pending)]
 

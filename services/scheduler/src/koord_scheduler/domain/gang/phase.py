@@ -91,7 +91,7 @@ def next_status(
 
 
 def pod_info(namespace: str, owners: tuple[str, ...]) -> str:
-    """Return the owners of a pod in the form of `status.occupiedBy`: sorted `namespace/name`, joined by commas."""
+    """Return the owners of a pod as the text of `status.occupiedBy`: sorted `namespace/name`, joined by commas."""
     return ",".join(sorted(f"{namespace}/{name}" for name in owners))
 
 

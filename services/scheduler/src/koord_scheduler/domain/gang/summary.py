@@ -127,7 +127,7 @@ def gang_views(cache: GangCache) -> dict[str, GangView]:
 
 
 def gang_line(cache: GangCache, gang_id: str) -> GangLine | None:
-    """Return what `koord gang` shows about the gang, or None if there is no such gang."""
+    """Return the line of `koord gang` about a gang, or None if there is no such gang."""
     gang = cache.roster.gang(gang_id)
     if gang is None or gang.group is None:
         return None

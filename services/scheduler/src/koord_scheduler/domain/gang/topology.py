@@ -69,7 +69,7 @@ class NetworkTopology:
             self.put_node(name, labels)
 
     def leaf(self, node: str) -> Domain | None:
-        """Return the domain that stands for the node alone, or None if the node is outside the topology."""
+        """Return the leaf of a node in the tree, or None if the node is outside the topology."""
         return self._leaves.get(node)
 
     def depth_of(self, layer: str) -> int | None:

@@ -29,7 +29,10 @@ _NOTHING: Final[AmountsByResource] = {}
 
 
 def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
-    """Return one amount for each of `resources`, in this order; 0 for resources that `amounts` does not name."""
+    """Return one amount for each name in `resources`, in this order.
+
+    0 for resources that `amounts` does not contain.
+    """
     return tuple([amounts.get(resource, 0) for resource in resources])
 
 

@@ -186,7 +186,7 @@ class LoadColumns:
         return expired
 
     def next_expiry(self) -> float:
-        """Return the Unix seconds before which no report expires; infinity if none can expire."""
+        """Return Unix seconds before which no usage report expires; infinity if no report can expire."""
         return self._expiries[0][0] if self._expiries else math.inf
 
     # --- what is asked -------------------------------------------------------------------------------------------

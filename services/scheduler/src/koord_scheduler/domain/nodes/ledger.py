@@ -84,7 +84,10 @@ class Ledgers:
         return ledger.seq if ledger is not None else 0
 
     def advance(self, node: str, seq: int) -> bool:
-        """Return whether `seq` is later than the last known event of the node. If so, it becomes the last known one."""
+        """Return whether `seq` is later than the last known ledger event of the node.
+
+        If so, remember `seq` as the last one.
+        """
         ledger = self._of(node)
         if seq <= ledger.seq:
             return False
@@ -126,7 +129,7 @@ class Ledgers:
             self._change(node, holding, pod_info)
 
     def take_back(self, node: str, uid: str) -> None:
-        """Count a pod again as it did before `assume_other`. No-op if the log has said what it holds since then."""
+        """Undo `assume_other`: count a pod as before. No-op if a fact has changed its amounts since then."""
         holding = self._of(node).holdings.get(uid)
         if holding is not None and holding.before is not None:
             before, holding.before = holding.before, None
@@ -137,7 +140,7 @@ class Ledgers:
         self._replace(None if holding.is_aside else self._nodes.row(node), holding, changed)
 
     def describe(self, node: str, pod_info: PodInfo) -> None:
-        """Replace labels, status and the like of a pod on a node. The amounts that it takes and its allocation stay."""
+        """Replace labels, status and other descriptions of a pod on a node. Its amounts and its allocation stay."""
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
         if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
@@ -176,7 +179,10 @@ class Ledgers:
         return True
 
     def set_aside(self, node: str, uid: str) -> bool:
-        """Stop counting the pod on the node until `put_back`, but keep its entry. Return whether it had counted."""
+        """Stop counting a pod on the node until `put_back`, but keep its ledger entry.
+
+        Return whether it had counted.
+        """
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is None or holding.is_aside or row is None:
@@ -186,7 +192,7 @@ class Ledgers:
         return True
 
     def put_back(self, node: str, uid: str) -> None:
-        """Count a pod again that was set aside. No-op if it was dropped meanwhile."""
+        """Count a pod again that `set_aside` stopped counting. No-op if it was removed meanwhile."""
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is not None and holding.is_aside and row is not None:

@@ -119,7 +119,7 @@ class Population:
         return DomainSums(self.counter(*questions), self._nodes.label(key))
 
     def arrive(self, row: int, kind: PodKind) -> None:
-        """Count one more pod of the kind on the node at position `row`."""
+        """Add one to the number of pods of the kind on the node at position `row`."""
         self.moves += 1
         entry = self._entries.get(kind)
         if entry is None:
@@ -130,7 +130,7 @@ class Population:
             counter.add(row, 1)
 
     def leave(self, row: int, kind: PodKind) -> None:
-        """Count one pod of the kind less on the node at position `row`: the inverse of `arrive`."""
+        """Subtract one from the number of pods of the kind on the node at position `row`: the inverse of `arrive`."""
         self.moves += 1
         entry = self._entries[kind]
         left = entry.rows[row] - 1

@@ -32,7 +32,7 @@ class LowestPriorities:
         return False
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the priority of a pod on its node, and lower the node's lowest priority if needed."""
+        """Count the priority of a pod on its node, and update the lowest priority of the node."""
         self._grow(row + 1)
         counts = self._counts.setdefault(row, {})
         counts[pod_info.priority] = counts.get(pod_info.priority, 0) + 1

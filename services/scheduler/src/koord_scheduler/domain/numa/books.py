@@ -69,7 +69,10 @@ class NumaBooks:
         self._texts: dict[str, str] = {}
 
     def book(self, row: int) -> NodeBook:
-        """Return hardware and use of CPUs and zones of the node at position `row`. A new row gets an empty book."""
+        """Return the hardware of the node at position `row`, and the CPUs and zones in use.
+
+        A new position gets an empty book.
+        """
         book = self._books.get(row)
         if book is None:
             book = self._books[row] = NodeBook()

@@ -76,7 +76,10 @@ class NumaColumns:
         return self.totals[resource]
 
     def available(self, resource: str) -> IntArray:
-        """Return the free amount of a resource in each zone, int64 (Z + 1, N); 0 where it is not reported."""
+        """Return the free amount of a resource in each zone, int64 (Z + 1, N).
+
+        0 if a zone does not report the resource.
+        """
         self._known(resource)
         return self.left[resource]
 

@@ -172,7 +172,7 @@ def parsed_mask(text: str) -> CpuMask:
 
 
 def known_mask(text: str) -> CpuMask:
-    """Return the CPUs of a Linux list as a bit set; an invalid list gives the empty set."""
+    """Return the CPUs of a Linux CPU list as a bit set. An invalid list gives the empty set."""
     try:
         return parsed_mask(text)
     except InvalidInput:

@@ -102,7 +102,7 @@ def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
 
 
 def designated_of(wish: Wish) -> Allocated | None:
-    """Return the only CPUs and zone amounts that the pod may get; None: any."""
+    """Return the CPUs and zone amounts that the pod's annotation designates; None if the pod may get any."""
     if not wish.designated:
         return None
     allocation = parse_allocation({keys.RESOURCE_STATUS: wish.designated})

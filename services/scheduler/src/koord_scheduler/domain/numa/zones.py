@@ -198,7 +198,7 @@ def allocate(
 
 
 def shortage(node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones) -> Shortage | None:
-    """Return why `allocate` would fail with these arguments, without choosing CPUs; None if it would succeed."""
+    """Return why `allocate` would fail with these arguments; None if it would succeed. No CPUs are chosen."""
     split = _split(node, requests, binding, affinity)
     if isinstance(split, Shortage) or binding is None or node.layout is None:
         return split if isinstance(split, Shortage) else None

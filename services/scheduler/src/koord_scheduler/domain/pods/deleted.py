@@ -17,7 +17,7 @@ class DeletedPods:
         self._most = _MOST_KEPT
 
     def seq_of(self, uid: str) -> int:
-        """Return the position of the last event of a deleted pod; 0 if the pod is not in the list."""
+        """Return the position of the last event of a deleted pod; 0 if the pod is not recorded as deleted."""
         return self.seqs.get(uid, 0)
 
     def note(self, uid: str, seq: int) -> None:

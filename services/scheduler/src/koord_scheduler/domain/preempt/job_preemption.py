@@ -78,7 +78,7 @@ class JobSearch:
         )
 
     def run(self) -> JobRoom | str:
-        """Return nodes and victims for all members, or a sentence that tells why there are none."""
+        """Return nodes and victims for all members of the job, or a sentence about why there are none."""
         state = self._state
         rules = self._rules()
         victims = {state.nodes.names[row]: self._victims(row) for row in row_list(self._candidates(rules is not None))}

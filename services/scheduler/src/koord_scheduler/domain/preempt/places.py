@@ -17,7 +17,7 @@ Place: TypeAlias = tuple[str, str]
 
 
 def places_of(cluster: Cluster, row: int, allocation: Allocation) -> frozenset[Place]:
-    """Return the places where a pod with this allocation holds hardware of the node at position `row`."""
+    """Return the hardware of the node at position `row` that a pod with this allocation holds, as comparable places."""
     return frozenset(_places(cluster, row, allocation))
 
 

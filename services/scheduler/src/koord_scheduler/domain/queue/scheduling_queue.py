@@ -275,7 +275,7 @@ class SchedulingQueue:
             self._flush(now)
 
     def next_due(self) -> float | None:
-        """Return the time at which `tick` next has an effect. None: only an event can change something."""
+        """Return the time at which `tick` has its next effect; None if only an event can change the queue."""
         while self._backoff:
             ready_at, _, uid = self._backoff[0]
             pod = self._pods.get(uid)
@@ -292,7 +292,7 @@ class SchedulingQueue:
         return pod is not None and pod.state is QueueState.IN_FLIGHT
 
     def is_gated(self, uid: str) -> bool:
-        """Return whether PreEnqueue keeps the pod from being attempted."""
+        """Return whether a PreEnqueue plugin keeps the pod out of the active queue."""
         pod = self._pods.get(uid)
         return pod is not None and pod.state is QueueState.GATED
 

@@ -44,7 +44,10 @@ class Group:
         self.members.discard(uid)
 
     def first(self) -> str | None:
-        """Return the uid of the pod with the highest priority, the earliest of equals; None if the group is empty."""
+        """Return the uid of the pod with the highest priority, of equals the one that waits longest.
+
+        None if there is none.
+        """
         while self.heap and self.heap[0][2] not in self.members:
             heapq.heappop(self.heap)
         return self.heap[0][2] if self.heap else None

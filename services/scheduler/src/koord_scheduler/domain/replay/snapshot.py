@@ -193,7 +193,7 @@ class Picture:
                 self._kept[ref.id] = _saved_pod(pod)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the parts of the snapshot in order; joined, they are the snapshot. Call it only once."""
+        """Yield the parts of the snapshot in order. Joined, they are the snapshot. Call the method only once."""
         return object_pieces(self._members)
 
     def _saved_pods(self) -> Iterator[_Pod]:

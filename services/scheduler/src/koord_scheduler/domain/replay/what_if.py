@@ -49,7 +49,7 @@ EVENTS_OF_PROGRESS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """On which node a pod is in the recording, and on which in the re-run; "" for none."""
+    """The node of a pod in the recording and its node in the re-run, if they differ; "" for none."""
 
     namespace: str
     name: str
@@ -103,7 +103,7 @@ class WhatIf:
         self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
     def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """Return the events without those of an append whose first part was folded before the window."""
+        """Return the events of the window without events of an append whose first part was folded before it."""
         rest = 0
         while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
             self.before(events[rest])

@@ -45,7 +45,7 @@ def known_reservations(books: ReservationBooks) -> Iterator[Entry]:
 
 
 def resource_gauges(books: ReservationBooks) -> Iterator[ResourceGauge]:
-    """Yield what each Reservation on a node holds, what its owners request, and the ratio of both."""
+    """Yield the gauges of each Reservation on a node: amounts that it holds, its owners' requests, and their ratio."""
     for entry in known_reservations(books):
         if entry.allocatable:
             yield from _of_entry(entry.name, entry.allocatable, entry.held().allocated)

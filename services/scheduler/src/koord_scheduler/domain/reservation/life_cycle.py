@@ -45,7 +45,7 @@ class Limits:
         )
 
     def due(self) -> float | None:
-        """Return the last time, in Unix seconds, at which the Reservation has not expired; None if it never expires."""
+        """Return the Unix seconds until which the Reservation is valid; None if it never expires."""
         if self.ttl == 0:
             return None
         ends = [] if self.ttl is None else [self.created + self.ttl]

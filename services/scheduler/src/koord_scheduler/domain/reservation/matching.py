@@ -75,7 +75,7 @@ class Terms:
 
 
 def terms_of(reservation: Reservation) -> Terms:
-    """Return what the object of a Reservation says about which pods may use it and how."""
+    """Return the rules in a Reservation's object: which pods may use it, and how."""
     meta, spec = reservation.metadata, reservation.spec
     return Terms(
         name=meta.name,

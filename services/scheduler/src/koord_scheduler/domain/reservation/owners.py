@@ -52,7 +52,7 @@ class Owners:
     rules: tuple[OwnerRule, ...]
 
     def match(self, pod: Pod) -> bool:
-        """Return whether one of the rules matches the pod."""
+        """Return whether any of the owner rules matches the pod."""
         return any(rule.matches(pod) for rule in self.rules)
 
 

@@ -174,7 +174,7 @@ class PreAllocations:
         return self._adopted.get(uid, ())
 
     def take_adopted(self, uid: str) -> tuple[Adopted, ...]:
-        """Return these pods, and forget them."""
+        """Return the running pods that become owners of the Reservation, and forget them."""
         return self._adopted.pop(uid, ())
 
     def forget(self, name: str) -> None:

@@ -12,7 +12,7 @@ EVERY_GROUP: Final = 0
 
 
 class Watchers:
-    """The answers that depend on Reservations, by the number of the group of Reservations."""
+    """The cached objects `Usable` that depend on Reservations, by the id of the group of Reservations."""
 
     def __init__(self) -> None:
         self._by_group: dict[int, dict[int, Usable]] = {}

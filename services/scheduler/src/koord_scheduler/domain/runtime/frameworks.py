@@ -129,7 +129,7 @@ class Framework:
         return None
 
     def before_pre_filter(self, pod: PodRecord, now: float) -> PodRecord | Rejection:
-        """Return the pod that this cycle sees, or a rejection. If no plugin makes a copy, it is the same record."""
+        """Return the pod as plugins see it in this cycle (the same record if none changes it), or a rejection."""
         seen = pod
         for plugin in self.plugins_for(pod).at(BEFORE_PRE_FILTER):
             assert seen.pod is not None, f"pod {pod.uid} has no spec"
@@ -193,7 +193,7 @@ class Framework:
         return None if resized is pod.pod else resized
 
     def subject_of(self, pod: Pod) -> Subject:
-        """Return class, kind and profile of a copy that replaces a pod in one cycle; see `PodClasses.as_is`."""
+        """Return class, kind and profile of a copy that replaces a pod in one cycle. See `PodClasses.as_is`."""
         return self._pod_classes.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
@@ -272,7 +272,7 @@ class Framework:
         return [uid for plugin in self.plugins_for(pod).at(POST_BIND) for uid in plugin.post_bind(pod, node)]
 
     def is_dealt_with(self, pod: PodRecord, message: str) -> bool:
-        """Return whether a plugin has handled the failed attempt, so that no explanation is published."""
+        """Return whether a plugin has handled the failed attempt, so that no explanation must be published."""
         return any(plugin.before_failure(pod, message) for plugin in self.plugins_for(pod).at(BEFORE_FAILURE))
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
@@ -281,7 +281,7 @@ class Framework:
             plugin.after_failure(pod, message)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """Call the AfterPostFilter plugins, and return what the failed attempt means for other pods."""
+        """Call the AfterPostFilter plugins for a failed attempt. Return the consequences for other pods."""
         failures = [plugin.after_post_filter(pod, message) for plugin in self.plugins_for(pod).at(AFTER_POST_FILTER)]
         return next((failure for failure in failures if failure.message), failures[0] if failures else Failure())
 
@@ -393,7 +393,7 @@ class Frameworks:
 
 
 def unreadable(plugin: Plugin, error: InvalidInput) -> Rejection:
-    """Return the rejection that is used if a plugin returned an invalid quantity. Only this attempt fails."""
+    """Return the rejection for a plugin that returned an invalid quantity. Only the present attempt fails."""
     return Rejection(
         plugin=plugin.name, message=f"plugin {plugin.name} returned an invalid quantity: {error.sentence()}"
     )

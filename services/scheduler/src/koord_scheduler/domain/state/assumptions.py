@@ -190,7 +190,7 @@ class Assumptions:
     # --- undo --------------------------------------------------------------------------------------------------------
 
     def forget(self, works: Iterable[Work]) -> None:
-        """Undo what was assumed for placements and releases that will not be appended, and reconcile their pods."""
+        """Undo placements and releases that were assumed but will not be appended, and reconcile their pods."""
         for work in works:
             pod = self._known.pods.get(work.uid)
             if pod is None:

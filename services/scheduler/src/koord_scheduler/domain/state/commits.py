@@ -30,7 +30,7 @@ MOST_REFOLDS: Final = 8
 
 
 class NodeDrafts(NamedTuple):
-    """The unsealed events that one append writes about one node: the ledger event, and one event per pod."""
+    """The unsealed events of one append about one node: the ledger event, and one event per pod."""
 
     work: NodeWork
     node: Draft

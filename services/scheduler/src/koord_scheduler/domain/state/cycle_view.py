@@ -58,7 +58,7 @@ class CycleView:
         return next((part.subject for part in self.apart if row in part.rows), self.subject)
 
     def pod_at(self, row: int) -> Pod:
-        """Return the pod that the node at position `row` sees."""
+        """Return the pod as the node at position `row` sees it: the pod, or a copy that plugins made for the node."""
         return next((part.pod for part in self.apart if row in part.rows), self.pod)
 
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
@@ -73,7 +73,7 @@ class CycleView:
         return [(subject, part) for subject, part in ((self.subject, rest), *found) if len(part)]
 
     def resolvable(self, engine: Engine) -> Rows:
-        """Return the refused nodes that might pass if pods left them. See `Engine.resolvable`."""
+        """Return the positions of refused nodes for which preemption might help. See `Engine.resolvable`."""
         if not self.apart:
             return engine.resolvable(self.subject)
         found = [

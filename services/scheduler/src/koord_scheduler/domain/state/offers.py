@@ -51,7 +51,7 @@ class NodeOffers:
         return {node: count for node, count in found.items() if count}
 
     def fit_error(self) -> str:
-        """Return why the candidate nodes have room for no more pods, as one sentence. See `Offers.fit_error`."""
+        """Return one sentence about why the candidate nodes have no room for further pods. See `Offers.fit_error`."""
         state, subject = self._state, self._pod.subject
         assert subject is not None, f"pod {self._pod.uid} has no spec"
         engine = state.engine_of(self._pod)
@@ -87,7 +87,7 @@ class NodeOffers:
 
 @contextmanager
 def tried(state: SchedulerState) -> Generator[tuple[Move, Move]]:
-    """Yield functions (take, give) that add pods to nodes and remove them on trial; all is undone at the end."""
+    """Yield two functions that add pods to nodes and remove them, on trial. At the end, all changes are undone."""
     accounting = state.cluster.accounting
     moved: list[tuple[int, PodInfo, bool]] = []
 

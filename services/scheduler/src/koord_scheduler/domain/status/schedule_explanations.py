@@ -122,11 +122,11 @@ class ScheduleExplanations:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def asked(self, among: Iterable[str]) -> list[str]:
-        """Return those of the keys that some question asks about."""
+        """Return the keys in `among` about which a question is open."""
         return [key for key in among if key in self._asked]
 
     def answer(self, key: str, answer: PodOutlook) -> None:
-        """Store the latest answer about a pod under a key that some question asks about."""
+        """Store the latest answer under a key about which a question is open."""
         answers = self._answers.setdefault(key, {})
         before = answers.pop(answer.uid, None)
         answers[answer.uid] = answer
@@ -134,7 +134,7 @@ class ScheduleExplanations:
             self._changed.update(self._asked[key])
 
     def placed(self, pod: PodRecord, node: str, roster: Roster) -> None:
-        """Store as an answer that the pod has the node. No-op if no question asks about the pod."""
+        """Answer the questions about a pod: it has the node. No-op if there is no question about the pod."""
         if self.questions:
             for key in self.asked(keys_of(pod, roster)):
                 self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
@@ -157,7 +157,7 @@ class ScheduleExplanations:
     # --- what is said ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[str]:
-        """Return the ids of the objects to publish a status for: those with changes, and all once a minute."""
+        """Return the ids of the ScheduleExplanations whose status is due: those with changes, and all once a minute."""
         if now >= self._next_repeat:
             self._next_repeat = now + REPEAT_SECONDS
             ids = list(self.questions)
@@ -180,7 +180,7 @@ class ScheduleExplanations:
         return max(next_look, min((self._next_repeat, *(at for at in open_ if at is not None))))
 
     def is_over(self, id_: str) -> bool:
-        """Return whether the published status of the object says that it has expired."""
+        """Return whether the published status of the object is that it has expired."""
         published = self.published.get(id_)
         return published is not None and published.expired
 

@@ -57,7 +57,13 @@ class AttachedVolumes:
         self._add(self._driver.setdefault(claim, driver), row, 1)
 
     def ended(self, claim: ClaimKey, row: int, *, is_last: bool) -> None:
-        """Stop counting a claim that no pod on a node uses any more. `is_last`: no pod on another node uses it."""
+        """Stop counting a claim on a node, because no pod there uses it any more.
+
+        Args:
+            claim: The claim.
+            row: Position of the node.
+            is_last: Whether no pod on any other node uses the claim.
+        """
         self._add(self._driver[claim], row, -1)
         if is_last:
             del self._driver[claim]

@@ -61,7 +61,7 @@ class Attachments:
         return found.spec.attacher
 
     def volume_changed(self, name: str) -> None:
-        """Record that a volume appeared, changed or went."""
+        """Record that a volume was added, changed or deleted."""
         self._changed.update(self._known[each].spec.node_name for each in self._by_volume.get(name, ()))
 
     def use_changed(self, row: int) -> None:

@@ -54,7 +54,7 @@ class ByNodeLabel(Generic[T]):
         self._rank = rank
 
     def add(self, thing: T) -> None:
-        """Add a thing that is not contained."""
+        """Add a thing (a volume or free storage), which must not be in the index yet."""
         required, is_more = self._required(thing)
         self.undecided += is_more
         if required is None:
@@ -65,7 +65,7 @@ class ByNodeLabel(Generic[T]):
             insort(by_value.setdefault(value, []), thing, key=self._rank)
 
     def remove(self, thing: T) -> None:
-        """Remove a thing that is contained."""
+        """Remove a thing (a volume or free storage), which must be in the index."""
         required, is_more = self._required(thing)
         self.undecided -= is_more
         if required is None:
@@ -83,7 +83,10 @@ class ByNodeLabel(Generic[T]):
         del things[bisect_left(things, self._rank(thing), key=self._rank)]
 
     def for_node(self, labels: Mapping[str, str]) -> Iterator[T]:
-        """Yield what a node with these labels may use, in ascending order. Other requirements are not checked."""
+        """Yield the things that a node with these labels may use, in ascending order.
+
+        Other requirements are not checked.
+        """
         found = [self.others] if self.others else []
         for key, by_value in self.by_label.items():
             things = by_value.get(labels.get(key, ""))
@@ -92,7 +95,7 @@ class ByNodeLabel(Generic[T]):
         return chain.from_iterable(found) if len(found) < 2 else heapq.merge(*found, key=self._rank)
 
     def keys(self) -> Iterable[str]:
-        """Return the labels of which a node's values decide what it can use, if `undecided` is 0."""
+        """Return the labels whose values decide what a node can use, if `undecided` is 0."""
         return self.by_label.keys()
 
 
@@ -123,7 +126,7 @@ def can_reach(affinity: NodeSelector | None, labels: Mapping[str, str], name: st
 
 
 class AvailableVolumes(ByNodeLabel[Volume]):
-    """The unbound volumes of one storage class, smallest first, of equal ones by name."""
+    """The unbound volumes of one storage class, in order of size, then of name."""
 
     def __init__(self) -> None:
         super().__init__(label_of_volume, lambda volume: (volume.capacity_bytes, volume.name))
@@ -150,7 +153,7 @@ class FreeStorage(ByNodeLabel[Capacity]):
         super().__init__(_label_of_capacity, lambda capacity: (0, capacity.id))
 
     def has(self, size_bytes: int, labels: Mapping[str, str]) -> bool:
-        """Return whether a volume of this size can be made for a node with these labels."""
+        """Return whether this free storage suffices for a new volume of this size, for a node with these labels."""
         return any(
             capacity.most_bytes is not None
             and capacity.most_bytes >= size_bytes

@@ -33,7 +33,7 @@ CLAIMS: Final = "VolumeClaims"
 
 
 class Taken(NamedTuple):
-    """What a placed pod takes for one of its claims: a volume, or "" with the node for which one is made."""
+    """The volume that a placed pod takes for one of its claims; "" if a new volume is made for the pod's node."""
 
     volume: str
     node: str
@@ -61,7 +61,7 @@ class ClaimsByNeed:
 
     @property
     def wants(self) -> objects.Wants:
-        """What the free claims want."""
+        """Return the requirements of the claims that have no volume yet."""
         return tuple(claim.wanted for claim in self.free)
 
 
@@ -233,7 +233,7 @@ class VolumeBooks:
         return self.name in pod_class.aspects
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count a pod as a user of its claims on its node. A claim's first user there attaches the volume."""
+        """Count a pod as a user of its claims on its node. The first user of a claim on a node attaches the volume."""
         claims = _claims_of(pod_info)
         if claims is None:
             return
@@ -246,7 +246,7 @@ class VolumeBooks:
                 self.attachments.use_changed(row)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract a user of its claims. A claim's last user on a node detaches the volume."""
+        """Stop counting a pod as a user of its claims. The last user of a claim on a node detaches the volume."""
         claims = _claims_of(pod_info)
         if claims is None:
             return
@@ -280,7 +280,7 @@ class VolumeBooks:
         self.changes += 1
 
     def give(self, row: int, uid: str, bindings: tuple[ClaimBinding, ...]) -> None:
-        """Take back what a pod got by `take`, with the same arguments."""
+        """Undo `take` for a pod, with the same arguments."""
         taker = (uid, row)
         for each in bindings:
             key = (each.namespace, each.claim)
@@ -303,14 +303,14 @@ class VolumeBooks:
                 self.helped.classes.add(volume.storage_class)
 
     def take_helped(self) -> HelpedStorage:
-        """Return what has changed since the last call and may help waiting pods, and forget it."""
+        """Return the changes of storage since the last call that may help waiting pods, and forget them."""
         helped, self.helped = self.helped, HelpedStorage()
         return helped
 
     # --- what a pod needs --------------------------------------------------------------------------------------------
 
     def needs(self, claims: Claims) -> ClaimsByNeed:
-        """Return the claims of a pod by what has to be done for them. Claims that do not exist are left out."""
+        """Return the claims of a pod, grouped by the step that they need. Claims that do not exist are left out."""
         needs = ClaimsByNeed()
         for name in claims.names:
             claim = self.claims.get((claims.namespace, name))
@@ -347,13 +347,13 @@ class VolumeBooks:
         return next(taken, claim.selected_node)
 
     def traits(self, claims: Claims) -> Iterator[tuple[objects.ClaimKey, str, str]]:
-        """Yield key, storage class and CSI driver of each claim of a pod; "" for what is unknown."""
+        """Yield key, storage class and CSI driver of each claim of a pod; "" for an unknown part."""
         for name in claims.names:
             key = (claims.namespace, name)
             yield key, self._class_of(key) or "", self.driver_of(key)
 
     def driver_of(self, key: objects.ClaimKey) -> str:
-        """Return the CSI driver of a claim: that of its volume, otherwise the provisioner of its class; "" for none."""
+        """Return the CSI driver of a claim: the driver of its volume, or the provisioner of its class; "" for none."""
         claim = self.claims.get(key)
         if claim is None:
             return ""

@@ -64,7 +64,7 @@ class Matching:
     # --- what is available -------------------------------------------------------------------------------------------
 
     def add_volume(self, volume: Volume) -> None:
-        """Add a volume that can be bound."""
+        """Add a volume to the unbound volumes that claims may get."""
         self._available.setdefault(volume.storage_class, AvailableVolumes()).add(volume)
         self._touch(volume)
 
@@ -84,7 +84,7 @@ class Matching:
         self._changes += 1
 
     def add_capacity(self, capacity: Capacity) -> None:
-        """Add free storage that is not known yet."""
+        """Add free storage of a CSIStorageCapacity, which must not be known yet."""
         self._free.setdefault(capacity.storage_class, FreeStorage()).add(capacity)
         self._changes += 1
 
@@ -112,7 +112,7 @@ class Matching:
     # --- results -----------------------------------------------------------------------------------------------------
 
     def codes(self, wants: Wants) -> IntArray:
-        """Return the code of each node, shape (N,): 0 if all claims that want this can have volumes there."""
+        """Return a filter code for each node, int64 (N,): 0 if all the wanted claims can have volumes there."""
         nodes = self._nodes
         stamp = (self._changes, nodes.capacity)
         kept = self._kept.pop(wants, None)
@@ -153,7 +153,7 @@ class Matching:
         return tuple(chosen.get(index, "") for index in range(len(wants)))
 
     def provisioning_code(self, wanted: Wanted, labels: Mapping[str, str]) -> int:
-        """Return 0 if a volume can be made for a node with these labels, otherwise a code."""
+        """Return 0 if a new volume can be made for a node with these labels, otherwise a filter code."""
         known = self.classes.get(wanted.storage_class)
         if known is None or not known.can_provision or not known.allows(labels):
             return NO_VOLUME

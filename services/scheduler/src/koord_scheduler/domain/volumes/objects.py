@@ -104,7 +104,7 @@ class Volume:
     driver: str
 
     def suits(self, wanted: Wanted) -> bool:
-        """Return whether the volume, if it is unbound, can be bound to a claim that wants this."""
+        """Return whether the volume, if unbound, meets the requirements of a claim."""
         return (
             self.capacity_bytes >= wanted.size_bytes
             and self.volume_mode == wanted.volume_mode

@@ -16,11 +16,11 @@ class TakenVolumes:
         return False
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Hold the volumes that the pod's allocation gives to its claims."""
+        """Mark the volumes that the pod's allocation gives to its claims as taken."""
         if pod_info.allocation.volume_claims:
             self._books.take(row, pod_info.uid, pod_info.allocation.volume_claims)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Release the volumes that the pod's allocation held."""
+        """Mark the volumes of the pod's allocation as free again."""
         if pod_info.allocation.volume_claims:
             self._books.give(row, pod_info.uid, pod_info.allocation.volume_claims)

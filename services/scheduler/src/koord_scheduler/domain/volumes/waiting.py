@@ -6,7 +6,7 @@ from koord_scheduler.domain.volumes.objects import ClaimKey
 
 
 class PodsThatWait:
-    """Claim -> the pods that wait for it, and the pods that have been woken."""
+    """The pods that wait for changes of claims, and the pods that were woken by such a change."""
 
     def __init__(self) -> None:
         self._waiting: dict[ClaimKey, dict[str, None]] = {}
@@ -19,7 +19,7 @@ class PodsThatWait:
         return self._waiting.keys()
 
     def wait(self, key: ClaimKey, uid: str) -> None:
-        """Wake the pod with this uid when the claim or its storage class changes."""
+        """Register the pod with this uid, so that a change of the claim or its storage class wakes it."""
         self._waiting.setdefault(key, {})[uid] = None
         self._waits_for.setdefault(uid, set()).add(key)
 
@@ -28,7 +28,7 @@ class PodsThatWait:
         self._woken.update(self._waiting.pop(key, {}))
 
     def wait_no_longer(self, uid: str) -> None:
-        """Forget what a deleted pod waited for. No-op if it did not wait."""
+        """Remove a deleted pod from the pods that wait. No-op if it did not wait."""
         for key in self._waits_for.pop(uid, ()):
             waiting = self._waiting.get(key, {})
             waiting.pop(uid, None)

@@ -152,5 +152,5 @@ class Answers:
 
 
 def all_rows(nodes: NodeColumns) -> Rows:
-    """Return every position of the node columns that stands for a node, or stood for a node that was deleted."""
+    """Return every node position that is in use or was in use before its node was deleted."""
     return np.arange(len(nodes.names), dtype=np.intp)

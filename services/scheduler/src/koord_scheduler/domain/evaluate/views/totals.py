@@ -39,7 +39,7 @@ class PartedRanking:
         return label is self._label and label.version == self._version
 
     def move(self, row: int, place: int, before: int, after: int) -> None:
-        """Move a node to its new total in the ranking of its label's value. See `Ranking.move`."""
+        """Change the total of a node in the ranking for the node's label value. See `Ranking.move`."""
         value = self._values.item(row)
         ranking = self.of.get(value)
         if ranking is None:

@@ -71,7 +71,7 @@ class View:
         return self._exclusions
 
     def resolvable(self) -> Rows:
-        """Return the positions of refused nodes that might pass if pods left them."""
+        """Return the positions of refused nodes for which preemption might help."""
         statuses = self._scores.load.status
         found: list[Rows] = []
         for index, plugin in enumerate(self._filters):

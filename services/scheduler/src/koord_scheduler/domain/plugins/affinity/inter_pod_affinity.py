@@ -60,7 +60,10 @@ class InterPodAffinity:
         return self.population.terms_version + self.population.namespaces_version
 
     def filter_for(self, subject: Subject) -> "InterPodFilter | None":
-        """Return the filter. None: the pod has no required terms, and no running pod's anti-affinity selects it."""
+        """Return the filter for a pod.
+
+        None if the pod has no required terms and no running pod's anti-affinity selects it.
+        """
         against = [owned for owned in self.population.anti_affinity.values() if self._is_about(owned.term, subject)]
         terms = subject.kind.terms
         if not (terms.affinity or terms.anti_affinity or against):
@@ -68,7 +71,10 @@ class InterPodAffinity:
         return InterPodFilter(self, subject, [(owned.term, self._of(owned.owners, owned.term)) for owned in against])
 
     def score_for(self, subject: Subject) -> "InterPodScore | None":
-        """Return the score. None: the pod has no preferred terms, and no term of a running pod selects it."""
+        """Return the score for a pod.
+
+        None if the pod has no preferred terms and no term of a running pod selects it.
+        """
         preferred = subject.kind.terms.preferred
         if self.args.ignore_preferred_terms_of_existing_pods and not preferred:
             return None
@@ -109,7 +115,7 @@ class InterPodFilter:
         self._against = against
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Refuse nodes near pods that exclude the new pod or that it excludes, and nodes away from those it needs."""
+        """Return codes that refuse nodes because of affinity or anti-affinity, of the new pod or of running pods."""
         codes = np.zeros(len(rows), np.int64)
         for _, sums in self._against:
             codes[_in_domain_with_pods(sums, rows)] = EXISTING_ANTI_AFFINITY
@@ -140,7 +146,7 @@ class InterPodFilter:
         return code == AFFINITY
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Describe up to five refused domains, each with one pod that the new pod must stay away from."""
+        """Describe up to five refused domains, each with one pod that the new pod must not run near."""
         if reason == _REASONS[AFFINITY]:
             found = self._lacking(rows)
         elif reason == _REASONS[ANTI_AFFINITY]:

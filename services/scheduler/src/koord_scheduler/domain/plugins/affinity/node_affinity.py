@@ -93,7 +93,7 @@ class NodeAffinity:
         return (~matches).astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node; None if nothing is required."""
+        """Return a function that gives the code of `filter` for one node; None if the pods have no required terms."""
         selector = pod.node_selector
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
 
@@ -109,7 +109,7 @@ class NodeAffinity:
         return code if selector or required else None
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True for all, because evicting pods does not change labels or names of nodes."""
+        """Return True for all nodes: preemption cannot help, because it does not change labels or names of nodes."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class NodeAffinity:
         return raw
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives this sum for one node; None if the class prefers nothing."""
+        """Return a function that gives the score for one node; None if the class has no preferred terms."""
         wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
 
         def score(row: int) -> int:

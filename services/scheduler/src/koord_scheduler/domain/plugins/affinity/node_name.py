@@ -28,7 +28,7 @@ class NodeName:
         return (rows != (-1 if row is None else row)).astype(np.int64)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True for all, because evicting pods does not change the name of a node."""
+        """Return True for all nodes: preemption cannot help, because it does not change the name of a node."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class NodePorts:
         return self.name in pod_class.aspects
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the host ports of a pod on its node. Those of a Reservation are remembered, to be lent."""
+        """Count the host ports of a pod on its node. Ports of a Reservation are stored, so that they can be lent."""
         if pod_info.pod_class is not None and self._ports(pod_info.pod_class):
             self._count(row, pod_info.pod_class, 1)
             if is_reservation(pod_info.uid, pod_info.allocation):
@@ -84,7 +84,10 @@ class NodePorts:
         return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return None for classes with host ports, which share nothing; all others share that nothing is refused."""
+        """Return a state that is equal for all classes without host ports, so that they share results.
+
+        None for other classes.
+        """
         return None if self._ports(pod) else RowStates()
 
     def _code(self, pod: PodClass) -> RowFunction:
@@ -102,7 +105,7 @@ class NodePorts:
 
     @contextmanager
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
-        """Free the ports of the Reservation inside the `with` block, unless another owner uses them."""
+        """Count the ports of the Reservation as free inside the context, except ports that another owner uses."""
         reserved = self._reserved.get((row, uid))
         if reserved is not None:
             self._count(row, reserved, -1)
@@ -117,7 +120,7 @@ class NodePorts:
         return 0
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the node's host ports refuse pods of the class; empty if they do not. See `Lender.refused`."""
+        """Return why the node has no free host ports for pods of the class; empty if it has. See `Lender.refused`."""
         return (NO_PORTS,) if self._code(pod_class)(row) else ()
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
@@ -125,7 +128,7 @@ class NodePorts:
         return (NO_PORTS,)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return False for all, because a port becomes free when its pod is evicted."""
+        """Return False for all nodes: preemption may help, because an evicted pod frees its port."""
         return np.zeros(len(rows), np.bool_)
 
     def _ports(self, pod: PodClass) -> tuple[HostPort, ...]:

@@ -36,7 +36,7 @@ class NodeUnschedulable:
         return nodes.unschedulable[rows].astype(np.int64)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True for all, because evicting pods does not uncordon a node."""
+        """Return True for all nodes: preemption cannot help, because it does not uncordon a node."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:

@@ -267,7 +267,7 @@ class SpreadFilter:
         return self._domains[0].sums.column if len(self._domains) == 1 else None
 
     def codes_by_value(self) -> IntArray:
-        """Return a code for each topology domain, shape (V,). See `DomainFilter.codes_by_value`."""
+        """Return a filter code for each topology domain, int64 (V,). See `DomainFilter.codes_by_value`."""
         return self._domains[0].codes(self._masks.current()[0])
 
     def reason(self, code: int) -> str:
@@ -316,7 +316,7 @@ class SpreadScore:
         self._present: Rows = self._rows
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """Return higher scores the fewer matching pods a node's domains have; 0 for nodes without one of the labels."""
+        """Return higher scores the fewer matching pods a node's domains have; 0 for nodes without a topology label."""
         ignored = self._ignored(feasible)
         if ignored is None and len(self._constraints) == 1 and self._constraints[0].key != HOSTNAME:
             return self._by_domain(feasible)

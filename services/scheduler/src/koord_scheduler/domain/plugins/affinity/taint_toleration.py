@@ -32,7 +32,10 @@ class TaintToleration:
     normalizes = True
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate. The code tells which."""
+        """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate.
+
+        The code identifies the taint.
+        """
         sets = nodes.taint_set[rows].astype(np.intp)
         codes = np.zeros(len(nodes.taint_sets), np.int64)
         for set_id in set(row_list(sets)):
@@ -42,11 +45,11 @@ class TaintToleration:
         return codes[sets] if codes.any() else None
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True for all, because evicting pods does not remove a taint."""
+        """Return True for all nodes: preemption cannot help, because it does not remove a taint."""
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the taint of this code as text, with key and value."""
+        """Return the taint that a code identifies as text, with key and value."""
         taint = nodes.taint_sets[code >> _TAINT_BITS][code & ((1 << _TAINT_BITS) - 1)]
         return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 

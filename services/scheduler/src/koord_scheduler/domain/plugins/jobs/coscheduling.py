@@ -78,15 +78,18 @@ class Coscheduling(WakesItself):
         return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Allocate nothing. The gang counts the pod later, at Permit."""
+        """Return an empty allocation. The gang counts the pod later, at Permit."""
         return NOTHING
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Take the pod back from its gang. In a Strict gang, the other waiting members lose their nodes as well."""
+        """Remove the pod from the placed members of its gang.
+
+        In a Strict gang, the other waiting members lose their nodes, too.
+        """
         return self.gangs.unreserve(pod.uid).rejected if pod.uid in self.gangs.roster.members else ()
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Count the pod as bound, and return the members that may be attempted because of it."""
+        """Count the pod as bound. Return the members of its gang that may be attempted because of it."""
         return self.gangs.post_bind(pod.uid).activate if pod.uid in self.gangs.roster.members else ()
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
@@ -106,7 +109,7 @@ class Coscheduling(WakesItself):
                 return Wait(seconds=waits.nanos / _NANOS)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """Return what the failure means for the gang: in a Strict gang, waiting members lose their nodes."""
+        """Return the effects of a failed attempt on the gang: in a Strict gang, waiting members lose their nodes."""
         return replace(self.gangs.after_post_filter(pod.uid, message), plugin=self.name)
 
     # --- preemption for a whole job (`JobRules`) ---------------------------------------------------------------------

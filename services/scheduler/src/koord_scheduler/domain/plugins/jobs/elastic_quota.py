@@ -83,7 +83,7 @@ class ElasticQuota:
         return charged
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Give the amounts of the pod back to its quota. No other pod loses its node."""
+        """Subtract the pod from the usage of its quota. No other pod loses its node."""
         self.quotas.unreserve(pod.uid)
         return ()
 
@@ -111,7 +111,10 @@ class ElasticQuota:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Search victims of the same quota. It can help if the quota rejected the pod, or if no node was feasible."""
+        """Search for victims of the same quota.
+
+        This can help if the quota rejected the pod, or if no node was feasible.
+        """
         return search.on_one_node(self) if rejection is None or rejection.plugin == self.name else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
@@ -135,7 +138,7 @@ class ElasticQuota:
 
 
 class QuotaPreemptionRoom:
-    """The room of a preempting pod in its quota (see `Room`), with victims named by uid."""
+    """The limit that a preempting pod must fit in its quota (see `Room`). Victims are named by uid."""
 
     def __init__(self, quotas: QuotaManager, room: QuotaRoom) -> None:
         self._quotas = quotas

@@ -13,7 +13,7 @@ from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views
 
 
 def gang_pages(gangs: GangCache) -> Mapping[str, PageAnswer]:
-    """Return path below `/apis/v1/plugins/Coscheduling/` -> function that returns its response."""
+    """Return the HTTP pages about gangs: path below `/apis/v1/plugins/Coscheduling/` -> function that answers."""
 
     def gang(asked: Mapping[str, str]) -> object:
         gang_id = f"{asked['namespace']}/{asked['name']}"

@@ -57,7 +57,7 @@ class GpuRepackHold:
         return any(not _GPUS.isdisjoint(each.resources.requests) for each in containers)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Candidates | None:
-        """Exclude the nodes of plans for other gangs; None if no plan holds GPUs against the pod."""
+        """Exclude the nodes whose GPUs a plan holds for another gang; None if no plan holds GPUs against the pod."""
         if not self._plans or pod.pod is None or pod.subject is None:
             return None
         gang, own = gang_id_of(pod.pod), self._reservations.rows_of(pod.subject.pod_class)
@@ -69,7 +69,10 @@ class GpuRepackHold:
         return Candidates(without=nodes - {self._nodes.names[row] for row in own}, reason=", ".join(texts))
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Hold the GPUs of a new plan, or release those of a plan that has ended. Return whether it has ended."""
+        """Hold the GPUs of a new plan, or release the GPUs of a plan that has ended.
+
+        Return True if a plan has ended.
+        """
         match event:
             case RepackPlanned():
                 members = frozenset(each.uid for each in event.members)
@@ -85,5 +88,5 @@ class GpuRepackHold:
         return codec.encode_canonical(self._plans)
 
     def restore(self, facts: bytes) -> None:
-        """Replace the plans by those that `facts` returned."""
+        """Replace the plans by bytes that `facts` returned earlier."""
         self._plans = codec.decode(facts, dict[str, _Plan])

@@ -13,7 +13,7 @@ from koord_scheduler.domain.quota.status.reports import QuotaReports
 
 
 def quota_pages(quotas: QuotaManager) -> Mapping[str, PageAnswer]:
-    """Return path below `/apis/v1/plugins/ElasticQuota/` -> function that returns its response."""
+    """Return the HTTP pages about quotas: path below `/apis/v1/plugins/ElasticQuota/` -> function that answers."""
     reports = QuotaReports(quotas)
 
     def quota(asked: Mapping[str, str]) -> object:

@@ -49,7 +49,7 @@ class TopologyCoscheduling(Coscheduling):
         return pod.metadata.annotations.get(keys.NETWORK_TOPOLOGY_SELECTOR) or None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Record the node of a pod with a selector, so that later pods with this selector come near."""
+        """Record the node of a pod with a selector, so that later pods with this selector are placed near it."""
         selector = pod_info.pod_class.aspects.get(self.name) if pod_info.pod_class is not None else None
         if selector is not None:
             self.peers.put(pod_info.uid, cast("str", selector), self.cluster.nodes.names[row])
@@ -93,7 +93,7 @@ class TopologyCoscheduling(Coscheduling):
         return Candidates(names=frozenset(node), job=current.plan if is_first and current.plan is not None else {})
 
     def version(self) -> int:
-        """Return 0: a score reads the present state when it is asked, so it is never outdated."""
+        """Return 0: the score reads the present state at each use, so that it is never outdated."""
         return 0
 
     def score_for(self, subject: Subject) -> "NearPeers | None":

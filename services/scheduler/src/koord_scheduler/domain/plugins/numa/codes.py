@@ -111,7 +111,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def needed_text(resource: str, amount: int, policy: BindPolicy | None, per_core: int) -> str:
-    """Return in words what a pod needs of a resource, for example "2 whole cores" or "1500m cpu"."""
+    """Return the need of a pod for a resource as text, for example "2 whole cores" or "1500m cpu"."""
     if resource == CPU and policy is BindPolicy.FULL_PCPUS and amount % 1000 == 0:
         return counted(whole_cores(amount // 1000, per_core), "whole core")
     return f"{amount_text(resource, amount)} {resource}"

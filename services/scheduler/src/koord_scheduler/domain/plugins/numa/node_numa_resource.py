@@ -88,18 +88,21 @@ class NodeNUMAResource:
         cluster.reservations.lenders[self.name] = self
 
     def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
-        """Take the plugins that tell which NUMA zones suit a pod. Cached needs of classes are dropped."""
+        """Set the plugins that give hints about NUMA zones. Cached needs of pod classes are dropped."""
         self._providers = tuple(providers)
         self._needs.clear()
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod asks for CPUs or zones, or any node imposes a policy for them on all pods."""
+        """Return whether the pod requests CPUs or zones, or any node imposes a policy for them on all pods."""
         return self._books.has_imposed or asks(pod)
 
     def read(self, pod: Pod) -> Hashable:
-        """Return which CPUs and zones the pod asks for, with the default bind policy where it names none."""
+        """Return the pod's wishes about CPUs and zones, with the default bind policy if it names none.
+
+        None without any.
+        """
         return wish_of(pod, self._default_bind_policy)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
@@ -237,7 +240,7 @@ class NodeNUMAResource:
         return allocation_of(planned)
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Return no pods. The books follow the pods of nodes, so there is nothing to take back."""
+        """Return no pods, because there is nothing to undo: the books follow the pods of nodes."""
         return ()
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:

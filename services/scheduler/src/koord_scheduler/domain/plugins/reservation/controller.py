@@ -76,7 +76,10 @@ class ReservationController:
             self._books.due[uid] = None
 
     def due(self) -> float | None:
-        """Return 0 if a Reservation has changed or none was looked at yet, else the next expiry; None without one."""
+        """Return 0 if a Reservation has changed or the first run is due, else Unix seconds of the next expiry.
+
+        None for never.
+        """
         if self._books.due or not self._has_looked:
             return 0.0
         return self._times[0][0] if self._times else None

@@ -51,7 +51,7 @@ _UNRESOLVABLE: Final = 5
 
 
 class Reservation:
-    """The plugin Reservation: places Reservations like pods, and lets pods use what is reserved for them."""
+    """The plugin Reservation: places Reservations like pods, and lets owners use the reserved resources."""
 
     name = ASPECT
     extension_points = (
@@ -324,7 +324,10 @@ class Reservation:
         return Allocation(reservation=ReservationUse(name=entry.name, uid=entry.uid, amounts=amounts))
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Return no pods. The books follow the pods of nodes; only pods chosen for a new Reservation are forgotten."""
+        """Return no pods, because the books follow the pods of nodes.
+
+        Pods chosen for a new Reservation are released.
+        """
         self._books.pre_allocations.adopt(pod.uid, ())
         return ()
 

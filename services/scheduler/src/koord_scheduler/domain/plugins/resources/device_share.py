@@ -157,7 +157,7 @@ class DeviceShare:
             self.states.take(row, pod_info.uid, devices, "" if used is None else used.uid)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Give the devices of the pod back to the node, or to the Reservation that it used."""
+        """Return the devices of the pod to the node, or to the Reservation that it used."""
         used = pod_info.allocation.reservation
         self.states.give(row, pod_info.uid, "" if used is None else used.uid)
 
@@ -228,7 +228,7 @@ class DeviceShare:
         return (self.states.codes_of.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True for nodes whose devices could not serve the class even if all of them were free."""
+        """Return True if the node's devices could not serve the class even if all were free: preemption cannot help."""
         asked = self._asked(pod)
         if asked is None:
             return np.zeros(len(rows), np.bool_)
@@ -241,7 +241,7 @@ class DeviceShare:
         return [] if asked is None or asked.error else shortages(found, asked, reason)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return how well the free devices suit the class, or how little the pod fragments the GPUs of the node."""
+        """Return scores by how well the free devices suit the class, or by how little the pod fragments GPUs."""
         asked = self._asked(pod)
         if self._fragmentation is not None:
             return self._fragmentation.combined(pod.requests.get(CPU, 0), asked, rows)
@@ -303,7 +303,7 @@ class DeviceShare:
         )
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Return no pods. Devices count with the pod on its node, so there is nothing to undo."""
+        """Return no pods, because there is nothing to undo: devices count with the pod on its node."""
         return ()
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
@@ -377,7 +377,7 @@ class DeviceShare:
             self._fragmentation.learn(self._learned.typical)
 
     def control_due(self) -> float | None:
-        """Return when typical pods are learned again; None if they are not learned."""
+        """Return the Unix seconds at which typical pods are learned again; None if they are not learned."""
         return self._learned.due() if self._learned is not None else None
 
     def control(self, now: float) -> Sequence[Eviction | Status]:

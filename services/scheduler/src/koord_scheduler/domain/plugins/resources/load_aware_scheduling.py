@@ -86,7 +86,10 @@ class LoadAwareScheduling:
             self.load.on_metric(row, None if report is None else metric_of_report(report))
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Record the usage report of a node. Return True if thresholds are set, because only then it may admit pods."""
+        """Record the usage report of a node.
+
+        Return True if thresholds are set, since then it may admit waiting pods.
+        """
         self.reported(node, report)
         return self.load.has_limits
 
@@ -133,7 +136,7 @@ class LoadAwareScheduling:
         return (self.load.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return False for all, because evicting pods lowers the load."""
+        """Return False for all nodes: preemption may help, because evicted pods lower the load."""
         return np.zeros(len(rows), np.bool_)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
@@ -147,7 +150,7 @@ class LoadAwareScheduling:
         return None if score is None else self._shared.of(nodes, load, lambda: score)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
-        """Return that classes with equal estimated usage share all results."""
+        """Return a state that is equal for all classes with equal estimated usage, so that they share all results."""
         return RowStates(self._load_of(pod), self.row_filter(pod, nodes), self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:

@@ -53,7 +53,7 @@ class NodeResourcesBalancedAllocation:
         return self._shared.of(nodes, items, lambda: balanced(nodes, items)) if items else None
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
-        """Return that classes with equal amounts of the scored resources share all scores."""
+        """Return a state that is equal for all classes with equal requests of scored resources: they share scores."""
         return RowStates(self._items_of(pod, nodes), score=self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:

@@ -68,7 +68,7 @@ class _Item(NamedTuple):
 
 
 class RestoredAmounts(Protocol):
-    """A plugin that knows amounts of nodes which are free for some pods only, such as those that Reservations hold."""
+    """A plugin that knows amounts of nodes that are free for some pods only, such as unused amounts of Reservations."""
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
         """Return node position -> resource column -> amount that pods of the class may use besides the free amount.

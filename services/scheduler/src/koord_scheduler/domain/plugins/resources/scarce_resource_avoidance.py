@@ -30,7 +30,7 @@ class ScarceResourceAvoidance:
         self.args = args or ScarceResourceAvoidanceArgs()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return lower scores the more scarce resources the node has that the pod does not request."""
+        """Return lower scores for nodes with more scarce resources that the pod does not request."""
         scarce = [nodes.column(name) for name in dict.fromkeys(self.args.resources)]
         unwanted = nodes.allocatable[:, rows] > 0
         unwanted[pod.demand.columns] = False

@@ -83,5 +83,5 @@ class LimitFilter:
         return "node(s) exceed max volume count"
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return False, because evicting pods detaches their volumes."""
+        """Return False: preemption may help, because evicted pods detach their volumes."""
         return False

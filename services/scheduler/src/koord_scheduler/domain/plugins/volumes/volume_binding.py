@@ -158,7 +158,10 @@ class VolumeBinding(WakesItself):
 
 
 class NodesByAffinity:
-    """The nodes that can use volumes, by the node affinity of the volumes. Volumes of one zone share an answer."""
+    """The nodes that can use volumes, by the node affinity of the volumes.
+
+    Volumes with equal affinity share one result.
+    """
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
@@ -166,7 +169,10 @@ class NodesByAffinity:
         self._reached: dict[bytes, BoolArray] = {}
 
     def of(self, affinity: NodeSelector) -> BoolArray:
-        """Return for each node, shape (N,), whether it can use a volume with this node affinity. Do not change it."""
+        """Return for each node whether it can use a volume with this node affinity, bool (N,).
+
+        Do not change the array.
+        """
         nodes = self.nodes
         if self._position != nodes.shape.position or len(self._reached) >= _AFFINITIES_KEPT:
             self._position = nodes.shape.position
@@ -219,11 +225,11 @@ class VolumeFilter:
         return REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return True, because evicting pods neither moves nor unbinds a volume."""
+        """Return True: preemption cannot help, because it neither moves nor unbinds a volume."""
         return True
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Return up to five claims that may be the cause."""
+        """Return details of up to five claims that may be the reason for the refusal."""
         return [Detail(text) for text in islice(self._causes(reason), MOST_DETAILS)]
 
     def _causes(self, reason: str) -> Iterator[str]:

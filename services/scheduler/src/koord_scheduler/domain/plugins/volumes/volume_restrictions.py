@@ -81,5 +81,5 @@ class ExclusiveClaims:
         return IN_USE
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether a user of the claims runs on another node, so that evicting pods of this one does not help."""
+        """Return whether preemption cannot help, because a pod on another node uses one of the claims."""
         return code == ELSEWHERE

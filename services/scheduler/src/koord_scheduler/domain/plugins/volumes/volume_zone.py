@@ -75,7 +75,7 @@ class ZoneFilter:
         return "node(s) had no available volume zone"
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return True, because evicting pods does not move a volume."""
+        """Return True: preemption cannot help, because it does not move a volume."""
         return True
 
     def _all_codes(self) -> IntArray:

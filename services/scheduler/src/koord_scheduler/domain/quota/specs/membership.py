@@ -40,7 +40,7 @@ class Membership:
         return before ^ after
 
     def remove(self, name: str) -> set[str]:
-        """Forget a quota. Return the namespaces whose pods without a quota label may have belonged to it."""
+        """Remove a quota. Return the namespaces whose pods without a quota label may have belonged to it."""
         spec = self._specs.pop(name, None)
         if spec is None:
             return set()

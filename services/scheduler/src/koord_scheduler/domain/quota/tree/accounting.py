@@ -263,7 +263,7 @@ class Accounting:
 
 
 def masked(requests: Mapping[str, int], node: QuotaNode) -> Mapping[str, int]:
-    """Return the requests without resources that the quota's max does not name. The root quota counts all resources."""
+    """Return the requests of the resources that the quota's max contains. For the root quota, return all requests."""
     maximum = node.spec.max
     if node.is_root or requests.keys() <= maximum.keys():
         return requests

@@ -175,7 +175,7 @@ class QuotaBooks:
         return self.accounting.summed_at_the_end(self.forest.roots.values())
 
     def pod_gone(self, uid: str) -> None:
-        """Remove a deleted pod. No-op if the pod is unknown."""
+        """Remove a deleted pod from its quota. No-op if the pod is unknown."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self.accounting.uncount(pod)
@@ -223,7 +223,7 @@ class QuotaBooks:
         return sorted(ignored)
 
     def next_expiry(self) -> float | None:
-        """Return the next time, in Unix seconds, at which `expire` stops counting a pod; None if there is none."""
+        """Return the next time, in Unix seconds, at which `expire` stops counting a pod; None for never."""
         return self._terminating[0][0] if self._terminating else None
 
     def quota_of(self, facts: PodFacts) -> str | None:

@@ -55,7 +55,7 @@ class Forest:
         return spec.tree_id if self._has_trees and spec.name not in BUILT_IN else ""
 
     def divided_keys(self, root: QuotaNode) -> Collection[str]:
-        """Return the resources that the max of any quota in the tree names. System and default quota are left out."""
+        """Return the resources in the max of any quota of the tree. The system and default quotas are left out."""
         return self._keys.get(root.tree, {})
 
     def put(self, spec: QuotaSpec) -> QuotaNode:
