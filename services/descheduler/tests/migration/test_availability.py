@@ -87,11 +87,11 @@ class Workload:
                 pass
 
     def _ask(self, index: int, limit: int) -> None:
-        availability = Availability(self.builder, MigrationControllerArgs(max_unavailable_per_workload=limit))
+        availability = Availability(self.builder, MigrationControllerArgs(max_unavailable_per_workload=limit), ())
         found = self.builder.pod_named("d", f"p{index}")
         assert found is not None
         others = self.unavailable(besides=index)
-        full = availability.take(found)
+        full = availability.refusal(found)
         assert (full is None) == (others < limit)
         assert full is None or (full.used, full.limit) == (others, limit)
         if others < limit:
@@ -127,6 +127,10 @@ def test_evictions_stay_within_the_limit_and_are_not_refused_below_it(
 @given(limit=st.integers(1, 4))
 def test_evictions_of_one_pass_count_for_each_other(limit: int) -> None:
     workload = Workload()
-    availability = Availability(workload.builder, MigrationControllerArgs(max_unavailable_per_workload=limit))
-    pods = [workload.builder.pod_named("d", f"p{index}") for index in range(REPLICAS)]
-    assert sum(availability.take(each) is None for each in pods if each is not None) == limit
+    leaving: set[str] = set()
+    availability = Availability(workload.builder, MigrationControllerArgs(max_unavailable_per_workload=limit), leaving)
+    for pod in (workload.builder.pod_named("d", f"p{index}") for index in range(REPLICAS)):
+        assert pod is not None
+        if availability.refusal(pod) is None:
+            leaving.add(pod.uid)
+    assert len(leaving) == limit

@@ -14,6 +14,8 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
 )
 from koordcore.events.objects.gateway import PodEvictionDelayed, PodEvictionFailed
+from koordcore.state import ClusterState
+from koordcore.state.migrations import MigrationState
 from koordcore.stories.migrations import migration_story
 from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
@@ -332,8 +334,58 @@ async def _asked(world: World, times: int) -> None:
     await until(are_requested)
 
 
+async def _states(world: World) -> dict[str, MigrationState]:
+    """Return uid -> state of each migration, folded from the facts."""
+    state = ClusterState()
+    for stored in await world.stored("migration"):
+        state.apply(stored)
+    return dict(state.of_kind(MigrationState).items())
+
+
 async def _folded(world: World, rounds: Rounds) -> None:
     await rounds.runner.reached((await world.bus.events.head()).last_seq)
+
+
+async def test_an_empty_token_bucket_of_evictions_is_recorded_once(world: World) -> None:
+    wide: dict[str, Any] = {"maxMigratingPerNode": 0, "maxMigratingPerWorkload": 9, "maxUnavailablePerWorkload": 9}
+    text = configuration(plugins=False, objectLimiters={}, evictQPS="0.001", **wide)
+    jobs = {"j": "p", "k": "q", "l": "r"}
+    for name, pod in jobs.items():
+        await world.pod(pod, "b")
+        await world.custom("PodMigrationJob", job(name, pod, mode="EvictDirectly"))
+    for _ in range(2):
+        async with world.service(text) as (_, rounds):
+            await is_told(world, MigrationHeld, 2)
+            before = rounds.begun
+            await until(lambda rounds=rounds, before=before: rounds.begun > before + 10)
+    held = [each for each in await world.facts("migration") if isinstance(each, MigrationHeld)]
+    (asked,) = await world.requests()
+    assert {each.pod.name for each in held} == {"p", "q", "r"} - {asked.name}
+    assert [each.limits for each in held] == [["TooManyEvictions"]] * 2
+    for each in held:
+        assert each.inputs.keys() == {"TooManyEvictions", "evictQPS", "evictBurst"}
+        assert each.inputs["TooManyEvictions"].value < 1
+        assert (each.inputs["evictQPS"].value, each.inputs["evictBurst"].value) == (0.001, 1)
+    reader = AuditReader()
+    records = [record for stored in await world.stored("migration") for record in reader.read(stored)]
+    waits = [each for each in records if each.decision == "waiting"]
+    assert [(each.action, each.reasons) for each in waits] == [("evict_request", ["TooManyEvictions"])] * 2
+    of_first = [stored for stored in await world.stored("migration") if stored.ref.id == f"uid-{held[0].job}"]
+    story = migration_story(held[0].job, f"uid-{held[0].job}", of_first)
+    assert story is not None
+    tokens = held[0].inputs["TooManyEvictions"].value
+    assert story.steps[-1].sentence == f"for TooManyEvictions ({tokens:g} of 1)"
+
+
+async def test_a_job_that_waits_for_a_token_evicts_when_there_is_one(world: World) -> None:
+    jobs = {"j": "p", "k": "q"}
+    for name, pod in jobs.items():
+        await world.pod(pod, "b")
+        await world.custom("PodMigrationJob", job(name, pod, mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False, objectLimiters={}, evictQPS=5)):
+        await is_told(world, MigrationHeld)
+        await _asked(world, 2)
+    assert {each.limits == [] for each in (await _states(world)).values()} == {True}
 
 
 @pytest.mark.parametrize("limits", [{"objectLimiters": {"workload": {"duration": "1h", "maxMigrating": 1}}}, SLOW])

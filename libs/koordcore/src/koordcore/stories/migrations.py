@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from koordcore.events import CATALOGUE
+from koordcore.events.descheduling.inputs import Number
 from koordcore.events.descheduling.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
@@ -106,7 +107,7 @@ def migration_story(job: str, uid: str, facts: Iterable[StoredEvent]) -> Migrati
 def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
     match event:
         case MigrationHeld():
-            yield "waits", f"for {', '.join(event.limits)}"
+            yield "waits", f"for {', '.join(_with_numbers(code, event.inputs.get(code)) for code in event.limits)}"
         case MigrationArbitrated():
             where = f" to leave {event.node}" if event.node else ""
             asked = f"; {event.trigger or 'a user'} asked for it" + (f": {event.reason}" if event.reason else "")
@@ -136,6 +137,10 @@ def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
             yield step, ": ".join(filter(None, (event.reason, event.message)))
         case _:
             pass
+
+
+def _with_numbers(code: str, number: Number | None) -> str:
+    return code if number is None or number.limit is None else f"{code} ({number.value:g} of {number.limit:g})"
 
 
 def _conditions(after: MigrationProgress, before: MigrationProgress) -> Iterator[tuple[str, str]]:

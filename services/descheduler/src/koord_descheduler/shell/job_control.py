@@ -31,7 +31,7 @@ from koord_descheduler.domain.effects import repack_ref
 from koord_descheduler.domain.job_control import recording
 from koord_descheduler.domain.job_control.arbitration_pass import arbitration_pass
 from koord_descheduler.domain.job_control.availability import Availability
-from koord_descheduler.domain.job_control.controller import KIND, JobController
+from koord_descheduler.domain.job_control.controller import KIND, TOO_MANY_EVICTIONS, JobController
 from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan, soft_eviction
 from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, available_reservations, version_of
 from koord_descheduler.domain.migration.arbitration import is_waiting, pod_of
@@ -189,10 +189,10 @@ class JobControl:
         limiter = controller.limiter.trial()
         world = JobWorld(self.builder, limiter, now)
         under_way = self.builder.evictions()
-        availability = Availability(self.builder, controller.args)
+        leaving: set[str] = set()
+        availability = Availability(self.builder, controller.args, leaving)
         plans: list[Plan] = []
         held: list[list[Draft]] = []
-        leaving: set[str] = set()
         for job in jobs:
             if not (job.is_in_flight and job.has_passed) or not self._is_due(job, now):
                 continue
@@ -209,10 +209,11 @@ class JobControl:
             if found.evicts and found.pod is not None:
                 if found.pod.uid in leaving:
                     continue  # another job of the pod asks for its eviction in this pass; this one then waits for it
-                if (full := availability.take(found.pod)) is not None:
+                if (full := availability.refusal(found.pod)) is not None:
                     held += self._held(job, full.code, inputs_of([full]))
                     continue  # looked at again in the next pass
                 if not controller.budget.take(now):
+                    held += self._held(job, TOO_MANY_EVICTIONS, controller.budget.inputs(now))
                     continue
                 leaving.add(found.pod.uid)
                 if job.condition(ConditionType.EVICTION) is None:
@@ -263,7 +264,9 @@ class JobControl:
             trigger = job.annotations.get(keys.EVICT_TRIGGER, "")
             self.metrics.called(trigger, pod.namespace, pod.node, is_done=softly is not None)
         replicas = replicas_of(pod, self.builder.workloads()) if done.evicts else None
-        event = recording.advanced_event(done.before, job, replicas, softly)
+        known = self.builder.state.of_kind(MigrationState).get(job.uid)
+        has_waited = done.evicts and known is not None and bool(known.limits)
+        event = recording.advanced_event(done.before, job, replicas, softly, has_waited=has_waited)
         if event is not None:
             drafts.append(self._draft(job, event))
         return drafts

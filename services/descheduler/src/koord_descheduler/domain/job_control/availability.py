@@ -6,6 +6,7 @@ Source:
     descheduler spec, 7.3
 """
 
+from collections.abc import Collection
 from functools import cached_property
 
 from koord_descheduler.domain.arguments.migration_controller import Gate, MigrationControllerArgs
@@ -21,26 +22,22 @@ class Availability:
     Args:
         builder: The folded cluster.
         args: Arguments of the MigrationController.
+        leaving: Uids of the pods that are evicted in this pass. They count as unavailable. The caller adds to it.
     """
 
-    def __init__(self, builder: ViewBuilder, args: MigrationControllerArgs) -> None:
+    def __init__(self, builder: ViewBuilder, args: MigrationControllerArgs, leaving: Collection[str]) -> None:
         self._builder = builder
         self._args = args
-        self._chosen: set[str] = set()
+        self._leaving = leaving
 
-    def take(self, pod: PodView) -> CountedLimit | None:
+    def refusal(self, pod: PodView) -> CountedLimit | None:
         """Return the limit that forbids to make a pod unavailable now; None if its workload can spare it.
-
-        With None, the pod counts as unavailable from now on.
 
         Pods that are unavailable now, and replicas without a pod, count against the limit. Jobs that wait for their
         Reservation do not count, so that two jobs of a workload cannot wait for each other.
         """
         counted = self._counted(pod)
-        if counted is not None and counted.is_reached:
-            return counted
-        self._chosen.add(pod.uid)
-        return None
+        return counted if counted is not None and counted.is_reached else None
 
     def _counted(self, pod: PodView) -> CountedLimit | None:
         """Return the unavailable pods of a pod's workload, and the limit; None if no limit applies."""
@@ -57,7 +54,7 @@ class Availability:
         limit = limit_of(workload.replicas, self._args.max_unavailable_per_workload)
         pods = [each for owner in workload.owners for each in self._builder.pods_of(owner)]
         others = (each for each in pods if each.uid != pod.uid)
-        unavailable = sum(each.uid in self._chosen or self._disruptions.takes(each) for each in others)
+        unavailable = sum(each.uid in self._leaving or self._disruptions.takes(each) for each in others)
         missing = self._disruptions.missing(workload.replicas, len(pods))
         return CountedLimit(MAX_UNAVAILABLE, unavailable + missing, limit)
 

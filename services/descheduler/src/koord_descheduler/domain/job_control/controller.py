@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.protocol import keys
 from koordcore.requests.objects import CreateObject
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration
@@ -23,6 +24,8 @@ from koord_descheduler.domain.plugins.evictors.migration_controller import NAME,
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 KIND: Final = "PodMigrationJob"
+TOO_MANY_EVICTIONS: Final = "TooManyEvictions"
+"""Code of a job that waits because the jobs of this process evict as many pods as evictQPS and evictBurst allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +51,15 @@ class EvictionBudget:
     """A token bucket for all evictions by migration jobs. It follows from the recorded evictions.
 
     Args:
-        per_second: Tokens that a second adds.
-        burst: Largest number of tokens. The bucket begins full.
+        per_second: Tokens that a second adds, `evictQPS`.
+        burst: Largest number of tokens, `evictBurst`. The bucket begins full.
 
     Source:
         descheduler spec, 7.6 (1)
     """
 
     def __init__(self, per_second: float, burst: int) -> None:
+        self._per_second = per_second
         self._second = 1 / per_second
         self._full = Bucket(tokens=burst, at=0.0, most=1, capacity=burst)
         self._bucket = self._full
@@ -77,6 +81,14 @@ class EvictionBudget:
             return False
         self._bucket = replace(self._bucket, tokens=tokens - 1, at=now)
         return True
+
+    def inputs(self, now: float) -> Inputs:
+        """Return the numbers of a refusal at `now`, in Unix seconds: tokens and the one that is needed, rate, burst."""
+        return {
+            TOO_MANY_EVICTIONS: Number(value=round(self._bucket.tokens_at(now, self._second), 3), limit=1),
+            "evictQPS": Number(value=self._per_second),
+            "evictBurst": Number(value=self._full.capacity),
+        }
 
 
 def job_controller(

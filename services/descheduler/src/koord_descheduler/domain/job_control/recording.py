@@ -117,6 +117,8 @@ def advanced_event(
     after: MigrationJob,
     replicas: int | None = None,
     soft_eviction: ChangedField | None = None,
+    *,
+    has_waited: bool = False,
 ) -> Event | None:
     """Return the fact that records how a look changed a job; None if nothing changed.
 
@@ -125,10 +127,11 @@ def advanced_event(
         after: The job afterwards.
         replicas: If the look requests the eviction of the pod, the replicas of its workload; else None.
         soft_eviction: If the look set the soft-eviction annotation of the pod, its values; else None.
+        has_waited: Whether a limit was recorded for which the job does not wait any more. The fact ends this wait.
     """
     if not after.is_in_flight:
         return ended_event(after)
-    if _progress(before) == _progress(after) and before.pod == after.pod:
+    if _progress(before) == _progress(after) and before.pod == after.pod and not has_waited:
         return None
     pod = _migrated(after.pod) or MigratedPod(namespace="", name="")
     return MigrationAdvanced(pod=pod, progress=_progress(after), replicas=replicas, soft_eviction=soft_eviction)
