@@ -107,7 +107,7 @@ class Place:
             await obstore.delete_async(self._store, name)
 
     def path_of(self, name: str) -> str:
-        """Return how messages name a file of this place."""
+        """Return the name of a file for messages, with the place where it is stored."""
         return f"{self.name.rstrip('/')}/{name}"
 
     @contextmanager
@@ -123,7 +123,7 @@ class Place:
 
 
 def is_remote(name: str) -> bool:
-    """Whether the name of a place means a bucket, and not a folder."""
+    """Return whether the name of a storage place stands for a bucket of an object store, and not for a folder."""
     return name.startswith(_S3)
 
 

@@ -81,11 +81,11 @@ def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
             self.commands = _Commands(entries)
 
         def list_commands(self, ctx: Any) -> list[str]:
-            """Return the names, in the order of the list."""
+            """Return the names of the commands, in the order of the list."""
             return list(self.commands)
 
         def format_help(self, ctx: Any, formatter: Any) -> None:
-            """Write the help from the list alone."""
+            """Write the help of the command group from its list of commands, without importing the commands."""
             shown: dict[str, Any] = {
                 entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel)
                 for entry in entries

@@ -57,7 +57,7 @@ class BusNames:
 
     @property
     def audit(self) -> str:
-        """Name of the stream of audit records: who asked the services for what."""
+        """Name of the stream of audit records: who requested what from which service."""
         return f"KOORD_AUDIT_{self.cluster}"
 
     @property

@@ -240,7 +240,7 @@ class ChildProcess:
             self._popen.send_signal(number)  # polls first: a reaped pid is never signalled
 
     def last_words(self) -> str:
-        """Return the last error in the log of this run as one line; empty if there is none."""
+        """Return the last error message in the log of this run of the process as one line; empty if there is none."""
         return last_words(self.spec.log_file, since=self._log_began)
 
     def _is_passing(self, error: BaseException) -> bool:

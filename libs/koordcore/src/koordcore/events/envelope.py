@@ -169,7 +169,7 @@ class DeferredHeaders(Mapping[str, str]):
 
     @abstractmethod
     def has_line(self, line: bytes) -> bool:
-        """Return whether exactly one header line equals `line` (`Name: value`). Does not parse the headers."""
+        """Return whether exactly one header line equals `line` (`Name: value`), without parsing the headers."""
 
     @abstractmethod
     def parsed(self) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ SHARE_TAG: Final = "share-gpu"
 
 
 def best_fit_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return int64 (N,): the score of BestFit before `min_max`. It is high if little CPU and GPU is left over."""
+    """Return int64 (N,): the score of BestFit before `min_max`. It is high if little CPU and GPU would be left over."""
     cpu_left = (nodes.milli_cpu_left - pod.milli_cpu) / _MOST_CPU
     gpu_left = (nodes.gpu_milli_left.sum(axis=1) - pod.total_milli) / _MOST_GPU
     return np.trunc(100 * (1 - cpu_left / 2 - gpu_left / 2)).astype(np.int64)
@@ -32,7 +32,10 @@ def min_max(scores: Ints, feasible: Bools) -> Ints:
 
 
 def dot_product_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return int64 (N,): the score of DotProd. It is high if the pod requests little of what the node has much of."""
+    """Return int64 (N,): the score of DotProd.
+
+    It is high if the pod requests little of the resources with much capacity.
+    """
     cpu = nodes.milli_cpu_left * pod.milli_cpu / _MOST_CPU**2
     gpu = nodes.gpu_milli_left.sum(axis=1) * pod.total_milli / _MOST_GPU**2
     return np.trunc(100 * (1 - (cpu + gpu) / 2)).astype(np.int64)

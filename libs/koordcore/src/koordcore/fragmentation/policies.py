@@ -83,7 +83,7 @@ class Gradient:
         self.measure = measure
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
-        """Return for each node by how much its fragmentation falls, as a score, and the GPU that a share takes."""
+        """Return for each node a score, high if its fragmentation falls much, and the GPU for a share."""
         return Scored(*gradient_scores(self.measure, nodes, pod))
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
@@ -102,7 +102,7 @@ class Filling:
         self.filling = filling
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
-        """Return for each node how little value it loses, as a score, and the GPU that a share takes."""
+        """Return for each node a score, high if it loses little value, and the GPU for a share."""
         return Scored(*self.filling.losses(nodes, pod))
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
@@ -123,7 +123,7 @@ class Baseline:
         self.is_normalized = is_normalized
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
-        """Return the scores of the nodes, and the GPU with the least room for a share."""
+        """Return the scores of the nodes, and for a share the GPU with the least room that suffices."""
         gpus = (
             baselines.tightest_gpus(nodes, pod) if pod.is_share else np.full(len(nodes.model), NO_GPU, dtype=np.int64)
         )

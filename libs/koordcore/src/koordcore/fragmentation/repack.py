@@ -52,7 +52,13 @@ class Waiting(NamedTuple):
 
 
 class RepackMove(NamedTuple):
-    """A pod that moves: its index among the running pods, where it was, and where it lands."""
+    """A pod that moves.
+
+    Attributes:
+        running: Index of the pod among the running pods.
+        source: Node and GPUs before the move.
+        target: Node and GPUs after the move.
+    """
 
     running: int
     source: Placed

@@ -34,7 +34,7 @@ OnLost = Callable[[Term, str], None]
 
 
 class Leadership(Protocol):
-    """One candidate in the election of a leader among several processes."""
+    """One candidate in the election of a leader among the instances of a service."""
 
     @property
     def term(self) -> Term | None:

@@ -13,12 +13,12 @@ _GIB: Final = 1 << 30
 
 
 def cores(milli: float | None) -> str:
-    """Format milli-cores as cores: 1500 -> `1.5`; None -> `-`."""
+    """Format milli-cores as cores: 1500 gives `1.5`; None gives `-`."""
     return NOTHING if milli is None else f"{milli / 1000:.10g}"
 
 
 def gibibytes(amount: int | None) -> str:
-    """Format bytes as GiB: `1.5Gi`; below one GiB with two significant digits: `0.25Gi`; None -> `-`."""
+    """Format bytes as GiB: `1.5Gi`; below one GiB with two significant digits: `0.25Gi`. None gives `-`."""
     if amount is None:
         return NOTHING
     return f"{amount / _GIB:.1f}Gi" if amount == 0 or abs(amount) >= _GIB else f"{amount / _GIB:.2g}Gi"

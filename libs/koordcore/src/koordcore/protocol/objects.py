@@ -196,11 +196,11 @@ class VolumeClaimSource(KubeStruct):
 
 
 class VolumeSource(KubeStruct):
-    """A source of a volume. Its fields are dropped; only the fact that the volume has this source is kept."""
+    """A source of a volume. The fields of the source are dropped; only its kind is kept."""
 
 
 class Volume(KubeStruct):
-    """A volume with its source; all are None if it has another source, which is dropped."""
+    """A volume of a pod with its source. All attributes are None if the source is of a kind that is dropped."""
 
     name: str = ""
     persistent_volume_claim: VolumeClaimSource | None = None
@@ -222,7 +222,7 @@ class SchedulingGate(KubeStruct):
 
 
 class PodSpec(KubeStruct):
-    """Object `spec` of a pod, reduced to what placement needs. None and "" mean that a field is not set."""
+    """Object `spec` of a pod, reduced to the fields that placement needs. None and "" mean that a field is not set."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []

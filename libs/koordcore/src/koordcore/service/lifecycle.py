@@ -91,7 +91,7 @@ class Service:
 
     @property
     def stopping(self) -> bool:
-        """Whether the service is stopping and must take no more work."""
+        """Whether the service is stopping and must begin no new work."""
         return self._stop_reason is not None
 
     async def stopped(self) -> None:

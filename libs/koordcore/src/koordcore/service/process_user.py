@@ -6,7 +6,7 @@ import platform
 
 
 def user_of_the_process() -> str:
-    """Return the name of the user; its number if it has no name, as in a container."""
+    """Return the name of the user of this process, or its number if it has no name, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -341,7 +341,7 @@ class ClusterTopologyState(AggregateState, frozen=True, kw_only=True, omit_defau
 
 
 class GpuWorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The typical pods that a scheduler learned last, in `learned`. GPU fragmentation is measured with them."""
+    """The typical pods that a scheduler learned last (`learned`), by which GPU fragmentation is measured."""
 
     learned: TypicalPodsLearned
 

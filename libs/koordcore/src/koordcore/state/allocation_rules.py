@@ -50,7 +50,7 @@ class Holder(Protocol):
 
     @property
     def allocation(self) -> Allocation:
-        """What the holder has besides its requests: CPUs, amounts per NUMA zone, devices, use of a Reservation."""
+        """The CPUs, amounts per NUMA zone, devices and use of a Reservation that the holder has besides requests."""
         ...
 
 

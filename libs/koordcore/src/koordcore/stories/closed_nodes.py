@@ -30,7 +30,7 @@ class Closer(NamedTuple):
 
 
 def closers(event: RoundDecided) -> dict[str, Closer]:
-    """Return the name of each node that a round closes -> who closes it, by the moves of the fact."""
+    """Return name -> plugin, profile and round, for each node that a round closes for new pods."""
     by_node = {move.node: Closer(move.plugin, move.profile) for move in reversed(event.moves)}
     return {name: by_node.get(name, Closer())._replace(round=event.started_at) for name in event.closed}
 

@@ -95,7 +95,7 @@ class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """Return the disruption in a sentence: `taken by migration (LowNodeLoad, job a) from n: node is overused`."""
+        """Return the disruption as a sentence: `taken by migration (LowNodeLoad, job a) from n: node is overused`."""
         who = ", ".join(filter(None, (self.by, f"job {self.job}" if self.job else "")))
         begin = "taken" if self.is_over else "is being taken"
         where = f" from {self.node}" if self.node else ""

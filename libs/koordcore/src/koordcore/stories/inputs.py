@@ -14,7 +14,7 @@ from koordcore.events.objects.gateway import PodEvictionRequested
 
 
 def inputs_of(event: Event) -> Inputs:
-    """Return the numbers of the decision that a fact records; empty if it has none."""
+    """Return the numbers on which the decision in a fact rests, such as counts and limits; empty if it has none."""
     match event:
         case MigrationHeld() | MigrationArbitrated() | PodEvictionRequested():
             return event.inputs

@@ -141,7 +141,7 @@ class Act(NamedTuple):
 
 
 def act_of(event: Event) -> Act | None:
-    """Return the meaning of a fact in the audit; None if the fact is no entry of the audit."""
+    """Return the meaning of a fact for the descheduler's audit; None if the fact is not an entry of the audit."""
     match event:
         case MigrationHeld():
             return Act("job_arbitrate", "waiting")

@@ -159,7 +159,7 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
 
 
 def pod_sentence(event: Event) -> str | None:
-    """Return a few words about an event of a pod, without the pod's name; None if the event is of another object."""
+    """Return a short description of an event of a pod, without the pod's name; None for other events."""
     match event:
         case PodPlaced():
             found = event.explanation

@@ -121,7 +121,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether the allocation has something that only one pod may hold: CPUs, devices, a part of a Reservation."""
+        """Whether the allocation has parts that only one pod may hold: CPUs, devices, or a part of a Reservation."""
         return bool(self.cpuset or self.devices) or self.reservation is not None
 
     @property

@@ -15,7 +15,7 @@ from koordctl.render.output import fail
 
 
 def login_file() -> Path:
-    """Return the file in which `koord login` keeps its token: below XDG_CONFIG_HOME, else ~/.config."""
+    """Return the file in which `koord login` stores its token: below XDG_CONFIG_HOME, or else below ~/.config."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else Path.home() / ".config") / "koord" / "login.json"
 

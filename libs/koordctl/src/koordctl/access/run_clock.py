@@ -23,7 +23,10 @@ def run_clock() -> Clock:
 
 
 def clock_sentence(clock: Clock) -> str:
-    """Return a sentence that warns that the shown times are not those of the host, or "" if they are."""
+    """Return a warning for the user if the shown times are not those of the host's clock (a simulated clock).
+
+    Else "".
+    """
     if not isinstance(clock, ScaledClock):
         return ""
     now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")

@@ -72,7 +72,10 @@ class Wave:
 
 
 def waves(nodes: Sequence[TraceNode]) -> list[Wave]:
-    """Return the failures of the day. The nodes with GPUs take turns, and so do their devices."""
+    """Return the planned device failures of the simulated day.
+
+    Nodes with GPUs fail in turn, and so do their devices.
+    """
     found: list[Wave] = []
     with_gpus = [node for node in nodes if node.gpus]
     for number in range(WAVES):
@@ -194,7 +197,7 @@ async def run_failing_devices(
 
 
 class _Day:
-    """The course of the day: what fails, which pods come and end, and a live look at the log to wait for answers.
+    """The course of the day: what fails, which pods come and end, and a view of the log to wait for answers.
 
     Attributes:
         late: A sentence for each wave whose pods were not told in time.
@@ -210,7 +213,7 @@ class _Day:
         self._ended = 0
 
     async def follow(self, batches: AsyncIterator[list[StoredEvent]]) -> None:
-        """Keep the live look at the log up to date, until the task is cancelled."""
+        """Apply each event of the log to the audit of device health, until the task is cancelled."""
         async for batch in batches:
             for stored in batch:
                 event = CATALOGUE.read(stored)

@@ -220,7 +220,7 @@ class Audit:
 
     @property
     def allocatable(self) -> Amounts:
-        """Resource -> sum of what all nodes offer, including the latest batch resources."""
+        """Resource -> sum of the allocatable amounts of all nodes, including the latest batch resources."""
         total: Amounts = {}
         for node in self._nodes.values():
             batch = {BATCH_CPU: node.batch[-1][1], BATCH_MEMORY: node.batch[-1][2]} if node.batch else {}

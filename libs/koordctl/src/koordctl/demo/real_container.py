@@ -210,7 +210,7 @@ class HostKubelet:
 
 
 def values_of_line(line: str) -> dict[str, str]:
-    """Return name -> value of a line `... name=value name=value`. Names without a value are left out."""
+    """Return name -> value for the known names in a line `... name=value name=value`. Other parts are left out."""
     return {name: found.group(1) for name in _SHOWN if (found := re.search(rf" {re.escape(name)}=(\S+)", line))}
 
 

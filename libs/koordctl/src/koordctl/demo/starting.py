@@ -83,7 +83,7 @@ class RunningStack:
 
 
 def fresh(options: DemoOptions, nodes: Sequence[Manifest]) -> StackOptions:
-    """Empty the folder of the demo, and return the options for a stack on it that simulates these nodes."""
+    """Empty the folder of the demo. Return the options of a stack in this folder that simulates the given nodes."""
     file = options.var / "simulated-nodes.json"
     stack = StackOptions(var=options.var, port_base=options.port_base, simulated=file, simulators=options.simulators)
     wipe(stack)

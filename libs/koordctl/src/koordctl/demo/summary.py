@@ -87,7 +87,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hashes_agree(self) -> bool:
-        """Whether the manager, the projector and the state rebuilt from the log have one hash."""
+        """Whether the manager, the projector and the state rebuilt from the log have the same hash."""
         return bool(self.hash_live) and self.hash_live == self.hash_replay == self.hash_projector
 
     @property

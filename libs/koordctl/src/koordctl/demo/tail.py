@@ -67,7 +67,7 @@ class Tail:
             self.moved.set()
 
     def see(self, stored: StoredEvent) -> None:
-        """Count one event of the stream of facts or of explanations."""
+        """Record one event of the stream of facts or of explanations in the sets of this object."""
         match stored.type:
             case "PodPlaced":
                 self.placed.add(stored.ref.id)

@@ -68,7 +68,10 @@ class Linter:
             self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
-        """Return the effect of applying each document, in order, and add accepted ones to the simulated cluster."""
+        """Return the effect of applying each document, in order.
+
+        Accepted documents become part of the simulated cluster.
+        """
         return [self._judge(document) for document in documents]
 
     def _judge(self, document: object) -> Finding:

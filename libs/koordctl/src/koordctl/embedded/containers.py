@@ -57,7 +57,7 @@ def missing_program() -> str:
 
 
 def configuration(folder: Path) -> str:
-    """Return the configuration of a containerd that keeps everything in a folder and needs no network."""
+    """Return the configuration of a containerd that stores all its data in a folder and needs no network."""
     return _CONFIG.format(folder=folder, image=IMAGE)
 
 
@@ -91,7 +91,7 @@ def import_image(folder: Path) -> None:
 
 
 def image_archive() -> bytes:
-    """Return a Docker archive with busybox. Without a command, a container of it sleeps."""
+    """Return a Docker archive with busybox, from which containers are created. Their default command sleeps."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for name in ("bin", "tmp", "proc", "sys", "dev", "etc"):

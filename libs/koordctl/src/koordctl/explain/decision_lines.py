@@ -60,7 +60,7 @@ def basis_line(found: PlacementExplanation) -> str:
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return the lines that say why no node fits, what preemption could do, and what the user can change."""
+    """Return the lines about why no node fits, whether preemption could help, and what the user can change."""
     lines: list[str] = []
     if diagnosis.pre_filter_message:
         lines.append(f"before filtering: {diagnosis.pre_filter_message}")

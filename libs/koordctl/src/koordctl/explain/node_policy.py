@@ -82,7 +82,10 @@ def _published(policy: NodePolicyState) -> Iterator[str]:
 
 
 def other_lines(policy: NodePolicyState) -> Iterator[str]:
-    """Yield the lines about ratios, devices, metric collection and health, as far as the manager decided them."""
+    """Return the lines about ratios, devices, metric collection and health.
+
+    Parts that the manager has not decided are absent.
+    """
     if policy.ratios_computed:
         normalization = policy.cpu_normalization or "none"
         yield f"cpu normalization {normalization}, amplification {policy.amplification or 'none'}"

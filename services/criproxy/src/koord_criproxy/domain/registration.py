@@ -43,7 +43,7 @@ class HookServer:
 
 
 class HookCall(NamedTuple):
-    """The hook server to ask, and the name of its gRPC call, such as `PreRunPodSandboxHook`."""
+    """The hook server that has to be called, and the name of its gRPC call, such as `PreRunPodSandboxHook`."""
 
     server: HookServer
     rpc: str

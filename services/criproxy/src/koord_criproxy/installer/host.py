@@ -26,15 +26,18 @@ class Host:
         self._folder = self.at(folder)
 
     def at(self, path: Path) -> Path:
-        """Return where a path of the host lies here."""
+        """Return the path at which the installer sees a path of the host."""
         return self._root / path.relative_to("/")
 
     def version(self, name: str) -> Path:
-        """Return the folder of a version."""
+        """Return the folder of an installed version of the proxy."""
         return self._folder / "versions" / name
 
     def link(self, name: str) -> str | None:
-        """Return where a link leads: `current` and `confirmed` to a version; None if it does not exist."""
+        """Return the target of a link, or None if there is no such link.
+
+        `current` and `confirmed` point to a version.
+        """
         try:
             target = (self._folder / name).readlink()
         except FileNotFoundError:
@@ -42,7 +45,7 @@ class Host:
         return str(target) if target.is_absolute() else target.name
 
     def lead(self, name: str, target: str | Path) -> bool:
-        """Let a link lead to a version or to an absolute path. Return whether it led elsewhere before."""
+        """Point a link to a version or to an absolute path. Return whether its target has changed."""
         path = self._folder / name
         wanted = target if isinstance(target, Path) else Path("versions") / target
         if path.is_symlink() and path.readlink() == wanted:
@@ -72,7 +75,7 @@ class Host:
         return True
 
     def forget_versions(self, *kept: str | None) -> None:
-        """Delete the installed versions but these, and the links to what is deleted."""
+        """Delete all installed versions except the given ones, and the links to deleted versions."""
         for path in (self._folder / "versions").glob("*"):
             if path.name not in kept:
                 shutil.rmtree(path)

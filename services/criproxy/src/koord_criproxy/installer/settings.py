@@ -23,7 +23,7 @@ HostPath = Annotated[Path, AfterValidator(_plain)]
 
 
 class InstallerSettings(ServiceSettings):
-    """Settings of the installer. Paths are those of the host; it does not use the log."""
+    """Settings of the installer. Paths are those of the host. The installer does not use the log."""
 
     service: ClassVar[str] = "criproxy-installer"
     about: ClassVar[str] = (

@@ -24,18 +24,18 @@ NO_CLIENTS: Final = "0 connections"
 
 
 class Units(Protocol):
-    """What the installer asks of systemd."""
+    """Operations on systemd units that the installer needs."""
 
     def reload(self) -> None:
         """Read the unit files again."""
         ...
 
     def enable(self, unit: str) -> None:
-        """Start a unit at each start of the host."""
+        """Let systemd start a unit at each start of the host."""
         ...
 
     def disable(self, unit: str) -> None:
-        """Do not start a unit at the start of the host."""
+        """Stop systemd from starting a unit at the start of the host."""
         ...
 
     def restart(self, unit: str) -> UnitState:
@@ -52,7 +52,7 @@ class Units(Protocol):
 
 
 class NotStarted(Exception):
-    """Raised if the proxy does not start. Its message says what runs instead."""
+    """Raised if the proxy does not start. The message names the version that runs instead."""
 
 
 class StillUsed(Exception):

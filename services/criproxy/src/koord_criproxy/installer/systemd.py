@@ -63,11 +63,11 @@ class Systemd:
         self._manager("Reload")
 
     def enable(self, unit: str) -> None:
-        """Start a unit at each start of the host."""
+        """Let systemd start a unit at each start of the host."""
         self._manager("EnableUnitFiles", "asbb", [unit], False, True)
 
     def disable(self, unit: str) -> None:
-        """Do not start a unit at the start of the host."""
+        """Stop systemd from starting a unit at the start of the host."""
         self._manager("DisableUnitFiles", "asb", [unit], False)
 
     def restart(self, unit: str) -> UnitState:

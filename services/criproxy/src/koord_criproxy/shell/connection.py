@@ -127,7 +127,7 @@ class Connection:
         return self._client
 
     def leave(self) -> None:
-        """End once the calls in progress have ended; the client makes its next calls on another connection."""
+        """End the connection as soon as its calls have ended. The client makes its next calls on another connection."""
         self._tunnel.leave()
         self._flush()
 
@@ -238,7 +238,7 @@ class Connection:
             self.end()
 
     def end(self) -> None:
-        """Close both sockets. Calls that wait for the runtime have failed; those that wait for a hook are cancelled."""
+        """Close both sockets. Calls that wait for the runtime fail; calls that wait for a hook are cancelled."""
         if self._is_ended:
             return
         self._is_ended = True

@@ -27,7 +27,10 @@ def resources_of(message: Message) -> Resources:
 
 
 def write_resources(resources: Resources, message: Message) -> None:
-    """Write resources into a `LinuxContainerResources` message. Fields that the proxy does not know stay."""
+    """Write resources into a `LinuxContainerResources` message.
+
+    Fields of the message that the proxy does not know stay.
+    """
     for field in _PLAIN:
         setattr(message, field, getattr(resources, field))
     write_map(message.unified, resources.unified)
@@ -87,7 +90,7 @@ def container_request(rpc: str, container: ContainerRecord) -> Message:
 
 
 def response_resources(response: Message) -> Resources | None:
-    """Return the resources of the answer of a hook server about a container; None if it has none."""
+    """Return the resources in the answer of a hook server about a container; None if the answer has none."""
     return resources_of(response.container_resources) if response.HasField("container_resources") else None
 
 

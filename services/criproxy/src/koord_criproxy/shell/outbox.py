@@ -102,12 +102,12 @@ class ProxyOutbox(FactQueue):
         self._told = asyncio.Event()
 
     def tell_failure(self, failure: HookFailure) -> None:
-        """Add the fact that a hook server failed."""
+        """Queue the fact that a hook server failed."""
         event = hook_server_failed(failure)
         self._tell(event, event.uid)
 
     def tell_servers(self, servers: Sequence[HookServer]) -> None:
-        """Add the fact that these hook servers are registered now."""
+        """Queue the fact that these hook servers are registered now."""
         self._tell(hook_servers_changed(servers), self._node)
 
     async def keep(self) -> None:

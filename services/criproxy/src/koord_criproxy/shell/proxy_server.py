@@ -50,7 +50,7 @@ class ProxyServer:
         self._tell()
 
     async def stop(self) -> None:
-        """Accept no more calls, let those in progress end for up to 10 s, and remove the socket."""
+        """Refuse new calls, wait up to 10 s until running calls have ended, and remove the socket."""
         if self._server is None:
             return
         self._server.close()

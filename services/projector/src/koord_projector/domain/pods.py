@@ -110,7 +110,7 @@ class PodBook:
         self._closed: list[Episode] = []
 
     def load(self, episode: Episode) -> None:
-        """Add the newest row of a pod, as read from the table."""
+        """Add a pod with the data of its newest row in the table."""
         self.living[episode.uid] = episode
         self.counts[episode.phase()] += 1
 

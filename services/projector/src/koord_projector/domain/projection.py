@@ -142,7 +142,7 @@ class Projection:
         return list(wanted)
 
     def lend(self, ref: AggregateRef, state: AggregateState, life: Life) -> None:
-        """Set state and life of an aggregate to those that were read from the table."""
+        """Set the state and the life of an aggregate, as read from the tables."""
         self._states[ref] = state
         self._lives.living[ref] = life
         if isinstance(state, NodeAgentState):
@@ -231,7 +231,10 @@ class Projection:
         return self._changes(pods=self.pods.take_closed())
 
     def take_rest(self) -> Changes:
-        """Return the rows that `take_history` kept back. The projection then goes on as if it had been loaded."""
+        """Return the rows that `take_history` left in memory.
+
+        Afterwards the projection continues as if it had been loaded.
+        """
         new: list[AggregateRow] = []
         for ref, state in list(self._states.items()):
             if state is not None:

@@ -101,7 +101,7 @@ class Series:
         self._seq = seq
 
     def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
-        """Add the row of the current second, although more facts of this second may follow."""
+        """Add the row of the current second to the series, although more facts of this second may follow."""
         if self._text and self._seq:
             self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
 

@@ -63,7 +63,10 @@ class Progress:
             self.ready.met()
 
     async def rebuild_wanted_within(self, seconds: float) -> bool:
-        """Wait up to `seconds` real seconds until an operator requests a rebuild. Return whether there is a request."""
+        """Wait up to `seconds` real seconds for an operator's request to rebuild the tables.
+
+        Return whether there is one.
+        """
         try:
             async with asyncio.timeout(seconds):
                 await self.rebuild_wanted.wait()

@@ -77,7 +77,10 @@ class JetStreamDesiredStore:
 
 
 class JetStreamPushFeed:
-    """Pushes from the NATS server to this process. Calls may run concurrently; each has its own subscriptions."""
+    """Delivers facts that the NATS server pushes to this process.
+
+    Calls may run concurrently, each with its own subscriptions.
+    """
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ class JetStreamEventLog:
     def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of all later events forever, through a consumer that is made again after each trouble."""
+        """Yield batches of all later events forever, through a consumer that is created again after each failure."""
         return self._follower.follow(after, kinds=kinds, batch=batch)
 
     def history(

@@ -115,7 +115,7 @@ class MemoryLog:
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[Push | None]) -> None:
-        """Stop filling a queue that `subscribe` returned."""
+        """Stop putting events into a queue that `subscribe` returned."""
         self._pushes.remove(queue)
 
 
@@ -262,12 +262,12 @@ class MemoryDesiredStore:
         return self._desired.get(node)
 
     async def delete(self, node: str) -> None:
-        """Forget the desired state of the node. No-op if there is none."""
+        """Delete the desired state of the node. No-op if there is none."""
         self._desired.pop(node, None)
 
 
 class MemoryPushFeed:
-    """Pushes of what is appended to the given log."""
+    """Delivers the facts that are appended to the given in-memory log."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
@@ -295,7 +295,7 @@ class MemorySnapshotStore:
         self._of: dict[str, dict[int, Snapshot]] = defaultdict(dict)
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Keep the snapshot, and delete the oldest ones of its fold above five."""
+        """Store the snapshot, and delete the oldest snapshots of its fold if there are more than five."""
         kept = self._of[snapshot.fold]
         kept[snapshot.seq] = snapshot
         for seq in sorted(kept)[:-KEPT_SNAPSHOTS]:

@@ -86,7 +86,7 @@ class JetStreamSnapshotStore:
         self._opened: ObjectStore | None = None
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Store the snapshot as the object `<fold>/<seq>`, and delete the oldest ones of the fold above five."""
+        """Store the snapshot as the object `<fold>/<seq>`. If the fold has more than five, delete the oldest ones."""
         store = await self._store()
         await store.put(f"{snapshot.fold}/{snapshot.seq}", _Encoded(snapshot))
         for seq in (await self.sequences(snapshot.fold))[:-KEPT_SNAPSHOTS]:

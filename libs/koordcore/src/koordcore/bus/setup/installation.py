@@ -94,12 +94,15 @@ class Installation:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Names of the folders below `directory`, the one of the authority first."""
+        """Names of the folders below `directory`; the folder of the certificate authority is the first."""
         users = tuple(manifest.name for manifest in self.manifests)
         return (AUTHORITY, SERVERS, ACCESS, *users, *((POSTGRES,) if self.postgres else ()))
 
     def serving_hosts(self, manifest: ServiceManifest) -> tuple[str, ...]:
-        """Return the names and addresses in the certificate of a user's HTTP server; none: it has no such server."""
+        """Return the host names and addresses in the certificate of a user's HTTP server.
+
+        Empty if it has no such server.
+        """
         kind, _, node = manifest.name.partition("-")
         if kind not in SERVING:
             return ()

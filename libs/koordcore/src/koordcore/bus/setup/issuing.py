@@ -35,7 +35,7 @@ QUEUE: Final = "issuers"
 
 
 class NodeToken(NamedTuple):
-    """What a valid token says: the node, and the time in seconds since 1970 at which the token ends."""
+    """Content of a valid token of an agent: its node, and the end of its validity in seconds since 1970."""
 
     node: str
     expires: int

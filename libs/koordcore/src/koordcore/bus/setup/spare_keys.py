@@ -22,7 +22,7 @@ LIST: Final = "exempt.json"
 
 
 def take_spare(authority: Path, user: str, seed_file: Path) -> None:
-    """If a user has no key and there is one in reserve, make it the key of the user."""
+    """Give a user the key that is held in reserve. No-op if the user has a key or there is no reserve."""
     spares = _spares(authority, user)
     if spares and not seed_file.exists():
         seed_file.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ class StreamSizes:
     snapshots: int = 2048 * MIB
 
     def file_store(self) -> int:
-        """Return the bytes that a server needs to store all streams, with 2.3 GiB for what is added later."""
+        """Return the bytes of disk that a server needs for all streams, plus 2.3 GiB for streams of later versions."""
         return sum(getattr(self, each.name) for each in fields(self)) + _ROOM
 
 

@@ -33,7 +33,7 @@ class SharedBroker(NatsBroker):
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Take no more messages, and wait for those that are being handled. The arguments are ignored."""
+        """Refuse new messages, and wait until the running handlers have ended. The arguments are ignored."""
         # Else the broker would drain the connection that others use.
         self._connection = None
         await super().stop(exc_type, exc_val, exc_tb)

@@ -318,7 +318,7 @@ def is_trimmed(event: NewEvent, first_seq: int) -> bool:
 
 
 def expecting_nothing(event: NewEvent) -> NewEvent:
-    """Return the event with the expectation that its aggregate has no fact in the log."""
+    """Return the event with an expected position 0: its aggregate must have no fact in the log yet."""
     return msgspec.structs.replace(event, expected_last=0)
 
 

@@ -97,7 +97,13 @@ class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one NUMA node: of everything (`node_usage`), and outside of pods (`system_usage`; None if unknown)."""
+    """Usage of one NUMA node.
+
+    Attributes:
+        numa_node: Number of the NUMA node.
+        node_usage: Usage by all processes.
+        system_usage: Usage by processes outside of pods; None if unknown.
+    """
 
     numa_node: int
     node_usage: Usage

@@ -93,7 +93,7 @@ class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def choice(self) -> str:
-        """Return the text that tells apart who chose which pod: "uid/profile/plugin"."""
+        """Return the key of a choice, so that choices of different plugins differ: "uid/profile/plugin"."""
         return f"{self.uid}/{self.profile}/{self.plugin}"
 
 

@@ -15,7 +15,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class ChangedField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A field or annotation that has another value than before, as JSON texts; "" if it was or is absent."""
+    """Old and new value of a changed field or annotation as JSON texts; "" if it is absent."""
 
     before: str = ""
     after: str = ""

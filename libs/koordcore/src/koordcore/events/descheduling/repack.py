@@ -78,7 +78,7 @@ class RepackCommitted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="repack")
 class RepackMoved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """All pods of a plan have moved, and its gang still waits for its nodes. The scheduler holds their GPUs for it."""
+    """All pods of a plan have moved. The gang still waits to be placed, so the scheduler holds the GPUs for it."""
 
 
 @CATALOGUE.register(kind="repack")

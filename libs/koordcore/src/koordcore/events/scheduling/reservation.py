@@ -80,7 +80,10 @@ class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="reservation")
 class ReservationCollected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A Reservation ended long ago. The scheduler asks the manager with this event to delete the object."""
+    """A Reservation ended long ago.
+
+    With this event, the scheduler requests the deletion of the object from the manager.
+    """
 
     name: str
 

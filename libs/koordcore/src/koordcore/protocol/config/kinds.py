@@ -182,7 +182,7 @@ class Field:
 
 
 def defaults_of(obj: Obj) -> JsonObject:
-    """Return the object in which every field has its default; fields without a default are left out."""
+    """Return a JSON object with the default of every field; fields without a default are left out."""
     result: JsonObject = {}
     for field in obj.fields:
         if field.default is not None:

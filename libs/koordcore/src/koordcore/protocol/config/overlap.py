@@ -52,7 +52,10 @@ def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
 
 
 def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
-    """Return the first two entries that match one hypothetical node (see `virtual_nodes`); None if none do."""
+    """Return the first two entries whose selectors could match the same node (see `virtual_nodes`).
+
+    None if there are none.
+    """
     if len(entries) < 2:
         return None
     for entry in entries:

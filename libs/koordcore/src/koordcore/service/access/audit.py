@@ -42,11 +42,14 @@ class AuditTrail:
         self._stream: ObservationLog | None = None
 
     def publish_to(self, stream: ObservationLog) -> None:
-        """Also publish records to this stream. While the log is unavailable, the stream keeps the newest ones."""
+        """Publish later records to this stream, too.
+
+        While the log is unavailable, the stream keeps the newest records.
+        """
         self._stream = stream
 
     async def record(self, record: RequestAudited) -> None:
-        """Take a record. The call does not wait for a server."""
+        """Queue an audit record for publication, without waiting for a server."""
         if record.subject in _DECIDERS:
             return
         _log.info(

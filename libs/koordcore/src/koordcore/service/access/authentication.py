@@ -90,7 +90,7 @@ class Authentication:
         return self.named(f"oidc:{claims.subject}", claims.groups)
 
     def named(self, subject: str, groups: tuple[str, ...]) -> Identity:
-        """Return the identity of a subject of the issuer, with the roles that the access file gives it now."""
+        """Return the identity of a subject of the OIDC issuer, with the roles from the access file."""
         roles = with_included(roles_of(self.access.settings, subject, groups))
         return Identity(subject=subject, roles=roles, groups=groups)
 

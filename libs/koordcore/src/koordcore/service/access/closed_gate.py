@@ -75,7 +75,12 @@ class ClosedGate:
         return None
 
     async def answered(self, scope: Scope, status: int) -> None:
-        """Record an audited request of a known subject."""
+        """Record the audit record of a request, if its subject is known and its route is audited.
+
+        Args:
+            scope: ASGI scope of the request.
+            status: HTTP status of the answer.
+        """
         identity = scope.get(IDENTITY)
         if isinstance(identity, Identity):
             await self._note(scope, need_of(scope["method"], scope["path"]), identity, status)

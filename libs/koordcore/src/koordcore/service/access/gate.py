@@ -34,7 +34,12 @@ class Gate(Protocol):
         ...
 
     async def answered(self, scope: Scope, status: int) -> None:
-        """Record who asked what, if the route is audited. The answer begins with this status."""
+        """Record who requested what, if the route is audited.
+
+        Args:
+            scope: ASGI scope of the request.
+            status: HTTP status of the answer, which begins now.
+        """
         ...
 
 
@@ -49,7 +54,7 @@ class OpenGate:
         self._audit = audit
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Admit the request."""
+        """Return None: this gate admits every request."""
         del headers
         scope[IDENTITY] = ANONYMOUS
         return None

@@ -26,9 +26,9 @@ ANONYMOUS: Final = Identity(subject="anonymous", roles=frozenset(Role))
 
 
 class Unauthenticated(Exception):
-    """The credentials of a request are missing or not valid. The message says why and repeats no secret."""
+    """The credentials of a request are missing or not valid. The message gives the reason without secrets."""
 
 
 def with_included(roles: frozenset[Role]) -> frozenset[Role]:
-    """Return the roles with those that they include."""
+    """Return the roles and the roles that they include: OPERATE includes VIEW."""
     return roles | {Role.VIEW} if Role.OPERATE in roles else roles

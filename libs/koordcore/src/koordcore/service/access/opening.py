@@ -25,7 +25,7 @@ _log: Final = logger("service.access")
 
 
 class Opened(NamedTuple):
-    """The gate of an HTTP server, and its routes below `/auth`."""
+    """An opened access gate of an HTTP server, with its routes below `/auth`."""
 
     gate: Gate
     routes: list[BaseRoute]

@@ -44,7 +44,10 @@ class Signer:
         return jwt.encode({"alg": "HS256"}, claims, self._key, algorithms=_ALGORITHMS)
 
     def read(self, purpose: str, value: str) -> dict[str, Any] | None:
-        """Return the content of a cookie; None if it is not ours, has expired, or has another purpose."""
+        """Return the content of a signed cookie.
+
+        None if the signature is not ours, it has expired, or its purpose differs.
+        """
         try:
             claims = jwt.decode(value, self._key, algorithms=_ALGORITHMS).claims
             jwt.JWTClaimsRegistry(

@@ -68,7 +68,7 @@ def new_token() -> str:
 
 
 def digest_of(token: str) -> str:
-    """Return the hash of a token as it stands in the file."""
+    """Return the hash of a token in the form in which the token file stores it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

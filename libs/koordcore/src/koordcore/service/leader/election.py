@@ -126,7 +126,10 @@ class LeaseElection:
             self._lose("resigned" if self._resigned else "the campaign ended")
 
     def withdraw(self, reason: str) -> None:
-        """End the term now. The next step of the campaign releases the lease, and takes none until `stand`."""
+        """End the term now.
+
+        The next step of the campaign releases the lease. It takes no new lease until `stand` is called.
+        """
         self._withdrawn = True
         self._to_release = self._term
         self._lose(reason)
@@ -136,7 +139,10 @@ class LeaseElection:
         self._withdrawn = False
 
     async def resign(self) -> None:
-        """End campaign and term, and release the lease. If the store does not answer, the lease must expire."""
+        """End campaign and term, and release the lease.
+
+        If the store does not answer, the next leader must wait until it expires.
+        """
         self._resigned = True
         term = self._term
         if self._stepping is not None:

@@ -26,7 +26,7 @@ class SoleLeader:
         return None if self._resigned.is_set() else self._term.holder
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
-        """Call nothing: the term has begun already, and is only lost at the end of the process."""
+        """No-op: the only term has begun already, and ends with the process."""
 
     async def acquired(self) -> Term:
         """Return the term at once. After `resign`, wait forever."""
@@ -40,7 +40,7 @@ class SoleLeader:
         return "resigned"
 
     async def campaign(self) -> None:
-        """Wait for `resign`, because nobody else competes."""
+        """Wait for `resign`, because there is no other candidate."""
         await self._resigned.wait()
 
     def withdraw(self, reason: str) -> None:

@@ -39,7 +39,7 @@ class Logger(Protocol):
         ...
 
     def info(self, event: str, /, **fields: object) -> object:
-        """Log the result of a cycle, or something that an operator needs to know."""
+        """Log a line at level info: the result of a cycle, or news for an operator."""
         ...
 
     def warning(self, event: str, /, **fields: object) -> object:

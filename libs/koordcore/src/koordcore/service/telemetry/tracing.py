@@ -188,7 +188,7 @@ class Tracer:
 
     @property
     def exports(self) -> bool:
-        """Whether spans are recorded anywhere: there is at least one sink."""
+        """Whether spans are exported: there is at least one sink."""
         return bool(self._sinks)
 
     def begin(self) -> TraceContext:

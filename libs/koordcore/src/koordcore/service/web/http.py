@@ -109,7 +109,7 @@ class HttpServer:
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:
-        """If the certificate files changed, load them. Return whether they did."""
+        """Load the certificate files again if they changed. Return whether they changed."""
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
     def app(self) -> ASGIApp:

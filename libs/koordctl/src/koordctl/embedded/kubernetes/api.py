@@ -94,7 +94,7 @@ def read_kubeconfig(file: Path) -> Access:
 
 
 def write_secret(file: Path, text: str) -> None:
-    """Replace a file with mode 0600. At no moment can other users read it."""
+    """Replace a file by one with mode 0600. Other users can never read it, not even for a moment."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{file.name}.new")
     fresh.unlink(missing_ok=True)

@@ -146,7 +146,7 @@ def specs(plane: ControlPlane) -> list[ProcessSpec]:
 
 
 class Probe:
-    """A readiness check that asks the API server for a path."""
+    """A readiness check: sends a GET for a path to the API server."""
 
     def __init__(self, access: Access, path: str) -> None:
         self._access = access

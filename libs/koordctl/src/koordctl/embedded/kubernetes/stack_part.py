@@ -71,7 +71,10 @@ def manager_flags(plane: ControlPlane) -> tuple[str, ...]:
 
 
 def manager_environment(plane: ControlPlane, port: int) -> Mapping[str, str]:
-    """Return the manager's environment: the API server calls the webhooks at a URL, because it routes no Services."""
+    """Return the manager's environment variables in a stack with an API server.
+
+    The API server calls the webhooks at a URL, because it does not route Services.
+    """
     return {
         "WEBHOOK_HOST": LOOPBACK,
         "WEBHOOK_PORT": str(port),

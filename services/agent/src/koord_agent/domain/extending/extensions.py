@@ -113,7 +113,7 @@ class InPlace:
             raise ExtensionFailed(failure(point, name, error)) from error
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Run a slow function of an extension if it is due, and return its result at once. See `Guard.poll`."""
+        """Run a slow function of an extension if it is due. Return its result at once. See `Guard.poll`."""
         return self.call(point, name, function) if due else None
 
 

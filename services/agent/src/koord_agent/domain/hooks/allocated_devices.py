@@ -97,7 +97,7 @@ class DeviceFiles(Protocol):
         ...
 
     def rdma_names(self, pci_address: str) -> Sequence[str]:
-        """Return the names of the RDMA devices of a PCI function, such as `uverbs0`; empty if there is none."""
+        """Return the names of the RDMA device files of a PCI function, such as `uverbs0`; empty if there are none."""
         ...
 
 

@@ -118,7 +118,7 @@ def tc_lines(plan: TcPlan, interface: str, present: TcPresent) -> list[str]:
 
 
 def ipset_lines(plan: TcPlan) -> list[str]:
-    """Return the lines for `ipset restore`. Each set is filled beside the old one and then takes its place."""
+    """Return the lines for `ipset restore`. Each set is filled under another name and then swapped with the old set."""
     lines: list[str] = []
     for name, ips in plan.sets.items():
         new = f"{name}_new"

@@ -129,7 +129,7 @@ def _float32(value: float) -> float:
 
 
 def is_cold(points: Points, window_ms: int) -> bool:
-    """Return whether the samples span less than half of the window (agent spec, 7.3)."""
+    """Return whether the samples span less than half of the window, so that there are too few (agent spec, 7.3)."""
     return points.span_ms < 0.5 * window_ms
 
 

@@ -53,7 +53,7 @@ class Readings(Protocol):
     """Access to files and features of the machine for strategies, besides the snapshot of the node."""
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the text of a kernel file; None if it is unreadable."""
+        """Return the text of a kernel file; None if it cannot be read."""
         ...
 
     def quota_us(self, directory: str) -> int | None:

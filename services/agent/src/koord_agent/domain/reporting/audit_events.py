@@ -36,7 +36,7 @@ def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
 
 
 def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
-    """Return the audit event of a plan that was not carried out, because another plan for its file won."""
+    """Return the audit event about a plan that was not carried out, because another plan for the same file won."""
     plan, winner = loser.plan, arbitration.winners[loser.plan.file]
     return AuditEvent(
         type="group",

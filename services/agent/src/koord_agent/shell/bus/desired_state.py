@@ -93,7 +93,7 @@ class DesiredStates:
                 self._provisional.add(node)
 
     def cause_of(self, node: str, uid: str) -> Cause | None:
-        """Return the cause of a pod's placement, and forget it; None if the fact was not pushed to this process."""
+        """Return the cause of a pod's placement, and delete it; None if the fact was not pushed to this process."""
         causes = self._causes.get(node)
         return causes.pop(uid, None) if causes else None
 

@@ -45,7 +45,7 @@ class Looks:
     failed: int = 0
 
     def count(self, *, succeeded: bool) -> None:
-        """Count one look-up of the disks as succeeded or failed."""
+        """Count one look-up of the disks as successful or failed."""
         if succeeded:
             self.succeeded += 1
         else:

@@ -43,7 +43,7 @@ class PodFiles(Protocol):
         ...
 
     def prepare(self, values: HookValues) -> None:
-        """Create the folder of the machine that a container gets, if there is one."""
+        """Create the folder on the machine that the values request for a container. No-op if they request none."""
         ...
 
 
@@ -69,7 +69,7 @@ class HookFacts:
         self._waiting: deque[Event] = deque(maxlen=MOST_FACTS)
 
     def add(self, facts: Sequence[Event]) -> None:
-        """Add facts. Above the limit, the oldest are dropped."""
+        """Queue facts for publication. Above the limit, the oldest facts are dropped."""
         self._waiting.extend(facts)
 
     def take(self) -> list[Event]:

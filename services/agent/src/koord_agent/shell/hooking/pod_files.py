@@ -90,7 +90,7 @@ class LinuxPodFiles:
             self._tell(call, outcome)
 
     def prepare(self, values: HookValues) -> None:
-        """Create the folder of the machine that a container gets, if there is one. See `PodFiles.prepare`."""
+        """Create the folder on the machine that the values request for a container. See `PodFiles.prepare`."""
         folder = Path(values.host_dir)
         try:
             shutil.rmtree(folder, ignore_errors=True)

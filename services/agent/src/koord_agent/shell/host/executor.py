@@ -175,7 +175,7 @@ class CgroupExecutor:
         return tuple(outcomes.values())
 
     def forget(self, file: CgroupFile) -> None:
-        """Forget what was last written to a file, so that the next cycle reads the file."""
+        """Forget the value that was last written to a file, so that the next cycle reads the file."""
         self._cache.forget(file)
 
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:

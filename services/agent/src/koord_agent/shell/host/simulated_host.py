@@ -153,7 +153,7 @@ class SimulatedHost:
         self._fleet.changed()
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod and remove its cgroup. Return False if the pod does not run here."""
+        """End a pod and remove its cgroup. Return False if the pod does not run on this machine."""
         gone = self._pods.pop(uid, None)
         if gone is None:
             return False
@@ -164,7 +164,7 @@ class SimulatedHost:
 
     @property
     def running_pods(self) -> tuple[str, ...]:
-        """UIDs of the pods that run here, sorted."""
+        """UIDs of the pods that run on this machine, sorted."""
         return tuple(sorted(self._pods))
 
     @property

@@ -33,7 +33,7 @@ class CycleResult:
 
 
 def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[str, ...] = ()) -> CycleResult:
-    """Return the result of a cycle in which nothing was measured and written, with a sentence that gives the reason."""
+    """Return the result of a cycle that measured and wrote nothing, with a sentence about the reason."""
     return CycleResult(facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=())
 
 

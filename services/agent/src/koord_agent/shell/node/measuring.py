@@ -236,7 +236,11 @@ class NodeMeasuring:
         return gpu_samples(gpus, owners_of(pids, pods, roots.proc), now_ms)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop what is remembered of pods that have ended; the argument is their UIDs."""
+        """Drop the remembered values of pods that have ended.
+
+        Args:
+            uids: UIDs of the pods.
+        """
         gone = set(uids)
         self._collectors.forget(gone)
         self._monitor.forget(gone)

@@ -31,7 +31,7 @@ class PodRunner(Protocol):
         ...
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod. Return False if the pod does not run here."""
+        """End a pod. Return False if the pod does not run on this machine."""
         ...
 
 
@@ -64,7 +64,10 @@ class PodsRun(NamedTuple):
 
 
 class NodePods:
-    """Starts and ends the pods of one node, and remembers what was published about them. Only its agent uses it."""
+    """Starts and ends the pods of one node, and remembers which starts and ends were published.
+
+    Only the node's agent uses it.
+    """
 
     def __init__(
         self,

@@ -83,7 +83,10 @@ class QosOutcome:
 
 
 class QosCycle:
-    """Protects one node: runs its strategies and carries out what they propose. Only the node's agent uses it."""
+    """Protects one node: runs its strategies and carries out the plans and evictions that they propose.
+
+    Only the node's agent uses it.
+    """
 
     def __init__(self, host: Host, protection: Protection, extensions: NodeExtensions, *, cycle_ms: int) -> None:
         """Create the strategies of a node.

@@ -44,7 +44,7 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 
 class ProtocolBroken(Exception):
-    """Raised if the other side sends what the protocol does not allow. The connection cannot be used any more."""
+    """Raised if the other side sends a message that the protocol forbids. The connection cannot be used any more."""
 
 
 class TtrpcMessage(NamedTuple):

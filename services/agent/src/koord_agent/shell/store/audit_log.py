@@ -32,7 +32,7 @@ class AuditSink(Protocol):
 
 
 def no_audit(event: audit.AuditEvent, verbosity: int) -> None:
-    """Discard an audit event. It takes the place of the audit log if that is switched off."""
+    """Discard an audit event. Used in place of the audit log if the audit log is switched off."""
 
 
 class AuditLog:
@@ -210,7 +210,7 @@ class AuditQueries:
         return Page(tuple(events), token)
 
     def close_idle(self, at_seconds: float) -> None:
-        """Close the readers that were not used for ten minutes."""
+        """Close the readers (open queries) that were not used for ten minutes."""
         self._readers = {
             token: reader for token, reader in self._readers.items() if at_seconds - reader.used <= self._idle_seconds
         }

@@ -58,7 +58,7 @@ class Tunnel:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the client makes its next calls on another connection, and no call is in progress."""
+        """Whether the client makes its next calls on another connection and all calls of this one have ended."""
         return self._is_leaving and not self._calls
 
     def paths_in_progress(self) -> list[str]:

@@ -31,7 +31,7 @@ class Peer:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether both sides have finished a request and its answer, so that another request may follow."""
+        """Whether client and server have finished a request and its answer, so that the next request may follow."""
         return self.state.our_state is h11.DONE and self.state.their_state is h11.DONE
 
     async def next_event(self) -> Any:
@@ -55,7 +55,7 @@ class Peer:
         await self._writer.drain()
 
     async def send_raw_head(self, response: h11.Response) -> None:
-        """Write the head of an answer after which the connection is a stream of bytes, without a framing of its own."""
+        """Write the head of an answer after which the connection is a plain stream of bytes, without HTTP framing."""
         lines = [b"HTTP/1.1 %d %s" % (response.status_code, bytes(response.reason))]
         lines += [key + b": " + value for key, value in response.headers.raw_items()]
         self._writer.write(b"\r\n".join(lines) + b"\r\n\r\n")
@@ -139,7 +139,7 @@ class Peer:
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the connection. What the other side does not read within 5 s is dropped."""
+        """Close the connection. Data that the other side does not read within 5 s are dropped."""
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):

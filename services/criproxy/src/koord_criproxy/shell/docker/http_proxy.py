@@ -64,7 +64,7 @@ class DockerProxy:
             self._server = await asyncio.start_unix_server(self._accept, self._socket, limit=LARGEST_HEAD)
 
     async def stop(self) -> None:
-        """Accept no more requests, let those in progress end for up to 10 s, and remove the socket."""
+        """Refuse new requests, wait up to 10 s until running requests have ended, and remove the socket."""
         if self._server is None:
             return
         self._server.close()

@@ -52,7 +52,7 @@ class DockerAnswer:
 
     @property
     def is_ok(self) -> bool:
-        """Whether dockerd carried out the request, or found nothing to do."""
+        """Whether dockerd carried out the request, or had nothing to change (304)."""
         return self.status < 300 or self.status == NOT_MODIFIED
 
 

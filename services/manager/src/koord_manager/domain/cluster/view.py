@@ -362,7 +362,7 @@ class ManagerView:
         return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
 
     def custom_version(self, plural: str) -> int:
-        """Return a number that grows with each change of a custom resource of a kind; it tells if a cache is valid."""
+        """Return a number that grows with each change of a custom resource of a kind, so that caches can be checked."""
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:

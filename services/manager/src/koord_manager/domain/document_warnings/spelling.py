@@ -26,6 +26,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def place(path: str, name: str) -> str:
-    """Return the path of a field, `path.name`, with a long name cut."""
+    """Return the path `path.name` of a field. A long name is truncated."""
     shown = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
     return f"{path}.{shown}" if path else shown

@@ -122,7 +122,7 @@ def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
 
 
 def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
-    """Return the outcome of a binding that a pod object shows, or None if the pod can still be bound."""
+    """Return the outcome of a binding as the pod object shows it, or None if the pod can still be bound."""
     node = pod.spec.node_name
     if node == binding.node:
         return Settled(observed=True)

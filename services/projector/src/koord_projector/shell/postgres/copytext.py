@@ -80,7 +80,7 @@ def line_of(values: Iterable[str | int | bool | None]) -> bytes:
 
 
 def column_of(value: str | int | bool | None) -> str:
-    """Return one value as a column of a COPY line."""
+    """Return one value as the text of a column in a COPY line."""
     if isinstance(value, str):
         return value if value.isalnum() else value.translate(_ESCAPES)
     if value is None:

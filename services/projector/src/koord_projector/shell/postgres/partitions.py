@@ -20,7 +20,7 @@ _BOUNDS: Final = re.compile(r"FROM \((MINVALUE|'?\d+'?)\) TO \('?(\d+)'?\)")
 
 
 class Partition(NamedTuple):
-    """One partition: it has the facts with `begin <= seq < end`."""
+    """One partition of a table of facts: it contains the facts with `begin <= seq < end`."""
 
     name: str
     begin: int

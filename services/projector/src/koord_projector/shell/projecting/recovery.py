@@ -20,12 +20,12 @@ LONGEST_PAUSE: Final = 5.0
 
 
 def session_backoff() -> Backoff:
-    """Return the delays between sessions that fail one after another."""
+    """Return the delays between two database sessions if sessions fail repeatedly."""
     return Backoff(0.2, LONGEST_PAUSE)
 
 
 async def recover(context: ProjectorContext, error: Exception, backoff: Backoff) -> None:
-    """Log the error that ended a session, show it in readiness, and wait for the next delay."""
+    """Log the error that ended a session, report it as not ready, and wait for the next delay of the back-off."""
     log, progress = context.logger, context.progress
     match error:
         case RebuildWanted():

@@ -100,7 +100,7 @@ class Baselines:
         return baseline.threshold(sigma) if baseline is not None and baseline.robust else None
 
     def forget_silent(self, now_ms: int) -> None:
-        """Drop workloads that had no sample for a week."""
+        """Delete the workloads that had no sample for a week."""
         self._learnt = {
             workload: learnt
             for workload, learnt in self._learnt.items()

@@ -48,7 +48,7 @@ class HostAppCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCgroup:
-    """A cgroup directory of the best-effort class, a pod or a container in it, with its present CPU list."""
+    """The cgroup of the best-effort class, or of a pod or container in it, with its present CPU list."""
 
     directory: str
     cpuset: frozenset[int]

@@ -119,7 +119,7 @@ TABLES: Final = (
 
 
 def upgrade() -> None:
-    """Create the new tables, and keep the facts that there are."""
+    """Migrate the database: create the new tables, and copy the existing facts into them."""
     last = op.get_bind().execute(text("SELECT max(seq) FROM events")).scalar()
     for statement in (*EARLIER, *TABLES):
         op.execute(statement)
