@@ -9,6 +9,7 @@ import httpx
 import pytest
 from koord_descheduler.compose import load_configuration
 from koord_descheduler.cycle import Rounds
+from koord_descheduler.domain.config.loading import decode
 from koord_descheduler.domain.effects import closed_nodes
 from koord_descheduler.domain.framework.proposals import SetSchedulable
 from koord_descheduler.domain.plugins.registry import BUILT_IN
@@ -230,13 +231,36 @@ def test_flags_of_koord_descheduler_are_accepted_by_their_names() -> None:
     words = """-v=4 --logtostderr --secure-port=10258 --address=0.0.0.0 --port=10251 --leader-elect=true
         --leader-elect-lease-duration=15s --leader-elect-renew-deadline=10s --leader-elect-retry-period=2s
         --leader-elect-resource-lock=leases --leader-elect-resource-name=koord-descheduler
-        --leader-elect-resource-namespace=koordinator-system --feature-gates=DisablePVCReservation=true"""
+        --leader-elect-resource-namespace=koordinator-system --feature-gates=DisablePVCReservation=true
+        --tls-cert-file=c --tls-private-key-file=k --cert-dir=/d --tls-min-version=VersionTLS13 --client-ca-file=a
+        --tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 --authentication-kubeconfig=/k
+        --authentication-skip-lookup --authorization-kubeconfig=/k --authorization-always-allow-paths=/healthz,/livez
+        --vmodule=a=1 --logging-format=text"""
     settings = DeschedulerSettings.load(words.split(), {})
-    assert (settings.http_host, settings.http_port, settings.lease_duration) == ("0.0.0.0", 10251, 15.0)
+    assert settings.plain_addresses == [("0.0.0.0", 10251)]
+    assert (settings.lease_duration, settings.log_verbosity, settings.log_format) == (15.0, 4, "console")
+    assert (settings.tls_min_version, str(settings.tls_cert_file)) == ("VersionTLS13", "c")
+    idle = {spec.names[0] for spec in settings.given_idle_flags}
+    assert {"logtostderr", "vmodule", "authentication-skip-lookup", "cert-dir"} < idle
     text = (Path(__file__).parents[3] / "docs" / "descheduling.md").read_text()
-    for name, field in DeschedulerSettings.model_fields.items():
-        if (field.description or "").startswith("Accepted without effect"):
-            assert f"--{name.replace('_', '-')}`" in text or name == "log_verbosity"
+    for spec in DeschedulerSettings.idle_flags:
+        assert f"--{spec.names[0]}`" in text
+        assert spec.no_effect in text
+
+
+def test_addresses_are_those_of_the_file_if_flags_or_the_file_ask_for_any(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+
+    def addresses(*flags: str, **fields: Any) -> list[tuple[str, int]]:
+        file.write_bytes(configuration(**fields))
+        settings = DeschedulerSettings.load([f"--config={file}", *flags], {})
+        return settings.plain_addresses_with(decode(file.read_bytes()), load_configuration(file, BUILT_IN))
+
+    assert addresses() == []
+    assert set(addresses("--port=9")) == {("0.0.0.0", 10251)}
+    apart = addresses(healthzBindAddress="[::1]:1", metricsBindAddress="127.0.0.1:2")
+    assert apart == [("127.0.0.1", 2), ("::1", 1)]
+    assert DeschedulerSettings.load(["--port=9"], {}).plain_addresses == [("0.0.0.0", 9)]
 
 
 async def _is(requests: Callable[[], Any], count: int) -> bool:

@@ -10,6 +10,7 @@ import yaml
 from koordcore.bus.factory import Bus, open_bus
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
+from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.web.verbosity import VERBOSITY
@@ -58,10 +59,10 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
         shell.settings.write_config_to.write_text(yaml.safe_dump(configuration.as_json(), sort_keys=False))
         shell.service.stop("the effective configuration is written")
         return
-    if shell.settings.config is not None:
-        written = decode(shell.settings.config.read_bytes())
-        for path, why in settings_without_effect(written, configuration):
-            shell.log.warning("configuration_without_effect", path=path, why=why)
+    written = decode(_EMPTY if shell.settings.config is None else shell.settings.config.read_bytes())
+    for path, why in settings_without_effect(written, configuration):
+        shell.log.warning("configuration_without_effect", path=path, why=why)
+    serve_as_component(shell, shell.settings.plain_addresses_with(written, configuration))
     settings = shell.settings.with_leader_election(configuration)
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))

@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from koordcore.service.bus import ElectedSettings
+from koordcore.service.component import Address, ComponentSettings
 from koordcore.service.configuration.gates import Gate, Stage
-from koordcore.service.configuration.settings import Flag
 from pydantic import Field
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 
 
-class DeschedulerSettings(ElectedSettings):
+class DeschedulerSettings(ComponentSettings):
     """All flags and environment variables of `koord-descheduler`."""
 
     service: ClassVar[str] = "descheduler"
@@ -34,21 +33,9 @@ class DeschedulerSettings(ElectedSettings):
         None, description="DeschedulerConfiguration. Without it: the default profile, which has no plugins that evict."
     )
     write_config_to: Path | None = Field(None, description="Write the effective configuration to this file and exit.")
-    http_host: Annotated[str, Flag("address")] = Field("127.0.0.1", description="Address to serve on.")
-    http_port: Annotated[int, Flag("port")] = Field(
-        0, ge=0, le=65535, description="Port to serve on; 0 for a free one, which is logged."
-    )
-
     secure_port: int = Field(
-        10258, ge=0, le=65535, description="Accepted without effect: --http-port has TLS with --http-cert-file."
+        10258, ge=0, le=65535, description="Further port, with TLS, if --tls-cert-file is given; 0: none."
     )
-    leader_elect_resource_lock: str = Field(
-        "leases", description="Accepted without effect: the lease is a key of the log."
-    )
-    leader_elect_resource_name: str = Field("koord-descheduler", description="Accepted without effect.")
-    leader_elect_resource_namespace: str = Field("koordinator-system", description="Accepted without effect.")
-    log_verbosity: Annotated[int, Flag("v")] = Field(0, description="Accepted without effect: see --log-level.")
-    logtostderr: bool = Field(True, description="Accepted without effect: logs are always written there.")
 
     def with_leader_election(self, configuration: DeschedulerConfiguration) -> "DeschedulerSettings":
         """Return the settings with the leader election of a configuration file. Flags that were given come first.
@@ -66,3 +53,24 @@ class DeschedulerSettings(ElectedSettings):
             "lease_retry": election.retry_period,
         }
         return self.model_copy(update={name: of_file[name] for name in of_file.keys() - self.model_fields_set})
+
+    def plain_addresses_with(
+        self, written: DeschedulerConfiguration, effective: DeschedulerConfiguration
+    ) -> list[Address]:
+        """Return the addresses to serve on without TLS of their own; none if neither flags nor file have any.
+
+        With a file, those of the flags do not count.
+
+        Args:
+            written: The configuration file as it was decoded.
+            effective: The same with all defaults.
+
+        Source:
+            descheduler spec, 2 (flags)
+        """
+        if self.config is None or not (
+            self.plain_addresses or {"metrics_bind_address", "healthz_bind_address"} & written.model_fields_set
+        ):
+            return self.plain_addresses
+        both = (effective.metrics_bind_address, effective.healthz_bind_address)
+        return [(host.strip("[]"), int(port)) for host, _, port in (text.rpartition(":") for text in both)]

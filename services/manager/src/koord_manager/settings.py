@@ -108,7 +108,6 @@ class ManagerSettings(KubernetesSettings):
     enable_pprof: bool = Field(False, description="Accepted without effect: this process has no such profile.")
     pprof_addr: str = Field("", description="Accepted without effect.")
     disable_no_deepcopy: bool = Field(False, description="Accepted without effect.")
-    log_verbosity: Annotated[int, Flag("v")] = Field(0, description="Accepted without effect: see --log-level.")
     logtostderr: bool = Field(True, description="Accepted without effect: logs are always written there.")
 
     @field_validator("recommender_settings", mode="after")

@@ -12,6 +12,7 @@ from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
+from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.telemetry.logging import set_level
@@ -39,6 +40,7 @@ from koord_scheduler.shell.routes import routes
 async def compose(shell: Shell[SchedulerSettings]) -> None:
     """Connect to the log, and add the scheduler's tasks, pages and metrics to the service."""
     settings = shell.settings
+    serve_as_component(shell, settings.plain_addresses)
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
     shell.service.add(Component(name="bus", close=resources.aclose))

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from koordcore.service.bus import ElectedSettings
+from koordcore.service.component import ComponentSettings
+from koordcore.service.configuration.flags import FlagSpec, without_effect
 from koordcore.service.configuration.gates import Gate, Stage
-from koordcore.service.configuration.settings import Flag, Seconds, TextList
+from koordcore.service.configuration.settings import Seconds, TextList
 from pydantic import Field
 
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
 from koord_scheduler.domain.evaluate.optimisations import Optimisations
 
 
-class SchedulerSettings(ElectedSettings):
+class SchedulerSettings(ComponentSettings):
     """All flags and environment variables of `koord-scheduler`."""
 
     service: ClassVar[str] = "scheduler"
@@ -82,25 +83,21 @@ class SchedulerSettings(ElectedSettings):
     )
     debug_diagnosis_queue_size: int = Field(1000, ge=1, description="Number of diagnoses that may wait to be logged.")
 
-    http_host: Annotated[str, Flag("address")] = Field("127.0.0.1", description="Address to serve on.")
-    http_port: Annotated[int, Flag("port")] = Field(
-        0, ge=0, le=65535, description="Port to serve on; 0 for a free one, which is logged."
+    secure_port: int = Field(
+        10259, ge=0, le=65535, description="Further port, with TLS, if --tls-cert-file is given; 0: none."
     )
-    debug_diagnosis_worker_count: int = Field(
-        10, ge=1, description="Accepted without effect: one task writes the diagnoses."
+
+    idle_flags: ClassVar[Sequence[FlagSpec]] = (
+        *ComponentSettings.idle_flags,
+        *without_effect("debug-diagnosis-worker-count", "one task writes the diagnoses"),
+        *without_effect("scheduling-drop-unhandled-timeout", "a pod that leaves the queue is decided at once"),
+        *without_effect(
+            "sync-barrier-pod-namespace sync-barrier-pod-name sync-hard-timeout",
+            "a new leader always folds the whole log first",
+        ),
+        *without_effect("enable-workload-auditor", "the projector stores the life of every pod", is_bool=True),
+        *without_effect("workload-auditor-metric-labels", "the projector stores the life of every pod"),
     )
-    scheduling_drop_unhandled_timeout: Seconds = Field(
-        5.0, gt=0, description="Accepted without effect: each pod is decided as soon as it is taken from the queue."
-    )
-    sync_barrier_pod_namespace: str = Field(
-        "kube-system", description="Accepted without effect: a new leader always folds the whole log first."
-    )
-    sync_barrier_pod_name: str = Field("koord-scheduler-sync-barrier", description="Accepted without effect.")
-    sync_hard_timeout: Seconds = Field(60.0, gt=0, description="Accepted without effect.")
-    enable_workload_auditor: bool = Field(
-        False, description="Accepted without effect: the projector records the history of every pod."
-    )
-    workload_auditor_metric_labels: TextList = Field((), description="Accepted without effect.")
 
     def optimisations(self) -> Optimisations:
         """Return which optimisations of the engine the flags switch on."""

@@ -134,5 +134,10 @@ def test_flags_of_koord_scheduler_are_accepted_by_their_names() -> None:
         --enable-network-topology-manager --sync-barrier-pod-namespace=kube-system --sync-barrier-pod-name=barrier
         --sync-hard-timeout=1m --enable-workload-auditor --workload-auditor-metric-labels=app=app"""
     settings = SchedulerSettings.load(words.split(), {})
-    assert (settings.http_host, settings.http_port, settings.debug_scores) == ("0.0.0.0", 10251, 3)
+    assert settings.plain_addresses == [("0.0.0.0", 10251)]
+    assert settings.debug_scores == 3
     assert settings.controller_plugins == ("*", "-ElasticQuota")
+    text = (Path(__file__).parents[4] / "docs" / "scheduler-configuration.md").read_text()
+    for spec in settings.given_idle_flags:
+        assert f"`--{spec.names[0]}`" in text
+        assert spec.no_effect in text

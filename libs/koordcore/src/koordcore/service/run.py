@@ -31,6 +31,7 @@ from koordcore.service.telemetry.logging import Logger, configure_logging, logge
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer, make_tracer
 from koordcore.service.web.http import HttpServer
+from koordcore.service.web.verbosity import DEBUG_VERBOSITY
 from koordcore.values.invalid import InvalidInput
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -130,7 +131,7 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
         service=name,
         instance=settings.instance,
         cluster=settings.cluster,
-        level=settings.log_level,
+        level="debug" if settings.log_verbosity >= DEBUG_VERBOSITY else settings.log_level,
         form=settings.log_format,
         clock=clock,
     )
@@ -157,6 +158,8 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
         await asyncio.to_thread(tracer.close)
 
     log.info("service_starting", version=_version(name), settings=settings.shown())
+    for spec in settings.given_idle_flags:
+        log.warning("configuration_without_effect", path=f"--{spec.names[0]}", why=spec.no_effect)
     service.add(Component(name="traces", close=close_tracer))
     service.add(Component(name="http", start=http.start, run=http.run, stop=http.stop))
     service.add(Component(name="loop-lag", run=lambda: _watch_loop(metrics)))

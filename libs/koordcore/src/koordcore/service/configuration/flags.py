@@ -30,6 +30,7 @@ class FlagSpec:
         is_bool: Whether it is a boolean flag, which takes no following word: `--x` is `true`, `--x=false` is `false`.
         help: One sentence about the flag, as `--help` shows it.
         default: Default as help shows it; empty: help shows none.
+        no_effect: Why the flag is accepted without effect; empty: it has an effect.
     """
 
     names: tuple[str, ...]
@@ -37,6 +38,22 @@ class FlagSpec:
     is_bool: bool
     help: str
     default: str
+    no_effect: str = ""
+
+
+def without_effect(names: str, why: str, *, is_bool: bool = False) -> list[FlagSpec]:
+    """Return flags that are accepted without effect, so that the command line of another program starts this one.
+
+    Args:
+        names: Names without dashes, separated by white space.
+        why: Why they have no effect.
+        is_bool: Whether they are boolean flags.
+    """
+    about = f"Accepted without effect: {why}."
+    return [
+        FlagSpec(names=(name,), field=name, is_bool=is_bool, help=about, default="", no_effect=why)
+        for name in names.split()
+    ]
 
 
 def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, list[str]]:

@@ -16,7 +16,16 @@ from types import UnionType
 from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
 from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
@@ -79,6 +88,9 @@ class ServiceSettings(BaseModel):
     """Paragraph about the service for `--help`."""
     known_gates: ClassVar[Sequence[Gate]] = ()
     """Feature gates of the service."""
+    idle_flags: ClassVar[Sequence[FlagSpec]] = ()
+    """Flags that are accepted without effect."""
+    _idle: tuple[FlagSpec, ...] = PrivateAttr(())
 
     settings_file: Path | None = Field(None, description="YAML file with settings, one key per field.")
     cluster: str = Field("dev", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="Id of the cluster.")
@@ -105,6 +117,12 @@ class ServiceSettings(BaseModel):
     http_client_ca_file: Path | None = Field(
         None, description="CA of the clients; given: they must have a certificate."
     )
+    tls_min_version: Literal["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"] = Field(
+        "VersionTLS12", description="Oldest version of TLS to serve with. It is never older than 1.2."
+    )
+    tls_cipher_suites: TextList = Field(
+        (), description="Cipher suites of TLS 1.2 to serve with, by their names in Go; none: those of OpenSSL."
+    )
     http_allowed_hosts: TextList = Field(
         (), description="Host names that requests may name; none: only loopback names on a loopback address, else any."
     )
@@ -116,9 +134,14 @@ class ServiceSettings(BaseModel):
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
-    log_format: Literal["auto", "json", "console"] = Field(
-        "auto", description="auto: console on a terminal, else JSON."
+    log_verbosity: Annotated[int, Flag("v")] = Field(
+        0, ge=0, description="As in Kubernetes' components: from 4 on, everything is logged, as with --log-level=debug."
     )
+    log_format: Annotated[
+        Literal["auto", "json", "console"],
+        Flag("logging-format"),
+        BeforeValidator(lambda form: "console" if form == "text" else form),
+    ] = Field("auto", description="auto: console on a terminal, else JSON. text is another name of console.")
     otlp_endpoint: str | None = Field(None, pattern=r"^https?://", description="OTLP/HTTP endpoint for traces.")
     trace_file: Path | None = Field(None, description="File for traces, one JSON object per span and line.")
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of the traces that are recorded.")
@@ -175,7 +198,12 @@ class ServiceSettings(BaseModel):
         """Return the definitions of the service's flags in the order of its fields. Its own fields come first."""
         own = [name for name in cls.model_fields if name not in ServiceSettings.model_fields]
         shared = [name for name in cls.model_fields if name in ServiceSettings.model_fields]
-        return [_flag_of(name, cls.model_fields[name]) for name in own + shared]
+        return [*(_flag_of(name, cls.model_fields[name]) for name in own + shared), *cls.idle_flags]
+
+    @property
+    def given_idle_flags(self) -> Sequence[FlagSpec]:
+        """Return the flags without effect that the command line has."""
+        return self._idle
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
@@ -195,10 +223,13 @@ class ServiceSettings(BaseModel):
             raise InvalidSettings([str(error)]) from error
         prefix = cls.env_prefix()
         from_env = {name: environ[key] for name in cls.model_fields if (key := prefix + name.upper()) in environ}
+        idle = tuple(spec for spec in cls.idle_flags if flags.pop(spec.field, None) is not None)
         from_flags = {name: _one_text(cls.model_fields[name], texts) for name, texts in flags.items()}
         from_file = _read_file(from_flags.get("settings_file") or from_env.get("settings_file"))
         try:
-            return cls.model_validate({**from_file, **from_env, **from_flags})
+            settings = cls.model_validate({**from_file, **from_env, **from_flags})
+            settings._idle = idle
+            return settings
         except ValidationError as error:
             problems: list[str] = []
             for problem in error.errors(include_url=False):

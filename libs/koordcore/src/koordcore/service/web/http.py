@@ -43,6 +43,7 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 ANSWER_SECONDS: Final = 60.0
 MAX_CONNECTIONS: Final = 1024
 CERTIFICATE_LOOK_SECONDS: Final = 10.0
+_SUITES_OF_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
@@ -102,6 +103,10 @@ class HttpServer:
             host = "127.0.0.1"
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self._certificate else 'http'}://{shown}:{self.port}"
+
+    def serve_at(self, host: str, port: int) -> None:
+        """Serve at another address than that of the settings. Call it before `start`."""
+        self._settings = self._settings.model_copy(update={"http_host": host, "http_port": port})
 
     @property
     def is_serving(self) -> bool:
@@ -235,7 +240,10 @@ class _Certificate:
         self._cert: Path = settings.http_cert_file
         self._key: Path | None = settings.http_key_file
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        is_newest = settings.tls_min_version == "VersionTLS13"
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_newest else ssl.TLSVersion.TLSv1_2
+        if names := cipher_names(settings.tls_cipher_suites):
+            self.context.set_ciphers(names)
         if settings.http_client_ca_file is not None:
             self.context.load_verify_locations(settings.http_client_ca_file)
             self.context.verify_mode = ssl.CERT_REQUIRED
@@ -265,6 +273,32 @@ class _Certificate:
         files = [self._cert] if self._key is None else [self._cert, self._key]
         # stat follows links: Kubernetes rotates a mounted secret by changing a link.
         return tuple((info.st_ino, info.st_mtime_ns, info.st_size) for info in map(os.stat, files))
+
+
+def cipher_names(suites: Sequence[str]) -> str:
+    """Return the list of ciphers of TLS 1.2 for OpenSSL; "" for its own choice.
+
+    Args:
+        suites: Names of cipher suites in Go, such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`. Those of TLS 1.3 are left
+            out, because they cannot be chosen in Go either.
+
+    Raises:
+        InvalidInput: There is no such suite.
+    """
+    names: list[str] = []
+    for suite in suites:
+        if suite in _SUITES_OF_1_3:
+            continue
+        name = suite.removeprefix("TLS_").removesuffix("_SHA256" if "CHACHA20" in suite else "")
+        name = (
+            name.replace("_WITH", "").replace("AES_", "AES").replace("_CBC", "").removeprefix("RSA_").replace("_", "-")
+        )
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(name)
+        except ssl.SSLError as error:
+            raise InvalidInput("cipher suites of TLS 1.2 by their names in Go", suite, "tls_cipher_suites") from error
+        names.append(name)
+    return ":".join(names)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -9,7 +9,8 @@ from starlette.routing import Route
 from koordcore.service.telemetry.logging import set_level
 from koordcore.values.invalid import InvalidInput
 
-_DEBUG: Final = 4
+DEBUG_VERBOSITY: Final = 4
+"""Least verbosity at which everything is logged."""
 
 
 def level_of(verbosity: str) -> Literal["debug", "info"]:
@@ -23,7 +24,7 @@ def level_of(verbosity: str) -> Literal["debug", "info"]:
     """
     if not verbosity.strip().isdecimal():
         raise InvalidInput("a number, 0 or greater", verbosity, "v")
-    return "debug" if int(verbosity) >= _DEBUG else "info"
+    return "debug" if int(verbosity) >= DEBUG_VERBOSITY else "info"
 
 
 async def _set_verbosity(request: Request) -> Response:

@@ -9,15 +9,12 @@ from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.framework.plugin import Point
 
 _LOCK: Final = "the lease is a key of the log"
-_HTTP: Final = "use the service's flags (--http-host, --http-port)"
 NOT_ACTED_ON: Final = {
     "leaderElection.resourceLock": _LOCK,
     "leaderElection.resourceName": _LOCK,
     "leaderElection.resourceNamespace": _LOCK,
     "clientConnection": "the descheduler uses the log, not an API server",
     "enableContentionProfiling": "a profile of the process shows waiting, too",
-    "healthzBindAddress": _HTTP,
-    "metricsBindAddress": _HTTP,
 }
 """Fields of the document that are accepted without effect, with the reason."""
 IDLE_ARGUMENTS: Final = {("MigrationController", "maxConcurrentReconciles"): "one task does this work"}

@@ -1,0 +1,127 @@
+"""Flags of services that stand for a component of Kubernetes, such as a scheduler: addresses, and flags without effect.
+
+A Deployment that was written for such a component starts the service unchanged.
+
+Source:
+    descheduler spec, 2
+    scheduler-core spec, 14
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, TypeVar
+
+from pydantic import Field
+
+from koordcore.service.bus import ElectedSettings
+from koordcore.service.configuration.flags import FlagSpec, without_effect
+from koordcore.service.configuration.settings import Flag
+from koordcore.service.lifecycle import Component
+from koordcore.service.run import Shell
+from koordcore.service.web.http import HttpServer
+
+_NO_API_SERVER: Final = "the service uses the log, not an API server"
+_ACCESS: Final = "see --http-access-file, which says who may send requests"
+_LOGS: Final = "logs are always written to stderr, one line per event"
+_KEPT: Final = "all metrics are shown, with their labels"
+
+Address = tuple[str, int]
+
+
+class ComponentSettings(ElectedSettings):
+    """Settings of a service that stands for a component of Kubernetes."""
+
+    address: str = Field("0.0.0.0", description="Address for --port.")  # noqa: S104  as in the component
+    plain_port: Annotated[int, Flag("port")] = Field(
+        10251,
+        ge=0,
+        le=65535,
+        description="Port to serve on, if neither --http-host nor --http-port is given; 0: see --http-port. Only "
+        "--address or --port switch it on.",
+    )
+    bind_address: str = Field("0.0.0.0", description="Address for --secure-port.")  # noqa: S104  as in the component
+    secure_port: int = Field(
+        0, ge=0, le=65535, description="Further port, with TLS, if --tls-cert-file is given; 0: none."
+    )
+    tls_cert_file: Path | None = Field(None, description="Certificate of --secure-port. Reloaded on rotation.")
+    tls_private_key_file: Path | None = Field(None, description="Key of the certificate of --secure-port.")
+
+    idle_flags: ClassVar[Sequence[FlagSpec]] = (
+        *without_effect("leader-elect-resource-lock", "the lease is a key of the log"),
+        *without_effect("leader-elect-resource-name leader-elect-resource-namespace", "the lease is a key of the log"),
+        *without_effect("cert-dir", "without --tls-cert-file, there is no secure port"),
+        *without_effect("tls-sni-cert-key", "there is one certificate"),
+        *without_effect("http2-max-streams-per-connection", "the server does not use HTTP/2"),
+        *without_effect("permit-address-sharing permit-port-sharing", "the port is not shared", is_bool=True),
+        *without_effect(
+            """client-ca-file authentication-kubeconfig authentication-token-webhook-cache-ttl authorization-kubeconfig
+            authorization-always-allow-paths authorization-webhook-cache-authorized-ttl
+            authorization-webhook-cache-unauthorized-ttl requestheader-allowed-names requestheader-client-ca-file
+            requestheader-extra-headers-prefix requestheader-group-headers requestheader-uid-headers
+            requestheader-username-headers""",
+            _ACCESS,
+        ),
+        *without_effect("authentication-skip-lookup authentication-tolerate-lookup-failure", _ACCESS, is_bool=True),
+        *without_effect("master kubeconfig kube-api-qps kube-api-burst kube-api-content-type", _NO_API_SERVER),
+        *without_effect("vmodule", "see --v, which holds for all modules"),
+        *without_effect(
+            """log-dir log-file log-file-max-size log-flush-frequency log-backtrace-at stderrthreshold
+            log-json-info-buffer-size log-text-info-buffer-size""",
+            _LOGS,
+        ),
+        *without_effect(
+            """logtostderr alsologtostderr add-dir-header one-output skip-headers skip-log-headers
+            log-json-split-stream log-text-split-stream""",
+            _LOGS,
+            is_bool=True,
+        ),
+        *without_effect(
+            "allow-metric-labels allow-metric-labels-manifest disabled-metrics show-hidden-metrics-for-version", _KEPT
+        ),
+        *without_effect("profiling contention-profiling", "see enableProfiling of the configuration", is_bool=True),
+    )
+
+    @property
+    def plain_addresses(self) -> list[Address]:
+        """Return the address of `--address` and `--port`; none if neither of them is given, or the port is 0."""
+        is_given = {"address", "plain_port"} & self.model_fields_set
+        return [(self.address, self.plain_port)] if is_given and self.plain_port else []
+
+
+S = TypeVar("S", bound=ComponentSettings)
+
+
+def serve_as_component(shell: Shell[S], plain: Sequence[Address]) -> list[HttpServer]:
+    """Serve at the addresses of a component of Kubernetes, and return the added servers.
+
+    `--http-host` and `--http-port` come before all plain addresses.
+
+    Args:
+        shell: The service, whose HTTP server has not been started.
+        plain: Addresses without TLS of their own. Equal ones are one server. Empty: that of `--http-host`.
+    """
+    settings = shell.settings
+    further: list[tuple[dict[str, Path | None], Address]] = []
+    if plain and not {"http_host", "http_port"} & settings.model_fields_set:
+        first, *others = dict.fromkeys(plain)
+        shell.http.serve_at(*first)
+        further.extend(({}, address) for address in others)
+    if settings.tls_cert_file is not None and settings.secure_port:
+        own = {"http_cert_file": settings.tls_cert_file, "http_key_file": settings.tls_private_key_file}
+        further.append((own, (settings.bind_address, settings.secure_port)))
+    elif "secure_port" in settings.model_fields_set and settings.secure_port:
+        shell.log.warning("configuration_without_effect", path="--secure-port", why="--tls-cert-file is not given")
+    servers: list[HttpServer] = []
+    for certificate, (host, port) in further:
+        server = HttpServer(
+            settings.model_copy(update={**certificate, "http_client_ca_file": None}),
+            service=shell.service,
+            health=shell.health,
+            metrics=shell.metrics,
+            clock=shell.clock,
+        )
+        server.serve_at(host, port)
+        server.routes, server.audit = shell.http.routes, shell.http.audit
+        shell.service.add(Component(name=f"http-{port}", start=server.start, run=server.run, stop=server.stop))
+        servers.append(server)
+    return servers
