@@ -10,6 +10,8 @@ from koordcore.service.clock import SystemClock
 from support.kubernetes.faults import Fault
 from support.kubernetes.gateway_world import facts_of, gateway_world, node, pod, words
 
+MANY = 1_000_000
+
 
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
 async def test_a_binding_that_the_server_could_not_take_is_repeated(tmp_path: Path, code: int) -> None:
@@ -46,20 +48,30 @@ async def test_a_binding_is_one_fact_whatever_the_clock_of_the_manager_says(tmp_
         assert await facts_of(world, uid) == ["PodSpecAdded", "PodBound"]
 
 
-async def test_a_binding_whose_answer_was_lost_is_found_to_be_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["the watch or the second attempt", "the second attempt"])
+async def test_a_binding_whose_answer_was_lost_is_found_to_be_done(tmp_path: Path, first: str) -> None:
     async with gateway_world(tmp_path) as world:
         world.server.faults.add(Fault("POST", "/binding", lose_answer=True))
         await world.server.apply(node("node-1"))
         await world.server.apply(pod("a"))
         uid = await world.mirrored("a")
+        refused = world.server.faults.add(Fault("GET", "/api/v1/pods", 503, times=0, watch=True))
+        if first == "the second attempt":
+            await world.drop_watches("pods")
+            refused.times = MANY  # before the gateway can open it again
+            await world.until(lambda: refused.times < MANY)
         await world.place(uid, "node-1")
         await world.until(lambda: (spec := world.spec(uid)) is not None and spec.binding is not None)
+        refused.times = 0
+        await world.server.apply(pod("b"))
+        await world.mirrored("b")  # the watch has brought the bound pod before
 
         spec = world.spec(uid)
         assert spec is not None
         assert spec.binding is not None
         assert spec.binding.failure == ""
         assert world.node_of("a") == "node-1"
+        assert await facts_of(world, uid) == ["PodSpecAdded", "PodBound"]
 
 
 async def test_a_pod_that_somebody_else_bound_is_released(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from koord_manager.domain.gateway.resources import NODES, PODS, Intake, mirrored
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 from koordcore.events.envelope import AggregateRef, BasedOn, name_token
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.objects.gateway import PodBound, PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
@@ -279,6 +279,30 @@ def test_what_an_answer_to_a_binding_means(status: int, outcome: Settled | Later
     assert judge_binding(status, "m") == outcome
 
 
+@pytest.mark.parametrize("others", [{}, {"changed": "meanwhile"}])
+def test_a_bound_pod_that_is_read_after_a_conflict_is_recorded_in_one_fact(others: dict[str, str]) -> None:
+    mirror = placed_pod()
+    binding = pending_binding(mirror.view, "uid-1")
+    assert binding is not None
+    found = codec.convert(codec.to_builtins(mirror.log.state.of_kind(PodSpecState)["uid-1"].object), Pod)
+    found.spec.node_name = "node-a"
+    found.metadata.annotations |= {"a": "b", **others}
+    found.status.conditions = [
+        PodCondition(type=POD_SCHEDULED, status="True", last_transition_time="2026-01-01T00:00:01Z")
+    ]
+
+    settled = judge_look(binding, 200, found)
+    assert isinstance(settled, Settled)
+    draft = outcome_draft(mirror.view, binding, settled, NOW)
+    assert draft is not None
+    assert isinstance(draft.event, PodBound)
+    assert draft.event.observed == bool(others)
+    mirror.log.write(draft.ref.kind, draft.ref.id, draft.event)
+
+    assert pending_binding(mirror.view, "uid-1") is None
+    assert mirror.see(Seen(PODS, found)) == len(others)
+
+
 def test_what_the_pod_says_after_a_conflict() -> None:
     mirror = placed_pod()
     binding = pending_binding(mirror.view, "uid-1")
@@ -290,7 +314,8 @@ def test_what_the_pod_says_after_a_conflict() -> None:
         found.spec.node_name = where
         return judge_look(binding, 200, found)
 
-    assert looked(where="node-a") == Settled(observed=True)
+    assert isinstance(bound := looked(where="node-a"), Settled)
+    assert bound.failure == ""
     assert isinstance(failed := looked(where="node-b"), Settled)
     assert failed.failure == "AssignedElsewhere"
     assert looked(uid="another") is None

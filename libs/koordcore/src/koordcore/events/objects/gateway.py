@@ -21,8 +21,8 @@ class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         node: Name of the node.
         placement: Sequence of the `PodPlaced` that was bound.
-        observed: Whether the gateway found the pod already bound to this node. Then its own request succeeded without
-            an answer in time, or another client bound the pod.
+        observed: Whether the gateway found the pod already bound to this node, and its own binding does not explain
+            the whole pod. Then the pod has changed since, or another client bound it.
         bound_at: RFC 3339 time of the answer by the API server's clock, in whole seconds. The API server has set the
             node, the annotations, the labels and the condition `PodScheduled`. "" if `annotations` and `labels` are not
             recorded.

@@ -72,12 +72,12 @@ class Settled(NamedTuple):
     Attributes:
         failure: Reason why the pod will never be bound, or empty if it is bound.
         message: Explanation of a failure.
-        observed: Whether the outcome was read from the pod and not from the answer to the binding.
+        found: The pod from which the outcome was read; None if it is the answer to the binding.
     """
 
     failure: str = ""
     message: str = ""
-    observed: bool = False
+    found: Pod | None = None
 
 
 class Later(NamedTuple):
@@ -125,11 +125,11 @@ def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
     """Return the outcome of a binding as the pod object shows it, or None if the pod can still be bound."""
     node = pod.spec.node_name
     if node == binding.node:
-        return Settled(observed=True)
+        return Settled(found=pod)
     if node:
-        return Settled("AssignedElsewhere", f"the pod is assigned to node {node}", observed=True)
+        return Settled("AssignedElsewhere", f"the pod is assigned to node {node}", pod)
     if pod.metadata.deletion_timestamp is not None:
-        return Settled("Terminating", "the pod is being deleted", observed=True)
+        return Settled("Terminating", "the pod is being deleted", pod)
     return None
 
 
@@ -214,13 +214,17 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answere
             node=binding.node, placement=binding.placement, reason=settled.failure, message=settled.message[:1000]
         )
         return Draft(ref, event, spec.seq)
-    if settled.observed or spec.object.spec.node_name:
-        return Draft(ref, PodBound(node=binding.node, placement=binding.placement, observed=settled.observed), spec.seq)
-    return Draft(ref, _bound(view, binding, f"{answered_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"), spec.seq)
+    found = settled.found
+    if found is None and not spec.object.spec.node_name:
+        event = _bound(view, binding, f"{answered_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    else:
+        ours = observed_binding(view, binding.uid, spec.object, found) if found is not None else None
+        event = ours or PodBound(node=binding.node, placement=binding.placement, observed=found is not None)
+    return Draft(ref, event, spec.seq)
 
 
 def observed_binding(view: ManagerView, uid: str, old: Pod, found: Pod) -> PodBound | None:
-    """Return the fact for a pod that was observed before its binding was answered.
+    """Return the fact for a bound pod that was observed, and whose binding was not answered.
 
     Args:
         view: The folded cluster.

@@ -72,7 +72,7 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
     fields that the log keeps of pods. slo-controller-config keeps only its sections.
     """
     if not isinstance(found, dict):
-        _clean_meta(found.metadata)
+        clean_meta(found.metadata)
         if isinstance(found, ConfigMap) and resource.has_sections:
             found.data = our_sections(found.data)
         return found
@@ -98,7 +98,8 @@ def is_unbound_pod(found: Object) -> bool:
     return isinstance(found, Pod) and not found.spec.node_name
 
 
-def _clean_meta(meta: ObjectMeta) -> None:
+def clean_meta(meta: ObjectMeta) -> None:
+    """Remove what the log does not keep of an object's metadata."""
     meta.resource_version = ""
     meta.annotations.pop(LAST_APPLIED, None)
 

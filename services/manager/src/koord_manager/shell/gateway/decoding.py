@@ -10,7 +10,7 @@ import msgspec
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, without_nulls
 from koordcore.values import codec
 
-from koord_manager.domain.gateway.mirror import Object
+from koord_manager.domain.gateway.mirror import Object, clean_meta
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 
 T = TypeVar("T")
@@ -195,12 +195,14 @@ class ResourceDecoder:
 
 
 def read_pod(body: bytes) -> Pod:
-    """Decode the pod in the answer to a GET request.
+    """Decode the pod in the answer to a GET request, reduced to what the log keeps.
 
     Raises:
         codec.DecodeError: The body is not a pod.
     """
-    return codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
+    pod = codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
+    clean_meta(pod.metadata)
+    return pod
 
 
 def _unreadable(body: bytes, error: Exception) -> Unreadable:
