@@ -13,6 +13,7 @@ from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.service.web.profiling import PROFILING
 from koordcore.service.web.verbosity import VERBOSITY
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -42,7 +43,6 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.operation import OperationRecorder
-from koord_descheduler.shell.profiling import PROFILING
 from koord_descheduler.shell.proving import Prover, scheduler_on
 from koord_descheduler.shell.round_effects import RoundEffects
 from koord_descheduler.shell.telling import RoundTeller

@@ -16,6 +16,7 @@ from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.telemetry.logging import set_level
+from koordcore.service.web.profiling import PROFILING
 
 from koord_scheduler.configuration import installed_makers, load_configuration
 from koord_scheduler.cycle import Cycle
@@ -146,6 +147,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     shell.health.add_readiness("fold", runner.trouble)
     shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
     shell.http.audit.publish_to(bus.audit)
+    shell.http.routes.extend(PROFILING if configuration.enable_profiling else ())
     shell.http.routes.extend(
         routes(
             state,

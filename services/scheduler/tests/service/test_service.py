@@ -3,10 +3,12 @@
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 import pytest
 from koord_scheduler.compose import assemble
+from koord_scheduler.configuration import load_configuration
 from koord_scheduler.cycle import Cycle
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.bus.adapters.memory import MemoryLog
@@ -25,6 +27,7 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.service.telemetry.tracing import parse_traceparent
+from koordcore.values import codec
 from support.running_service import running_service
 from support.scheduler.scheduling import node, pod, with_metadata
 from support.until import until
@@ -422,3 +425,14 @@ async def test_unreadable_event_halts_until_an_operator_says_skip() -> None:
         await say(bus.events, "fold", "scheduler", EventSkipped(seq=seq, reason="test", operator="me"))
         await until(lambda: where(shared) == {"p": "n"})
         assert (await running.get("/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_profiles_of_the_process_are_served_unless_the_configuration_says_no(is_on: bool, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    shown = {**load_configuration(None).as_json(), "enableProfiling": is_on}
+    file.write_bytes(codec.encode(shown))
+    async with scheduler(memory_bus(), None, f"--config={file}") as running:
+        page = await running.get("/debug/pprof/stacks")
+        assert (page.status_code, "koord_scheduler/cycle.py" in page.text) == ((200, True) if is_on else (404, False))
+        assert (await running.get("/configz")).json()["kubescheduler.config.k8s.io"]["enableProfiling"] is is_on

@@ -152,7 +152,7 @@ class WrittenConfiguration(wire.WireModel):
     pod_max_backoff_seconds: wire.Positive = 10
     leader_election: LeaderElection = LeaderElection()
     client_connection: ClientConnection = ClientConnection()
-    enable_profiling: wire.Bool = False
+    enable_profiling: wire.Bool = True
     enable_contention_profiling: wire.Bool = False
     delay_cache_until_active: wire.Bool = False
     healthz_bind_address: wire.Text = ""

@@ -86,12 +86,14 @@ class EffectiveConfiguration:
         pod_initial_backoff_seconds: First back-off of a pod whose attempt failed.
         pod_max_backoff_seconds: Longest back-off.
         profiles: At least one profile. Their scheduler names differ.
+        enable_profiling: Whether the profiles of the process are served.
         ignored: Settings that have no effect, with the reason.
     """
 
     pod_initial_backoff_seconds: int
     pod_max_backoff_seconds: int
     profiles: tuple[EffectiveProfile, ...]
+    enable_profiling: bool = True
     ignored: tuple[Ignored, ...] = ()
 
     def profile(self, scheduler_name: str) -> EffectiveProfile | None:
@@ -113,6 +115,7 @@ class EffectiveConfiguration:
             "kind": "KubeSchedulerConfiguration",
             "podInitialBackoffSeconds": self.pod_initial_backoff_seconds,
             "podMaxBackoffSeconds": self.pod_max_backoff_seconds,
+            "enableProfiling": self.enable_profiling,
             "profiles": [profile.as_json() for profile in self.profiles],
         }
 
@@ -154,6 +157,7 @@ def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> Eff
         pod_initial_backoff_seconds=written.pod_initial_backoff_seconds,
         pod_max_backoff_seconds=written.pod_max_backoff_seconds,
         profiles=tuple(profiles.values()),
+        enable_profiling=written.enable_profiling,
         ignored=tuple(_ignored(written, list(profiles.values()))),
     )
 
@@ -272,8 +276,7 @@ NOT_ACTED_ON: Final = {
     "parallelism": "all nodes are evaluated at once in one thread",
     "leaderElection": "use the service's flags (--leader-elect and related ones)",
     "clientConnection": "the scheduler uses the log, not an API server",
-    "enableProfiling": "there is no profiling endpoint",
-    "enableContentionProfiling": "there is no profiling endpoint",
+    "enableContentionProfiling": "a profile of the process shows waiting, too",
     "delayCacheUntilActive": "a standby always folds the log, so that it can take over at once",
     "healthzBindAddress": "use the service's flags (--http-host, --http-port)",
     "metricsBindAddress": "use the service's flags (--http-host, --http-port)",

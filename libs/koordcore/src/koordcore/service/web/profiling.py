@@ -1,10 +1,11 @@
 """Profile and stacks of the running process, below `/debug/pprof/` as in Kubernetes' components.
 
-A thread samples the stacks of all threads, so the event loop and the thread of a round are both in the profile, and
-both go on. The standard library's profiler sees one thread only, and slows it down.
+A thread samples the stacks of all threads, so the event loop and, for example, the thread of a round are both in the
+profile, and both go on. The standard library's profiler sees one thread only, and slows it down.
 
 Source:
     descheduler spec, 2 (HTTP)
+    scheduler-core spec, 14
 """
 
 import asyncio
@@ -17,11 +18,12 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-from koordcore.service.clock import SystemClock
-from koordcore.values.invalid import InvalidInput
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+
+from koordcore.service.clock import SystemClock
+from koordcore.values.invalid import InvalidInput
 
 _EVERY_SECONDS: Final = 0.01
 _DEFAULT_SECONDS: Final = 30.0
