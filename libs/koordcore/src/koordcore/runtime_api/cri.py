@@ -12,7 +12,6 @@ from koordcore.runtime_api.protobuf import Fields, message_classes
 
 PACKAGE: Final = "runtime.v1"
 RUNTIME_SERVICE: Final = f"{PACKAGE}.RuntimeService"
-IMAGE_SERVICE: Final = f"{PACKAGE}.ImageService"
 LARGEST_MESSAGE: Final = 16 * 1024 * 1024
 """Largest message in bytes, in both directions; the kubelet has the same limit."""
 

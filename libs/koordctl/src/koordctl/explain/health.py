@@ -1,4 +1,4 @@
-"""Judgements of `koord doctor`: what is wrong with an installation, and what to do about it. This module is pure."""
+"""Findings of `koord doctor`: each has a verdict, a sentence about the installation, and a remedy. Pure functions."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -51,13 +51,13 @@ class Finding(NamedTuple):
 
 
 def service_finding(name: str, url: str | None, ready: str | None, is_optional: bool) -> Finding:
-    """Return the finding about a service: whether it is ready.
+    """Return the finding about a service. Verdict BROKEN: it is not ready, does not answer, or has no known address.
 
     Args:
         name: Name of the service.
-        url: Its address; None if no address is known.
-        ready: Reason why it is not ready; empty if it is ready, None if it does not answer.
-        is_optional: Whether an installation may lack it.
+        url: Address of the service; None if no address is known.
+        ready: Reason why the service is not ready; empty if it is ready, None if it does not answer.
+        is_optional: Whether an installation may lack the service. Then a missing address is OK.
     """
     check = f"service {name}"
     if url is None:
@@ -72,13 +72,13 @@ def service_finding(name: str, url: str | None, ready: str | None, is_optional: 
 
 
 def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Finding:
-    """Return the finding about a fold: whether its service keeps up with the log.
+    """Return the finding about a fold. Verdict BROKEN: it has halted. WARNING: it is far behind the log.
 
     Args:
         service: Name of the service.
-        fold: Name of its fold.
-        lag: Number of events that it has not folded.
-        is_halted: Whether it stopped before an event that it cannot read.
+        fold: Name of the fold.
+        lag: Number of events that the service has not folded yet.
+        is_halted: Whether the fold stopped before an event that it cannot decode.
     """
     check = f"fold {fold} of {service}"
     if is_halted:
@@ -90,7 +90,7 @@ def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Findin
 
 
 def clock_finding(server: datetime, here: datetime) -> Finding:
-    """Return the finding about clocks: whether that of the log's server agrees with that of this machine.
+    """Return the finding about clocks. Verdict WARNING: the clocks of the log's server and this machine differ by over 1 s.
 
     Args:
         server: Time of the server when it answered.
@@ -104,11 +104,11 @@ def clock_finding(server: datetime, here: datetime) -> Finding:
 
 
 def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Yield the findings about a stream: whether it exists, has the settings that this version expects, and has room.
+    """Yield the findings about a stream: whether it exists, has the expected settings, and has room.
 
     Args:
-        spec: Settings that it must have. The number of replicas is not compared.
-        info: Answer of the server about it; None if it does not exist.
+        spec: Expected settings. The number of replicas and the largest size are not compared.
+        info: Answer of the NATS server about the stream; None if it does not exist.
     """
     check = f"stream {spec.name}"
     if info is None:
@@ -130,18 +130,18 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
 
 
 def dead_letter_finding(parked: int) -> Finding:
-    """Return the finding about the number of parked items: work that has failed and was set aside."""
+    """Return the finding about dead letters. Verdict WARNING: `parked` work items have failed and wait for an operator."""
     if parked:
         return Finding("dead letters", Verdict.WARNING, f"{parked} items wait for a person", "koord bus dlq list")
     return Finding("dead letters", Verdict.OK, "none")
 
 
 def disk_finding(folder: str, free: int) -> Finding:
-    """Return the finding about a disk: whether it has room.
+    """Return the finding about a disk. Verdict WARNING: it has less than 5 GiB free.
 
     Args:
-        folder: The folder.
-        free: Free bytes.
+        folder: Folder on the disk, for the sentence.
+        free: Free bytes of the disk.
     """
     told = f"{free / GIB:.1f} GiB are free in {folder}"
     if free < LEAST_FREE:
@@ -150,10 +150,10 @@ def disk_finding(folder: str, free: int) -> Finding:
 
 
 def key_finding(open_files: Iterable[str]) -> Finding:
-    """Return the finding about keys: whether only their owner can read them.
+    """Return the finding about key files. Verdict BROKEN: users other than the owner can read some.
 
     Args:
-        open_files: Files that others can read.
+        open_files: Names of the key files that other users can read.
     """
     names = ", ".join(sorted(open_files))
     if names:
@@ -162,7 +162,7 @@ def key_finding(open_files: Iterable[str]) -> Finding:
 
 
 def webhook_finding(policies: Iterable[Mapping[str, Any]]) -> Finding:
-    """Return the finding about NetworkPolicies: whether only some addresses reach the port of the webhooks.
+    """Return the finding about NetworkPolicies. Verdict WARNING: any address can reach the port of the webhooks.
 
     Args:
         policies: NetworkPolicies of the manager's namespace, as JSON.

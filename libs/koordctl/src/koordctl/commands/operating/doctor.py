@@ -1,4 +1,4 @@
-"""`koord doctor`: examine an installation for what is usually wrong, and name the remedy."""
+"""`koord doctor`: examine an installation for common problems, and name a remedy for each."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _NO_STREAM: Final = 10059
 
 def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
-    problems: Annotated[bool, typer.Option("--problems", help="Only what is not in order.")] = False,
+    problems: Annotated[bool, typer.Option("--problems", help="Show only problems.")] = False,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="Kubeconfig of an API server: examine the NetworkPolicies, too.")
     ] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = "koordinator-system",
 ) -> None:
-    """Examine an installation for what is usually wrong: services, log, streams, clocks, disk, keys.
+    """Examine an installation for common problems: services, log, streams, clocks, disk, keys.
 
     Nothing is changed. Each problem has a remedy. Exit status 1 if something is broken; warnings alone give 0.
 

@@ -313,7 +313,7 @@ class NodeColumns:
 
     @contextmanager
     def unrecorded(self) -> Generator[None]:
-        """Do not mark nodes as changed by `take` and `give` inside this context. The caller undoes its changes."""
+        """Do not mark nodes as changed by `take` and `give` inside this context. The caller must undo its changes."""
         journal, self.load = self.load, Journal()
         try:
             yield

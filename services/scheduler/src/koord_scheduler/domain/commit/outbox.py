@@ -83,7 +83,7 @@ class Outbox:
         return bool(self._ready or self._complete)
 
     def put(self, work: Work) -> None:
-        """Add a placement or release behind the work that waits for the same node."""
+        """Queue a placement or release, after the other work that waits for the same node."""
         self._put(work.node, work)
         self._size += 1
 

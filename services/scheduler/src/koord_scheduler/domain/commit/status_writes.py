@@ -35,7 +35,7 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class TakenStatusWrite:
-    """A status write that is being appended, with its events as drafts that name the expected last position."""
+    """A status write in flight: its events as drafts that name the expected position of their aggregates."""
 
     write: StatusWrite
     drafts: tuple[Draft, ...]
@@ -86,7 +86,7 @@ class StatusWrites:
         return ref in self._in_flight
 
     def under_way(self) -> set[AggregateRef]:
-        """Return the aggregates with a status write that waits or is in flight."""
+        """Return the aggregates that have a status write, waiting or in flight."""
         return self._in_flight.union(ref for write in self._waiting for ref, _ in write.facts)
 
     def landed(self, taken: TakenStatusWrite) -> None:
@@ -94,7 +94,10 @@ class StatusWrites:
         self._in_flight.difference_update(draft.ref for draft in taken.drafts)
 
     def withdraw_all(self) -> list[StatusWrite]:
-        """Remove and return all status writes that are not in flight, because another scheduler leads from now on."""
+        """Remove and return the waiting status writes, because another scheduler leads from now on.
+
+        Those in flight stay.
+        """
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting

@@ -15,14 +15,14 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class ImagePage(TypedDict):
-    """An image on the node, and the number of nodes that have it."""
+    """An image on a node: its size in bytes, and the number of nodes that have it."""
 
     size: int
     numNodes: int
 
 
 class PortPage(TypedDict):
-    """A host port in use."""
+    """A host port that a pod on the node uses."""
 
     protocol: str
     port: int

@@ -63,7 +63,7 @@ class Inventories:
             self._changed(node)
 
     def tell(self, node: str) -> None:
-        """Add the node to `to_tell` if one of its devices is unhealthy."""
+        """Add the node to `to_tell` if one of its devices is unhealthy, so that its pods are examined."""
         known = self.by_node.get(node)
         if known is not None and any(not card.is_healthy for cards in known.cards.values() for card in cards):
             self.to_tell[node] = None

@@ -108,7 +108,7 @@ class NodeStates:
             self._nodes.load.record(row)
 
     def templates_changed(self) -> None:
-        """Evaluate all nodes again, because other shared-resource templates are in force."""
+        """Evaluate all nodes again, because the templates of shared GPU resources have changed."""
         for row in self._devices:
             self._refresh(row)
         self._nodes.judge_anew()

@@ -75,7 +75,7 @@ class Asked:
 
 
 class AskedPlugins:
-    """Finds which filters and scores of a profile apply to a class of pods. The result is computed once per class."""
+    """Finds and caches which filters and scores of a profile apply to a class of pods."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile

@@ -268,7 +268,7 @@ class CandidateView:
         return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:
-        """Return the refused candidates that evicting pods might make feasible. Other nodes are never among them."""
+        """Return the positions of refused candidates for which preemption might help."""
         found: list[int] = []
         for row, status in zip(self._rows, self._statuses, strict=True):
             if status > FEASIBLE:

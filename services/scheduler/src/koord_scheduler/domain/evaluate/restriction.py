@@ -30,7 +30,7 @@ class Restriction:
 
     @property
     def looks_everywhere(self) -> bool:
-        """Return whether `rows` is None and no node is preferred. `barred` and `first` do not matter."""
+        """Return whether all nodes are candidates and no node is preferred."""
         return self.rows is None and not self.preferred
 
 

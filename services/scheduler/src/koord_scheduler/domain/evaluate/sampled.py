@@ -117,7 +117,7 @@ class SampledView:
         return explained(self._counts, self._profile.filters, self._pod, self._nodes)
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
-        """Score these nodes, and return their weighted totals and the range of each plugin's raw scores."""
+        """Score these nodes. Return their weighted totals, and the range (low, high) of each plugin's raw scores."""
         totals, bounds = np.zeros(len(rows), np.int64), list[tuple[int, int]]()
         for index, (plugin, weight) in enumerate(self._profile.scores):
             raw = self._raw(index, rows)

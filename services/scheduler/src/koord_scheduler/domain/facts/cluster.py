@@ -208,7 +208,7 @@ class Cluster:
             self.pod_classes.shape_readers.add(plugin.name)
 
     def settle(self) -> None:
-        """Call `settle` of the plugins that compute the effects of many changes at once."""
+        """Call `settle` of the plugins that compute the effects of many changes at once (SettlingPlugin)."""
         for plugin in self.settling_plugins:
             plugin.settle()
 
@@ -393,7 +393,7 @@ class Cluster:
         return uids
 
     def activated(self, uids: Iterable[str]) -> None:
-        """Record the uids of pods that shall be attempted because of a fact."""
+        """Record the uids of pods that shall be attempted because of a fact, until `take_activated`."""
         self.activate.update(dict.fromkeys(uids))
 
     def _follow(self, consequences: Consequences) -> None:

@@ -37,7 +37,7 @@ class CrossNodeFilter(Protocol):
         ...
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return True if a node with this code of `filter` would be refused even after all of its pods were evicted."""
+        """Return whether preemption cannot help a node with this code: it would be refused even without its pods."""
         ...
 
 

@@ -80,7 +80,7 @@ class Room(Protocol):
     """
 
     def take(self, uid: str) -> None:
-        """Subtract the pod with this uid, a possible victim, from the usage."""
+        """Subtract a possible victim, the pod with this uid, from the usage that counts against the limit."""
         ...
 
     def put_back(self, uid: str) -> None:

@@ -129,7 +129,7 @@ class Gang:
 
     @property
     def children(self) -> int:
-        """Return the number of members that are pending, waiting or bound."""
+        """Return the number of members of the gang that are pending, wait at Permit, or are bound."""
         return len(self.pending) + len(self.waiting) + len(self.bound)
 
     @property

@@ -81,5 +81,5 @@ PermitOutcome = Released | Waits | Refused
 
 
 def joined(ids: Iterable[str]) -> str:
-    """Return ids in the form that Koordinator's messages use: in square brackets, separated by spaces."""
+    """Return ids as text in the form of Koordinator's messages: in square brackets, separated by spaces."""
     return "[" + " ".join(ids) + "]"

@@ -135,7 +135,7 @@ class Roster:
         return gone
 
     def forget(self, uid: str) -> Gang | None:
-        """Forget a deleted pod and return its former gang, or None if it belonged to no gang."""
+        """Remove a deleted pod from its gang, and return this gang; None if the pod belonged to no gang."""
         member = self.members.pop(uid, None)
         if member is None:
             return None

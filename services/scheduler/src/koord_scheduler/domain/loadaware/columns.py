@@ -169,7 +169,7 @@ class LoadColumns:
             self._take_out(row, uid)
 
     def advance(self, now: float) -> list[int]:
-        """Mark reports as expired that are too old at `now` (Unix seconds). Return the positions of their nodes."""
+        """Mark the reports that are too old at `now` (Unix seconds) as expired. Return the positions of their nodes."""
         self._now = max(self._now, now)
         expired: list[int] = []
         while self._expiries and self._expiries[0][0] <= self._now:

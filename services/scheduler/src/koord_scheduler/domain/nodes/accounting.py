@@ -23,7 +23,7 @@ class Follower(Protocol):
     """An object that keeps sums over the pods of each node, such as host ports or load."""
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter may refuse pods of this class because of these sums."""
+        """Return whether a filter may refuse pods of this class because of the follower's sums."""
         ...
 
     def took(self, row: int, pod_info: PodInfo) -> None:

@@ -13,7 +13,7 @@ NOBODY: Final = 1 << 40
 
 
 class LowestPriorities:
-    """The number of pods of each priority on each node, from which follows the lowest one. Preemption reads it."""
+    """The lowest priority of the pods on each node, for preemption. The number of pods of each priority is counted."""
 
     def __init__(self) -> None:
         self._counts: dict[int, dict[int, int]] = {}

@@ -45,7 +45,7 @@ class Allocator(Protocol):
         ...
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether the filter may refuse pods of this class because of what other pods hold of CPUs and zones."""
+        """Return whether the filter may refuse pods of this class because of CPUs and zone amounts of other pods."""
         ...
 
 
@@ -139,7 +139,7 @@ class NumaBooks:
     # --- what is taken -----------------------------------------------------------------------------------------------
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter may refuse pods of this class because of what other pods hold of CPUs and zones."""
+        """Return whether a filter may refuse pods of this class because of CPUs and zone amounts of other pods."""
         return self.allocator is not None and self.allocator.may_refuse(pod_class)
 
     def took(self, row: int, pod_info: PodInfo) -> None:

@@ -177,7 +177,7 @@ class PodClasses:
         return pod
 
     def forget(self) -> None:
-        """Drop the cached results of `read`, because a plugin concerns other pods than before."""
+        """Drop the cached results of `read`, because the set of pods that a plugin concerns has changed."""
         self._known.clear()
 
     def forget_like(self, is_meant: Callable[[Pod], bool]) -> None:

@@ -22,7 +22,7 @@ def places_of(cluster: Cluster, row: int, allocation: Allocation) -> frozenset[P
 
 
 def weight_of(allocation: Allocation) -> int:
-    """Return how much hardware an allocation holds: CPUs and devices together, to compare pods of equal priority."""
+    """Return the number of CPUs and devices of an allocation, by which pods of equal priority are compared."""
     return taken_of(allocation).cpus.bit_count() + len(allocation.devices)
 
 

@@ -50,7 +50,7 @@ class Nominator:
         self._on.setdefault(node, {})[uid] = priority
 
     def drop(self, uid: str) -> None:
-        """Forget the nomination of the pod without publishing this. No-op if the pod is not nominated."""
+        """Delete the nomination of the pod without publishing this. No-op if the pod is not nominated."""
         known = self._of.pop(uid, None)
         if known is not None:
             on_node = self._on[known[0]]

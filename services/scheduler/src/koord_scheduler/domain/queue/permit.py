@@ -52,7 +52,7 @@ class WaitingPods:
         self._unexplained[work.uid] = None
 
     def unexplained(self) -> list[Placement]:
-        """Return the placements of pods that still wait and that no earlier call has returned."""
+        """Return the placements of pods that wait at Permit, except those that an earlier call has returned."""
         works = [self._held[uid].work for uid in self._unexplained]
         self._unexplained.clear()
         return works

@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 class Came(StrEnum):
-    """Why a pod entered its queue state: values of the label `event` of the metric `queue_incoming_pods_total`."""
+    """Reasons why a pod entered its queue state: the label `event` of the metric `queue_incoming_pods_total`."""
 
     ADDED = "PodAdd"
     UPDATED = "PodUpdate"

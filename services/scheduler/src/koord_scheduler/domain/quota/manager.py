@@ -24,7 +24,7 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class QuotaManager(QuotaBooks):
-    """All quotas, and the decisions of the ElasticQuota plugin: admission, preemption and eviction of overuse."""
+    """All quotas, with the decisions of the ElasticQuota plugin: admission, preemption, eviction for overuse."""
 
     def admit(self, facts: PodFacts) -> Admission:
         """Return whether the pod's quota has room for the pod.

@@ -38,7 +38,7 @@ class Packing:
 
 
 def packing_of(state: SchedulerState) -> Packing:
-    """Return how full the nodes are that a scheduler's state contains."""
+    """Return the packing, how full the nodes are, for the nodes and pods in a scheduler's state."""
     nodes = state.nodes
     alive = nodes.alive
     pods = nodes.requested[PODS_COLUMN]

@@ -53,7 +53,7 @@ class Recorded:
 
     @property
     def before(self) -> int:
-        """Return how many decisions of its term had found a node before this attempt."""
+        """Return the number of decisions of the term that had found a node before this attempt."""
         ordinal, is_in_vain, _ = self.order
         return ordinal if is_in_vain else ordinal - 1
 

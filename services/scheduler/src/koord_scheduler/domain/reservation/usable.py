@@ -89,7 +89,7 @@ class Usable:
 
     @property
     def has_affinity(self) -> bool:
-        """Return whether the pods must use a Reservation."""
+        """Return whether the pods must use a Reservation, because they have a reservation affinity."""
         return self.wish.affinity is not None
 
     def told(self, entry: Entry, *, has_changed: bool = False) -> None:
@@ -243,7 +243,7 @@ class Usable:
         return is_used
 
     def held(self, row: int) -> list[Held]:
-        """Return what these Reservations hold on the node at position `row`, ordered by their names."""
+        """Return the amounts of the usable Reservations on the node at position `row`, ordered by their names."""
         there = self.by_row.get(row, {})
         return [entry.held() for entry in sorted(there.values(), key=lambda each: each.name)]
 

@@ -51,7 +51,10 @@ class BatchDrafts:
 
 
 class Abandoned(NamedTuple):
-    """A placement that the log refused too often, or for good. Its pod is retried after a back-off."""
+    """A placement that is given up, because the log refused it too often or for good.
+
+    The pod is retried after a back-off.
+    """
 
     work: Placement
     reason: str
@@ -206,7 +209,7 @@ class Commits:
             self._known.cluster.reservations.consumed(used.uid)
 
     def left_node(self, pod: PodRecord) -> None:
-        """Notify quotas, gangs and Reservations that the log has released the pod's node."""
+        """Notify quotas, gangs and Reservations that the pod has lost its node, as the log has confirmed."""
         pod.node, pod.unhealthy = "", ()
         self._known.cluster.reservations.left(pod.uid)
         self._known.cluster.quotas.unreserve(pod.uid)

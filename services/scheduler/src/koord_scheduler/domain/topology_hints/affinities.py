@@ -8,7 +8,7 @@ from koord_scheduler.domain.topology_hints.hints import Zones
 
 
 class Affinities:
-    """The NUMA zones that were chosen for the pod at Reserve."""
+    """The NUMA zones that were chosen for the pod at Reserve. Only one pod is at Reserve at a time."""
 
     def __init__(self) -> None:
         self._uid = ""

@@ -100,7 +100,7 @@ class ByNodeLabel(Generic[T]):
 
 
 def label_of_volume(volume: Volume) -> tuple[Required | None, bool]:
-    """Return the label that a volume requires of its nodes, and whether it requires more than that."""
+    """Return the label that a volume requires of its nodes, and whether it has further requirements."""
     if volume.affinity is None:
         return None, False
     terms = volume.affinity.node_selector_terms

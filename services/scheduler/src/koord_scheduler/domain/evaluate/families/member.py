@@ -132,7 +132,7 @@ class Member:
 
     @property
     def can_choose(self) -> bool:
-        """Return whether `choice` may be called now. It must not during a trial."""
+        """Return whether `choice` may be called now. It must not be called during a trial."""
         return self._cells.is_recorded()
 
     def choice(self, count: int, seed: int) -> Choice:

@@ -78,7 +78,7 @@ class Scores:
         return groups.ids_of(raws, len(rows))
 
     def constant(self) -> int:
-        """Return the weighted score that each node gets from plugins that normalize, where all raw scores are 0."""
+        """Return the weighted score that each node gets from normalizing plugins whose raw scores are all 0."""
         return sum(
             weight * self._of_zero[index]
             for index, (plugin, weight) in enumerate(self._scores)

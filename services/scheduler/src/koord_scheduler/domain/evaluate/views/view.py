@@ -255,7 +255,7 @@ class Views:
         self._views: OrderedDict[PodClass, View] = OrderedDict()
 
     def keeps(self, pod: PodClass) -> bool:
-        """Return whether the class has a cached view. No view is made."""
+        """Return whether the class has a cached view. The method makes no view."""
         return pod in self._views
 
     def of(self, pod: PodClass) -> View:

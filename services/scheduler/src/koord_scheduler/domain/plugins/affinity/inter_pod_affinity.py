@@ -142,7 +142,7 @@ class InterPodFilter:
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether the code is AFFINITY: the pod to be near is missing, and evicting pods does not bring it."""
+        """Return whether preemption cannot help, because the code is AFFINITY: the pod that must be near is missing."""
         return code == AFFINITY
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:

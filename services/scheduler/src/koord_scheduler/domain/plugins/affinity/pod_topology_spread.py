@@ -275,7 +275,7 @@ class SpreadFilter:
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether the code is MISSING_LABEL: evicting pods does not give the node the label."""
+        """Return whether preemption cannot help, because the code is MISSING_LABEL: the node lacks a topology label."""
         return code == MISSING_LABEL
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:

@@ -65,7 +65,7 @@ class Coscheduling(WakesItself):
         return None if refused is None else refused.message
 
     def next_pod(self) -> Next:
-        """Name the next member of the gang group that is being scheduled. Without one, the queue decides."""
+        """Return the next member of the gang group that is being scheduled. If there is none, the queue decides."""
         if self.gangs.round is None:
             return _NOBODY
         return replace(self.gangs.next_pod(), plugin=self.name)

@@ -88,7 +88,7 @@ class ElasticQuota:
         return ()
 
     def hint_version(self) -> int:
-        """Return a number that grows when a quota may have more to give."""
+        """Return a number that grows when a quota may admit more pods than before."""
         return self.quotas.moves
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
@@ -97,7 +97,7 @@ class ElasticQuota:
         return known is None or self.quotas.admit(known.facts).admitted
 
     def control_due(self) -> float | None:
-        """Return when quotas have a status to publish, overuse to check, or a deleted pod that counts no longer."""
+        """Return Unix seconds of the next run: to publish a status, check overuse, or stop counting a deleted pod."""
         return self._controller.due()
 
     def control(self, now: float) -> Sequence[Eviction | Status]:

@@ -85,7 +85,7 @@ class ReservationController:
         return self._times[0][0] if self._times else None
 
     def control(self, now: float) -> list[ControllerDecision]:
-        """Return the statuses of Reservations that changed or expired, and the pods that no longer use theirs."""
+        """Return the statuses of Reservations that changed or expired, and pods whose Reservation was deleted."""
         if not self._has_looked:
             self._has_looked = True
             self._books.due.update(dict.fromkeys(uid for uid, entry in self._books.entries.items() if not entry.terms))

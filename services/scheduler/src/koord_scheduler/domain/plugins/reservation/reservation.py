@@ -381,11 +381,11 @@ class Reservation:
         return event.kind is EventKind.OWN and usable is not None and bool(usable.by_row)
 
     def control_due(self) -> float | None:
-        """Return when Reservations have a status to publish or expire."""
+        """Return Unix seconds of the next run: to publish a status of a Reservation, or because one expires."""
         return self._controller.due()
 
     def control(self, now: float) -> Sequence[ControllerDecision]:
-        """Return changed statuses of Reservations, and the pods that no longer use theirs."""
+        """Return changed statuses of Reservations, and the pods whose Reservation was deleted."""
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:

@@ -144,7 +144,7 @@ class DeviceShare:
         return problems
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether pods of the class request devices, so that other pods' devices may refuse them."""
+        """Return whether pods of the class request devices, so that a node may lack them because of other pods."""
         return self._asked(pod_class) is not None
 
     def took(self, row: int, pod_info: PodInfo) -> None:

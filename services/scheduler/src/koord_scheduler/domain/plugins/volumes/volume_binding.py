@@ -113,7 +113,7 @@ class VolumeBinding(WakesItself):
         return Rejection(plugin=self.name, message=message, key=f"{claims.namespace}/{name}", details=tuple(details))
 
     def version(self) -> int:
-        """Return a number that grows with every change that may help or hinder a pod with claims."""
+        """Return a number that grows with every change of storage that may help or hinder a pod with claims."""
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "VolumeFilter | None":

@@ -36,7 +36,7 @@ class VolumeZone:
         return has_claims(pod)
 
     def version(self) -> int:
-        """Return a number that grows with every change that may help or hinder a pod with claims."""
+        """Return a number that grows with every change of storage that may help or hinder a pod with claims."""
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "ZoneFilter | None":

@@ -59,7 +59,7 @@ class QuotaReports:
         return self._books.runtimes.scaled_min_of(node)
 
     def explain(self, name: str) -> QuotaExplanation:
-        """Return the amounts of a quota and how its runtime was computed."""
+        """Return the amounts of a quota, with an explanation of how its runtime was computed."""
         return self._explain(self._books.forest.nodes[name], {})
 
     def explain_tree(self, tree: str = "") -> list[QuotaExplanation]:

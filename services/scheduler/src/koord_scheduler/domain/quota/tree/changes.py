@@ -26,7 +26,7 @@ class QuotaChanges:
         return bool(self._books.accounting.moved)
 
     def again(self, name: str) -> None:
-        """Add the quota to the result of the next `take`. No-op if it does not exist."""
+        """Let the next `take` return the quota again. No-op if the quota does not exist."""
         node = self._books.forest.nodes.get(name)
         if node is not None:
             self._books.accounting.moved[node] = None
