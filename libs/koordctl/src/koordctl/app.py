@@ -117,7 +117,7 @@ COMMANDS = (
     Entry(
         "doctor",
         RUN,
-        "Examine an installation for what is usually wrong: services, log, streams, clocks, disk, keys.",
+        "Examine an installation for common problems: services, log, streams, clocks, disk, keys.",
         "operating.doctor",
         "doctor",
     ),

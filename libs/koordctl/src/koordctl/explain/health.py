@@ -90,7 +90,7 @@ def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Findin
 
 
 def clock_finding(server: datetime, here: datetime) -> Finding:
-    """Return the finding about clocks. Verdict WARNING: the clocks of the log's server and this machine differ by over 1 s.
+    """Return the finding about clocks. Verdict WARNING: the log's server and this machine differ by over 1 s.
 
     Args:
         server: Time of the server when it answered.
@@ -130,7 +130,7 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
 
 
 def dead_letter_finding(parked: int) -> Finding:
-    """Return the finding about dead letters. Verdict WARNING: `parked` work items have failed and wait for an operator."""
+    """Return the finding about dead letters. WARNING: `parked` work items failed and wait for an operator."""
     if parked:
         return Finding("dead letters", Verdict.WARNING, f"{parked} items wait for a person", "koord bus dlq list")
     return Finding("dead letters", Verdict.OK, "none")
