@@ -1,10 +1,11 @@
 """A group of drains whose DrainNodes are refused or deleted: it says why, and goes on or ends."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from koord_descheduler.shell import drain_control
-from koordcore.events.descheduling.drain import DrainGroupChanged, DrainGroupNodeJudged
+from koordcore.events.descheduling.drain import DrainGroupChanged, DrainGroupNodeJudged, DrainGroupNodePlanned
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, ObjectChange, PatchObject
 from support.descheduler.jobs import configuration
 from support.descheduler.world import AT, World
@@ -27,6 +28,22 @@ class RefusingWorld(World):
                 found.append(ChangeOutcome(result=ChangeResult.REFUSED, message=MESSAGE))
             else:
                 found += await super().change([change])
+        return found
+
+
+class KilledWorld(World):
+    """A cluster whose leader is killed after it has created the first DrainNode of a group, before the fact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.killed_at = ""
+
+    async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+        found = await super().change(changes)
+        created = [each.document for each in changes if isinstance(each, CreateObject)]
+        if not self.killed_at and any(each["kind"] == "DrainNode" for each in created):
+            self.killed_at = str(created[0]["metadata"]["name"])
+            await asyncio.Event().wait()
         return found
 
 
@@ -133,3 +150,47 @@ async def test_an_unconfirmed_drain_that_is_deleted_leaves_the_group() -> None:
         await until(is_out)
         await world.patch("DrainNodeGroup", "g", {"spec": {"executionPolicy": {"paused": False}}})
         await until(confirmed(world, "b"))
+
+
+async def killed_between_object_and_fact() -> KilledWorld:
+    """Return the cluster with a DrainNode that no fact of its group names."""
+    world = KilledWorld()
+    await with_group(world)
+    async with world.service(configuration(plugins=False)):
+        await until(lambda: world.killed_at)
+    assert not any(isinstance(each, DrainGroupNodePlanned) for each in await world.facts("draingroup"))
+    return world
+
+
+async def test_whoever_leads_next_adopts_the_drain_whose_creation_was_not_recorded() -> None:
+    world = await killed_between_object_and_fact()
+    async with world.service(configuration(plugins=False)):
+        await places(world)
+        await until(confirmed(world, "a", "b"))
+    planned = [each.node for each in await world.facts("draingroup") if isinstance(each, DrainGroupNodePlanned)]
+    assert f"g-{planned[0]}" == world.killed_at
+    assert sorted(planned) == ["a", "b"]
+
+
+async def test_a_drain_of_another_owner_is_not_adopted() -> None:
+    world = World()
+    await with_group(world)
+    metadata = {"name": "g-a", "uid": "uid-g-a", "creationTimestamp": AT}
+    await world.custom("DrainNode", {"kind": "DrainNode", "metadata": metadata, "spec": {"nodeName": "a"}})
+    async with world.service(configuration(plugins=False)):
+
+        async def is_waiting() -> bool:
+            found = [each for each in await world.facts("draingroup") if isinstance(each, DrainGroupChanged)]
+            return any(each.phase == "Waiting" for each in found)
+
+        await placed(world, "b")
+        await until(is_waiting)
+    assert set(await judged(world)) == {"b"}
+
+
+async def test_a_drain_whose_creation_was_not_recorded_is_taken_back_with_its_group() -> None:
+    world = await killed_between_object_and_fact()
+    await world.delete("DrainNodeGroup", "g")
+    async with world.service(configuration(plugins=False)):
+        await until(has_ended(world, "Aborted"))
+    assert world.objects("DrainNode")[world.killed_at]["spec"]["confirmState"] == "Aborted"

@@ -12,7 +12,7 @@ Source:
 """
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +108,7 @@ class DrainControl:
             name = name_from_token(token)
             if facts.object_uid and (name not in of_groups or of_groups[name].metadata.uid != facts.object_uid):
                 of_groups.pop(name, None)
-                await self._guarded(name, self._forget_group(name, facts, term))
+                await self._guarded(name, self._forget_group(name, facts, look))
         first = first_group(state, of_groups.values())
         for name, group in of_groups.items():
             await self._guarded(name, self._look_at_group(group, look, is_first=name == first))
@@ -218,16 +218,16 @@ class DrainControl:
             ref = AggregateRef("draingroup", name_token(group.metadata.name))
             await self._record(ref, group.metadata.uid, event, options.term)
 
-    async def _forget_group(self, name: str, facts: DrainGroupState, term: Term) -> None:
+    async def _forget_group(self, name: str, facts: DrainGroupState, options: "_LookOptions") -> None:
         """Take back the drains of a group whose object was deleted, then forget it."""
         ref = AggregateRef("draingroup", name_token(name))
         if facts.phase in FINAL_GROUPS:
-            await self._record(ref, facts.object_uid, DrainGroupForgotten(), term)
+            await self._record(ref, facts.object_uid, DrainGroupForgotten(), options.term)
             return
         of_drains = {name_from_token(token): drain for token, drain in self.builder.state.of_kind(DrainState).items()}
-        await self._changed(taken_back(name, facts, of_drains), term)
+        await self._changed(taken_back(name, facts, of_drains, options.existing), options.term)
         event = DrainGroupChanged(object_uid=facts.object_uid, phase=ABORTED, message="the object was deleted")
-        await self._record(ref, facts.object_uid, event, term)
+        await self._record(ref, facts.object_uid, event, options.term)
 
     async def _record(self, ref: AggregateRef, correlation: str, event: Event, term: Term) -> None:
         """Append a fact if this instance still leads, and wait until it is folded."""
@@ -259,11 +259,11 @@ class _LookOptions:
         now: Unix seconds.
         term: The term of this leader.
         refusals: The rule about pods.
-        existing: Names of the DrainNodes that exist.
+        existing: Name -> DrainNode that exists.
     """
 
     policy: DrainPolicy
     now: float
     term: Term
     refusals: viewing.Refusals
-    existing: Container[str]
+    existing: Mapping[str, DrainNode]

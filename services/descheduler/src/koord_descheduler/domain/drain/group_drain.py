@@ -4,7 +4,7 @@ Source:
     descheduler spec, 11.4
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,14 +54,14 @@ class GroupLook:
         view: The group, nodes and pods, and the Reservations.
         state: Folded facts of the group; None if there are none.
         drains: Name of a DrainNode -> folded facts of its drain.
-        existing: Names of the DrainNodes that exist.
+        existing: Name -> DrainNode that exists.
         is_first: Whether this group may plan and drain nodes now: no other group does, and no older group waits.
     """
 
     view: GroupView
     state: DrainGroupState | None
     drains: Mapping[str, DrainState]
-    existing: Container[str]
+    existing: Mapping[str, drain_documents.DrainNode]
     is_first: bool
 
     @property
@@ -160,21 +160,40 @@ def recorded(step: GroupStep, group: str, outcomes: Sequence[ChangeOutcome]) -> 
     return replace(event, results={**failed, **event.results})
 
 
-def taken_back(group: str, state: DrainGroupState, drains: Mapping[str, DrainState]) -> list[ObjectChange]:
+def taken_back(
+    group: str,
+    state: DrainGroupState,
+    drains: Mapping[str, DrainState],
+    existing: Mapping[str, drain_documents.DrainNode],
+) -> list[ObjectChange]:
     """Return the changes that end all drains of a group and remove its labels.
 
     Args:
         group: Name of the group.
         state: Its facts.
         drains: Name of a DrainNode -> folded facts of its drain.
+        existing: Name -> DrainNode that exists.
     """
-    nodes = [*state.available, *([state.planning] if state.planning else [])]
+    planning = [state.planning] if state.planning else []
+    nodes = [*state.available, *planning, *_unrecorded(group, state, existing)]
     changes: list[ObjectChange] = []
     for node in nodes:
         drain = drains.get(drain_name(group, node))
         if drain is None or drain.phase in (DrainPhase.PENDING, DrainPhase.RUNNING):
             changes.append(_with_state(group, node, drain_documents.ConfirmState.ABORTED))
     return [*changes, *(ChangeNode(name=node, labels={drain_documents.NODE_GROUP: None}) for node in state.nodes)]
+
+
+def _unrecorded(group: str, state: DrainGroupState, existing: Mapping[str, drain_documents.DrainNode]) -> Iterator[str]:
+    """Yield the nodes whose DrainNode a group created, and about which it has no fact.
+
+    The leader was killed between both. The node is no candidate any more, because its drain has closed it.
+    """
+    known = {state.planning, *state.available, *state.unavailable}
+    for name, drain in existing.items():
+        node, owners = drain.spec.node_name, (each.uid for each in drain.metadata.owner_references)
+        if node not in known and name == drain_name(group, node) and state.object_uid in owners:
+            yield node
 
 
 def _abort_reason(look: GroupLook) -> str:
@@ -189,7 +208,7 @@ def _abort_reason(look: GroupLook) -> str:
 def _aborted(look: GroupLook, reason: str) -> GroupStep:
     state, meta = look.state, look.group.metadata
     event = DrainGroupChanged(object_uid=meta.uid, phase=ABORTED, message=reason)
-    return GroupStep(event, [] if state is None else taken_back(meta.name, state, look.drains))
+    return GroupStep(event, [] if state is None else taken_back(meta.name, state, look.drains, look.existing))
 
 
 def _started(look: GroupLook) -> GroupStep:
@@ -206,6 +225,8 @@ def _started(look: GroupLook) -> GroupStep:
 
 
 def _planned(look: GroupLook, state: DrainGroupState) -> GroupStep:
+    for node in _unrecorded(look.group.metadata.name, state, look.existing):
+        return GroupStep(DrainGroupNodePlanned(node=node))
     chosen = next_node(look.view, _plan(state))
     if isinstance(chosen, StopReason):
         return GroupStep(DrainGroupChanged(object_uid=state.object_uid, phase=WAITING, message=str(chosen)))
