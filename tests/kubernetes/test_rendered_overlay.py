@@ -1,4 +1,4 @@
-"""What every workload of the highly available overlays has: probes, resources, budgets, spread, closed networks."""
+"""What every workload of the highly available overlays has: probes, resources, budgets, spread."""
 
 import re
 from collections.abc import Iterator
@@ -41,12 +41,6 @@ def containers(objects: list[Json]) -> Iterator[tuple[str, Json]]:
     for name, spec in workloads(objects).items():
         for container in spec["template"]["spec"]["containers"]:
             yield name, container
-
-
-def policies(objects: list[Json], namespace: str) -> dict[str, Json]:
-    """Return name -> spec of the NetworkPolicies of a namespace."""
-    found = (item for item in objects if item["kind"] == "NetworkPolicy")
-    return {item["metadata"]["name"]: item["spec"] for item in found if item["metadata"]["namespace"] == namespace}
 
 
 def test_every_container_that_serves_has_probes(objects: list[Json]) -> None:
@@ -135,46 +129,6 @@ def test_every_workload_with_replicas_has_a_budget_and_is_spread(objects: list[J
     assert set(replicated) == budgets == spread == services
 
 
-@pytest.mark.parametrize("namespace", [NAMESPACE, NODE_NAMESPACE])
-def test_what_no_policy_lists_is_denied(objects: list[Json], namespace: str) -> None:
-    everything: Json = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-
-    assert policies(objects, namespace)["default-deny"] == everything
-
-
-def test_only_the_api_server_reaches_the_webhooks(objects: list[Json]) -> None:
-    """Each rule lists its ports, and only one lists that of the webhooks; its peers are addresses."""
-    rules = [
-        (name, rule) for name, policy in policies(objects, NAMESPACE).items() for rule in policy.get("ingress", ())
-    ]
-    webhook = [(name, rule["from"]) for name, rule in rules if {"webhook", 9876} & {p["port"] for p in rule["ports"]}]
-
-    assert webhook == [("api-server", [{"ipBlock": {"cidr": "192.0.2.1/32"}}])]
-    assert all(rule.get("from") for _, rule in rules)
-
-
-def test_no_policy_of_the_overlay_opens_every_address(objects: list[Json]) -> None:
-    """But the projector reaches an external Postgres wherever it is."""
-    peers = [
-        peer
-        for namespace in (NAMESPACE, NODE_NAMESPACE)
-        for policy in policies(objects, namespace).values()
-        for way in ("ingress", "egress")
-        for rule in policy.get(way, ())
-        for peer in rule.get("from", rule.get("to", ()))
-    ]
-    without_peer = [
-        name
-        for name, policy in policies(objects, NAMESPACE).items()
-        for rule in policy.get("egress", ())
-        if not rule.get("to")
-    ]
-
-    assert [peer for peer in peers if peer.get("ipBlock", {}).get("cidr", "").endswith("/0")] == []
-    by_operator = any(item["kind"] == "Cluster" for item in objects)
-    assert without_peer == ([] if by_operator else ["projector-to-postgres"])
-
-
 def test_namespaces_enforce_pod_security(objects: list[Json]) -> None:
     levels = {
         item["metadata"]["name"]: item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
@@ -203,27 +157,3 @@ def test_the_projector_uses_what_the_operator_makes() -> None:
     assert environment["PGSSLROOTCERT"]["value"] == f"{folders['postgres-authority']}/ca.crt"
     authority = volumes["postgres-authority"]["secret"]
     assert (authority["secretName"], authority["items"]) == (f"{name}-ca", [{"key": "ca.crt", "path": "ca.crt"}])
-
-
-def test_only_the_projector_the_instances_and_the_operator_reach_postgres() -> None:
-    objects = rendered("k8s/overlays/operator")
-    labels = next(item for item in objects if item["kind"] == "Cluster")["spec"]["inheritedMetadata"]["labels"]
-    found = policies(objects, NAMESPACE)
-    instances = {"podSelector": {"matchLabels": labels}}
-    operator = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "cnpg-system"}},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "cloudnative-pg"}},
-    }
-    allowed = [
-        (rule["from"], [port["port"] for port in rule["ports"]]) for rule in found["postgres"].get("ingress", ())
-    ]
-    (asking,) = found["api-server"]["podSelector"]["matchExpressions"]
-
-    assert found["postgres"]["podSelector"] == instances["podSelector"]
-    assert allowed == [
-        ([{"podSelector": {"matchLabels": {"koord-app": "koord-projector"}}}], [5432]),
-        ([instances], [5432, 8000]),
-        ([operator], [8000]),
-    ]
-    assert [rule["to"] for rule in found["postgres"]["egress"]] == [[instances]]
-    assert labels["koord-app"] in asking["values"]
