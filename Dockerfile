@@ -37,6 +37,7 @@ LABEL org.opencontainers.image.title="koordstream" \
 RUN groupadd --gid 65532 koord && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /var/lib/koord koord \
     && install -d -o koord -g koord -m 0700 /var/lib/koord /data /keys /keys/nats /keys/postgres /keys/access /keys/bootstrap \
        /keys/manager /keys/scheduler /keys/descheduler /keys/projector /keys/agent /keys/criproxy /keys/operator \
+       /keys/auditor /keys/backup /keys/retention /nights \
     && install -d -o koord -g koord /keys/monitoring
 COPY --from=build /opt/koord /opt/koord
 ENV PATH=/opt/koord/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1

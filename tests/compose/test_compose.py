@@ -146,7 +146,7 @@ esac
 
 def test_every_command_of_the_guide_prints_what_its_page_shows(system: Compose, tmp_path: Path) -> None:
     program = tmp_path / "docker"
-    program.write_text(DOCKER.format(docker=shutil.which("docker"), core=" ".join(CORE)))
+    program.write_text(DOCKER.format(docker=shutil.which("docker"), core=" ".join((*CORE, "nightly", "drill-server"))))
     program.chmod(0o755)
     image = {"IMAGE": IMAGE, "IMAGE_FLAGS": "--network host", "COMPOSE_PROJECT_NAME": "koordtest"}
     path = f"{tmp_path}:{os.environ['PATH']}"

@@ -10,6 +10,7 @@ from koord_criproxy.domain.records import Store
 from koord_criproxy.shell.metrics import ProxyMetrics
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
 from koordcore.service.telemetry.metrics import Metrics
+from koordctl.commands.operating.nightly import USERS, Check, registry_of
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -33,6 +34,7 @@ _ORDER: Final = (
     "agent",
     "criproxy",
     "devicediscovery",
+    "nightly",
 )
 _SHARED: Final = 3
 """A metric of at least this many services is listed once, for every service."""
@@ -66,13 +68,17 @@ def page_of(url: str) -> dict[str, Family]:
 
 
 def node_services() -> dict[str, dict[str, Family]]:
-    """Service -> metrics of the services that need a container runtime or vendors' tools, as they define them."""
+    """Service -> metrics of the processes that no stack of a test has, as they define them."""
     proxy, discovery = Metrics("criproxy"), Metrics("devicediscovery")
     ProxyMetrics(proxy, Store())
     DiscoveryMetrics(discovery)
     return {
-        name: families(generate_latest(metrics.registry).decode())
-        for name, metrics in (("criproxy", proxy), ("devicediscovery", discovery))
+        name: families(generate_latest(registry).decode())
+        for name, registry in (
+            ("criproxy", proxy.registry),
+            ("devicediscovery", discovery.registry),
+            ("nightly", registry_of({check: Check() for check in USERS})),
+        )
     }
 
 

@@ -1,8 +1,9 @@
-"""The steps of the nightly job in k8s/base/nightly.yaml, run one after the other as its pod does.
+"""The nightly job of k8s/base/nightly.yaml, step by step as its pod runs it, and that of docker-compose.yml.
 
-Each one runs with its own command line, environment, keys and volumes. Only addresses and mount points are replaced.
+They run with their own command lines, environment, keys and volumes. Only addresses and mount points are replaced.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 import yaml
 from koordcore.bus.factory import bus_on
@@ -26,7 +28,9 @@ from support.until import until
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 Json = dict[str, Any]
-MANIFEST: Final = Path(__file__).parents[3] / "k8s" / "base" / "nightly.yaml"
+ROOT: Final = Path(__file__).parents[3]
+MANIFEST: Final = ROOT / "k8s" / "base" / "nightly.yaml"
+CHECKS: Final = ["compare-copies", "backup", "drill", "archive"]
 DRILL_PORT: Final = "4222"
 
 
@@ -88,19 +92,24 @@ class Night:
 
 
 @pytest.fixture
-async def night(tmp_path: Path) -> AsyncGenerator[Night]:
-    site = Site(tmp_path / "keys")
-    site.create("--node", "worker-1")
-    site.start()
+async def site(tmp_path: Path) -> AsyncGenerator[Site]:
+    found = Site(tmp_path / "keys")
+    found.create("--node", "worker-1", "--serving", "auditor=nightly")
+    found.start()
     try:
-        await until(lambda: http_ok(f"http://{LOOPBACK}:{site.monitor}/healthz?js-enabled-only=true"))
-        koord("bus", "bootstrap", env=site.bootstrap_environment())
-        async with site.connected("agent-worker-1") as connection:
+        await until(lambda: http_ok(f"http://{LOOPBACK}:{found.monitor}/healthz?js-enabled-only=true"))
+        koord("bus", "bootstrap", env=found.bootstrap_environment())
+        async with found.connected("agent-worker-1") as connection:
             event = sealed("nodestate", "worker-1", PodsStarted(pods=["a"]), 0, "one")
             assert isinstance(await bus_on(connection, NAMES).events.append([event]), Appended)
-        yield Night(site, tmp_path / "volumes")
+        yield found
     finally:
-        site.kill()
+        found.kill()
+
+
+@pytest.fixture
+def night(site: Site, tmp_path: Path) -> Night:
+    return Night(site, tmp_path / "volumes")
 
 
 async def test_every_step_of_the_nightly_job_does_its_work_and_a_broken_backup_ends_it(night: Night) -> None:
@@ -115,12 +124,106 @@ async def test_every_step_of_the_nightly_job_does_its_work_and_a_broken_backup_e
         backup = (night.volumes / "backups" / "backups" / "newest").resolve()
         assert any(backup.iterdir())
         assert any((night.volumes / "backups" / "archive").iterdir())
-        assert list(said) == ["compare-copies", "backup", "drill", "archive"]
+        assert list(said) == CHECKS
         assert "equal" in said["drill"]
 
-        largest = max((file for file in backup.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+        largest = max(backup.glob("*.s2"), key=lambda file: file.stat().st_size)
         largest.write_bytes(largest.read_bytes()[:-1])
         assert night.run("drill").returncode == 1
     finally:
         server.kill()
         server.wait()
+
+
+class ComposeNight:
+    """The service `nightly` of docker-compose.yml with its server of drills, as processes of this machine.
+
+    Attributes:
+        folder: Its backups, archive and results.
+        url: Address of its metrics.
+    """
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self._services: Json = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+        drills, self._monitor, port = map(str, free_ports(3))
+        self.folder = folder
+        self.url = f"https://localhost:{port}"
+        self._drills = drills
+        self._replaced = {
+            "/nights": str(folder / "nights"),
+            "/etc/koord": str(site.folder),
+            "drill-server:4222": f"{LOOPBACK}:{drills}",
+            "0.0.0.0:8080": f"{LOOPBACK}:{port}",
+            "/data": str(folder / "drills"),
+        }
+        self.environment = {
+            "KOORD_CLUSTER": NAMES.cluster,
+            "KOORD_NATS": site.url,
+            "KOORD_NIGHTLY": self.url,
+            "KOORD_CA": str(site.folder / "monitoring" / "ca.crt"),
+            "KOORD_VAR": str(folder),
+        }
+
+    def words(self, service: str) -> list[str]:
+        """The command line of a service."""
+        found = "|".join(map(re.escape, self._replaced))
+        words: list[str] = self._services[service]["command"]
+        return [re.sub(found, lambda match: self._replaced[match[0]], word) for word in words]
+
+    def start(self) -> list[subprocess.Popen[bytes]]:
+        """Start the server of drills and `nightly`, and return the processes."""
+        server = [str(nats_server_binary()), *self.words("drill-server"), "-a", LOOPBACK]
+        ports = ["-p", self._drills, "-m", self._monitor]
+        nightly = [sys.executable, "-m", "koordctl", *self.words("nightly")[1:]]
+        return [
+            subprocess.Popen([*server, *ports], stderr=subprocess.DEVNULL),
+            subprocess.Popen(nightly, env={**os.environ, **self.environment}),
+        ]
+
+    def once(self) -> int:
+        """Run the checks now, beside the service, and return the exit status."""
+        words = [each for each in self.words("nightly")[1:] if not each.startswith("--listen")]
+        run = [sys.executable, "-m", "koordctl", *words, "--once"]
+        return subprocess.run(run, env={**os.environ, **self.environment}, check=False).returncode
+
+    def findings(self) -> dict[str, str]:
+        """Check -> verdict about it of `koord doctor`; empty while the metrics are not served."""
+        run = [sys.executable, "-m", "koordctl", "doctor", "-o", "json"]
+        done = subprocess.run(run, env={**os.environ, **self.environment}, capture_output=True, check=False)
+        found = {each["check"]: each for each in json.loads(done.stdout)}
+        return {
+            check: found[f"nightly {check}"]["verdict"] + ": " + found[f"nightly {check}"]["told"]
+            for check in CHECKS
+            if f"nightly {check}" in found
+        }
+
+    def streams_of_drills(self) -> int:
+        """Number of streams on the server of the drills."""
+        page = httpx.get(f"http://{LOOPBACK}:{self._monitor}/jsz", trust_env=False).json()
+        return int(page["streams"])
+
+
+async def test_the_nightly_service_of_compose_serves_the_results_and_doctor_shows_them(
+    site: Site, tmp_path: Path
+) -> None:
+    night = ComposeNight(site, tmp_path)
+    server, service = night.start()
+    try:
+        nights = tmp_path / "nights"
+        results = nights / "results.json"
+        await until(lambda: results.exists() and b'"archive":{"ran":0.0' not in results.read_bytes(), seconds=120)
+        good = "ok: has succeeded 0.0 h ago"
+        assert night.findings() == dict.fromkeys(CHECKS, good)
+        (backup,) = (nights / "backups").iterdir()
+        assert (nights / "archive" / "archive.json").exists()
+        assert night.streams_of_drills() == 0
+
+        (nights / "archive" / "archive.json").write_text("{")
+        assert night.once() == 1
+        assert len(list(backup.parent.iterdir())) == 2
+        told = json.loads(results.read_bytes())
+        assert [check for check in CHECKS if told[check]["ran"] != told[check]["succeeded"]] == ["archive"]
+    finally:
+        for process in (server, service):
+            process.kill()
+            process.wait()

@@ -117,7 +117,7 @@ COMMANDS = (
     Entry(
         "doctor",
         RUN,
-        "Examine an installation for common problems: services, log, streams, clocks, disk, keys.",
+        "Examine an installation for common problems: services, nightly job, log, streams, clocks, disk, keys.",
         "operating.doctor",
         "doctor",
     ),
@@ -141,6 +141,13 @@ COMMANDS = (
         "Prove that a backup can be restored: compare its hashes, restore it, and fold its log again.",
         "operating.drill",
         "drill",
+    ),
+    Entry(
+        "nightly",
+        RUN,
+        "Each night: compare the servers' copies of the log, back it up, restore the backup for a test, archive.",
+        "operating.nightly",
+        "nightly",
     ),
     Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
     Entry(

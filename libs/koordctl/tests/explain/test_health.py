@@ -8,14 +8,19 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.setup.streams import StreamSpec, streams
 from koordctl.explain.health import (
     GIB,
+    HOUR,
     LEAST_FREE,
     MOST_LAG_EVENTS,
+    MOST_NIGHTLY_HOURS,
+    NIGHTLY_RUN,
+    NIGHTLY_SUCCESS,
     Verdict,
     clock_finding,
     dead_letter_finding,
     disk_finding,
     fold_finding,
     key_finding,
+    nightly_findings,
     service_finding,
     stream_findings,
     webhook_finding,
@@ -81,6 +86,20 @@ def test_parked_work_a_full_disk_and_open_keys_are_named() -> None:
     assert disk_finding("var", GIB).told == "1.0 GiB are free in var"
     assert key_finding([]).verdict is Verdict.OK
     assert key_finding(["b", "a"]).told == "others can read a, b"
+
+
+def test_a_nightly_check_that_fails_or_is_missing_is_named() -> None:
+    def verdict(ran: float, succeeded: float, hours_later: float) -> str:
+        figures = {NIGHTLY_RUN: {"drill": ran}, NIGHTLY_SUCCESS: {"drill": succeeded}}
+        (found,) = nightly_findings(figures, ran + hours_later * HOUR)
+        return found.verdict
+
+    assert verdict(9.0, 9.0, MOST_NIGHTLY_HOURS) == "ok"
+    assert verdict(9.0, 9.0, MOST_NIGHTLY_HOURS + 1) == "warning"
+    assert verdict(9.0, 8.0, 0) == "broken"
+    assert verdict(0.0, 0.0, 0) == "ok"
+    (silent,) = nightly_findings(None, 0.0)
+    assert silent.verdict is Verdict.BROKEN
 
 
 def policy(**spec: Any) -> dict[str, Any]:

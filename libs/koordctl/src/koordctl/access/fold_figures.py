@@ -10,23 +10,24 @@ LAG_SECONDS: Final = "koord_bus_follower_lag_seconds"
 HALTED: Final = "koord_bus_follower_halted"
 
 
-def fold_figures(url: str) -> dict[str, dict[str, float]] | None:
+def fold_figures(url: str, label: str = "fold") -> dict[str, dict[str, float]] | None:
     """Return metric -> fold -> value, for the metrics of a service that have a label `fold`.
 
     None if the service does not answer.
 
     Args:
         url: Base URL of the service.
+        label: Another label than `fold`.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
         page = ask(f"{url}/metrics", timeout=5).text
-    except (OSError, HTTPException):
+    except (OSError, HTTPException, ValueError):  # a certificate that is not trusted is a ValueError, too
         return None
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
-            if "fold" in sample.labels:
-                found.setdefault(sample.name, {})[sample.labels["fold"]] = sample.value
+            if label in sample.labels:
+                found.setdefault(sample.name, {})[sample.labels[label]] = sample.value
     return found

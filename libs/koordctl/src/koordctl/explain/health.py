@@ -20,6 +20,11 @@ MOST_LAG_EVENTS: Final = 10_000
 FULL: Final = 0.7
 """Share of its largest size from which a stream needs attention."""
 LEAST_FREE: Final = 5 * GIB
+NIGHTLY_RUN: Final = "koord_nightly_last_run_timestamp_seconds"
+NIGHTLY_SUCCESS: Final = "koord_nightly_last_success_timestamp_seconds"
+NIGHTLY_REMEDY: Final = "docs/runbook.md, 'The nightly job failed'"
+HOUR: Final = 3600
+MOST_NIGHTLY_HOURS: Final = 26
 MANAGER_LABELS: Final = {keys.COMPONENT: "koord-manager"}
 WEBHOOK_PORT: Final = 9876
 """Port of the manager's webhooks, named `webhook` in its pods."""
@@ -134,6 +139,30 @@ def dead_letter_finding(parked: int) -> Finding:
     if parked:
         return Finding("dead letters", Verdict.WARNING, f"{parked} items wait for a person", "koord bus dlq list")
     return Finding("dead letters", Verdict.OK, "none")
+
+
+def nightly_findings(figures: Mapping[str, Mapping[str, float]] | None, now: float) -> Iterator[Finding]:
+    """Yield the findings about the checks of `koord nightly`: whether each one succeeds, and has lately.
+
+    Args:
+        figures: Metric -> check -> value, as `koord nightly` serves them; None if it does not answer.
+        now: Unix time.
+    """
+    if figures is None:
+        yield Finding("nightly", Verdict.BROKEN, "does not answer", "see the log of `koord nightly`")
+        return
+    succeeded = figures.get(NIGHTLY_SUCCESS, {})
+    for check, ran in figures.get(NIGHTLY_RUN, {}).items():
+        hours = (now - succeeded.get(check, 0.0)) / HOUR
+        if not ran:
+            yield Finding(f"nightly {check}", Verdict.OK, "has not run yet")
+        elif succeeded.get(check) != ran:
+            yield Finding(f"nightly {check}", Verdict.BROKEN, "failed in its last run", NIGHTLY_REMEDY)
+        elif hours > MOST_NIGHTLY_HOURS:
+            told = f"has succeeded {hours:.0f} h ago"
+            yield Finding(f"nightly {check}", Verdict.WARNING, told, NIGHTLY_REMEDY)
+        else:
+            yield Finding(f"nightly {check}", Verdict.OK, f"has succeeded {hours:.1f} h ago")
 
 
 def disk_finding(folder: str, free: int) -> Finding:

@@ -8,8 +8,9 @@ The desired states of nodes are left out of an earlier moment. The next leader o
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final
 
 from koordcore.bus.adapters.event_log import JetStreamEventLog
@@ -45,6 +46,7 @@ async def restore_backup(
     *,
     replicas: int | None = None,
     upto: int | datetime | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Create the streams of a backup on a server that has none of them, and return the position of their last fact.
 
@@ -57,6 +59,7 @@ async def restore_backup(
         upto: Position of the last wanted fact, or the time after which facts are left out (the newest fact with
             `occurred_at <= upto` is the last one). Facts that were appended together are kept or left out together.
             None: everything.
+        metadata: Names and values that every stream carries on the server, besides its own.
 
     Raises:
         NotInBackup: The backup does not contain the position, so nothing was changed; or it has no fact up to the time.
@@ -73,7 +76,9 @@ async def restore_backup(
     for copy in backup.streams:
         if upto is not None and copy.stream == names.desired:
             continue
-        config = copy.config if replicas is None else {**copy.config, "num_replicas": replicas}
+        config = {**copy.config, "metadata": {**copy.config.get("metadata", {}), **metadata}}
+        if replicas is not None:
+            config["num_replicas"] = replicas
         # A stream that once denied to delete messages always does.
         loose = {**config, "deny_delete": False} if upto is not None and copy is facts else config
         await restore_stream(connection, copy, place, progress, loose)

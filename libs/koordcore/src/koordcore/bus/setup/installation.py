@@ -39,8 +39,11 @@ POSTGRES: Final = "postgres"
 MONITORING: Final = "monitoring"
 ACCESS: Final = "access"
 """Folder of the access file of the services' HTTP servers (`koordcore.service.access.first_files`)."""
-SERVING: Final = ("manager", "scheduler", "descheduler", "projector", "agent", "criproxy")
-"""Users with an HTTP server, each with a certificate for `koord-<user>`, `<user>` and loopback names."""
+SERVING: Final = ("manager", "scheduler", "descheduler", "projector", "agent", "criproxy", "auditor")
+"""Users with an HTTP server, each with a certificate for `koord-<user>`, `<user>` and loopback names.
+
+That of the auditor serves the results of `koord nightly`.
+"""
 SEED: Final = "nats.seed"
 ACCOUNT_SEED: Final = "account.seed"
 """File in the folder of the issuer: the key that signs the credentials of agents. It could make any user."""

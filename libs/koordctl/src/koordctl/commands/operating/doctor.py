@@ -39,7 +39,7 @@ def doctor(
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = "koordinator-system",
 ) -> None:
-    """Examine an installation for common problems: services, log, streams, clocks, disk, keys.
+    """Examine an installation for common problems: services, nightly job, log, streams, clocks, disk, keys.
 
     Nothing is changed. Each problem has a remedy. Exit status 1 if something is broken; warnings alone give 0.
 
@@ -51,7 +51,7 @@ def doctor(
 
       koord doctor --kubeconfig ~/.kube/config
     """
-    findings = [*_services(), *wait_for(_log()), *_machine()]
+    findings = [*_services(), *_nightly(), *wait_for(_log()), *_machine()]
     if kubeconfig is not None:
         findings.append(wait_for(_webhooks(kubeconfig, context, namespace)))
     shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
@@ -89,6 +89,14 @@ def _folds(service: str, url: str) -> Iterator[health.Finding]:
     figures = fold_figures(url) or {}
     for fold, lag in sorted(figures.get(LAG, {}).items()):
         yield health.fold_finding(service, fold, lag, figures.get(HALTED, {}).get(fold, 0.0) > 0)
+
+
+def _nightly() -> Iterator[health.Finding]:
+    """Yield findings about the checks of each night; none if KOORD_NIGHTLY names no address."""
+    from koordctl.access.fold_figures import fold_figures
+
+    if url := find_service("nightly"):
+        yield from health.nightly_findings(fold_figures(url, "check"), time.time())
 
 
 async def _log() -> list[health.Finding]:

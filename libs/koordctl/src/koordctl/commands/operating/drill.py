@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,7 +16,13 @@ from koordctl.access.log import LogTrouble, wait_for
 from koordctl.render.output import console, fail, show_table
 
 if TYPE_CHECKING:
+    from koordcore.bus.backup.files import Backup
+    from koordcore.bus.client.connection import BusConnection
+
     from koordctl.commands.operating.fold_check import FoldCheck
+
+DRILL: Final = {"koord.drill": "true"}
+"""Metadata of the streams that a drill restores. No other stream is ever deleted."""
 
 
 def drill(
@@ -27,7 +34,7 @@ def drill(
     """Prove that a backup can be restored: compare its hashes, restore it, and fold its log again.
 
     The state at each snapshot must be that of the snapshot, so a fold that is not deterministic is found as well. The
-    running log is neither read nor changed. The server is one for this drill, without streams and without users.
+    running log is neither read nor changed. The server is one for drills, without users. Afterwards, it is empty again.
 
     Exit status 0 if the backup is restored and all states are equal, 1 otherwise.
 
@@ -87,13 +94,35 @@ async def _drill(place: str, server: str | None) -> FoldCheck:
         try:
             connection = await connect(ConnectionSettings(urls=(url,), name="koord", connect_seconds=30))
             try:
-                await restore_backup(connection, backup, source, lambda stream, count: None, replicas=1)
+                await _clear(connection, backup)
+                await restore_backup(connection, backup, source, _silent, replicas=1, metadata=DRILL)
                 bus = bus_on(connection, BusNames(backup.cluster))
-                return await fold_again(bus.events, bus.snapshots)
+                found = await fold_again(bus.events, bus.snapshots)
+                await _clear(connection, backup)
+                return found
             finally:
                 await connection.drain_and_close()
         except (ConnectRefused, NotConnected, NoAnswer, Denied, ApiError, Misconfigured, HistoryGone) as error:
             raise LogTrouble(f"the server of the drill: {error}") from error
+
+
+def _silent(_stream: str, _count: int) -> None:
+    """Show no progress."""
+
+
+async def _clear(connection: BusConnection, backup: Backup) -> None:
+    """Delete the streams that this drill has restored, or that an interrupted drill has left."""
+    from koordcore.bus.read.stream_reader import NOT_FOUND, ApiError, api
+
+    for copy in backup.streams:
+        try:
+            info = json.loads(await api(connection, f"$JS.API.STREAM.INFO.{copy.stream}", b""))
+        except ApiError as error:
+            if error.err_code not in NOT_FOUND:
+                raise
+            continue
+        if DRILL.items() <= info["config"].get("metadata", {}).items():
+            await api(connection, f"$JS.API.STREAM.DELETE.{copy.stream}", b"")
 
 
 @asynccontextmanager
