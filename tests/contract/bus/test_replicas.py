@@ -1,5 +1,6 @@
 """Each server's copy of the log is read, and a copy whose bytes were changed on the disk is found."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -17,14 +18,19 @@ from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import SMALL, sealed
+from support.bus.installed_server import koord
 from support.bus.nats_cluster import NatsCluster
 from support.servers import server_directory
+from support.until import until
 
 pytestmark = pytest.mark.nats
 
 NAMES = BusNames("copies")
 FACTS = 40
 MARKED = "somebody"
+SPECS = streams(NAMES, replicas=3)
+REPLICATED = [spec.name for spec in SPECS if spec.replicas > 1]
+SINGLE = [spec.name for spec in SPECS if spec.replicas == 1]
 
 
 async def filled(urls: tuple[str, ...], replicas: int) -> BusConnection:
@@ -44,6 +50,14 @@ async def append(connection: BusConnection) -> None:
 
 async def copies_of(connection: BusConnection) -> list[CopyDigest]:
     return await read_copies(connection, NAMES.ev, NAMES.prefix("ev"))
+
+
+async def current_by_stream(urls: tuple[str, ...]) -> dict[str, str]:
+    """Return stream -> what `koord bus streams` says about its replicas."""
+    where = {"KOORD_NATS": ",".join(urls), "KOORD_CLUSTER": NAMES.cluster}
+    lines = (await asyncio.to_thread(koord, "bus", "streams", env=where)).splitlines()
+    assert lines[0].endswith("CURRENT")
+    return {line.split()[0]: line[lines[0].index("CURRENT") :].strip() for line in lines[1:]}
 
 
 def flip(server: NatsServer) -> None:
@@ -70,7 +84,15 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
                 assert difference(copies) == ""
 
                 victim = next(server for server in cluster.servers if server.url != connection.client.connected_url)
+                assert await current_by_stream(cluster.urls) == dict.fromkeys([*REPLICATED, *SINGLE], "yes")
                 await victim.stop()
+
+                async def is_seen() -> bool:
+                    seen = await current_by_stream(cluster.urls)
+                    offline = {seen[stream] for stream in REPLICATED} == {f"{victim.config.name} is offline"}
+                    return offline and {seen[stream] for stream in SINGLE} <= {"yes", "500/10118 stream is offline"}
+
+                await until(is_seen)
                 flip(victim)
                 await victim.start()
                 await cluster.wait_ready()

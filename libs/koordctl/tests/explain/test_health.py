@@ -75,6 +75,9 @@ def test_a_stream_needs_its_settings_and_room() -> None:
     assert verdicts(EV, info(EV, discard="old")) == [Verdict.WARNING, Verdict.OK]
     assert verdicts(EV, info(EV, used=EV.max_bytes)) == [Verdict.BROKEN]
     assert verdicts(OBS, info(OBS, used=OBS.max_bytes)) == [Verdict.OK], "old observations make room"
+    servers = [{"name": "b", "current": True}, {"name": "c", "current": False, "lag": 7}]
+    (behind, _) = stream_findings(EV, {**info(EV), "cluster": {"leader": "a", "replicas": servers}})
+    assert (behind.verdict, behind.told) == (Verdict.WARNING, "c is 7 behind")
     (first, _) = stream_findings(EV, info(EV, discard="old"))
     assert first.told == "discard is 'old', not 'new'"
 

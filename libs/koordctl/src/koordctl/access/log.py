@@ -9,13 +9,14 @@ The address and the key come from KOORD_NATS, KOORD_NATS_SEED and KOORD_NATS_CA,
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from koordcore.embedded.stack import read_stack
 
@@ -36,6 +37,7 @@ __all__ = [
     "key_folder",
     "open_log",
     "operator_settings",
+    "stream_info",
     "wait_for",
 ]
 
@@ -157,6 +159,24 @@ async def open_log(var: Path | None = None, principal: str | None = None) -> Asy
         raise LogTrouble(f"the archive: {error}") from error
     finally:
         await connection.drain_and_close()
+
+
+async def stream_info(log: OpenLog, stream: str) -> dict[str, Any] | None:
+    """Return what the server says about a stream: configuration, size, replicas. None: it does not exist.
+
+    Raises:
+        Denied: The user may not read this.
+        NoAnswer: The server does not answer, or the stream has no leader.
+        ApiError: The server refused.
+    """
+    from koordcore.bus.read.stream_reader import NOT_FOUND, ApiError, api
+
+    try:
+        return json.loads(await api(log.connection, f"$JS.API.STREAM.INFO.{stream}", b""))
+    except ApiError as error:
+        if error.err_code not in NOT_FOUND:
+            raise
+        return None
 
 
 @contextmanager

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from koordcore.events import CATALOGUE
@@ -18,7 +17,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import ask, find_service, live_directory, nothing_runs, running_stack
 from koordctl.access.fold_figures import HALTED, LAG, LAG_SECONDS, fold_figures
-from koordctl.access.log import cluster_name, open_log, operator_settings, wait_for
+from koordctl.access.log import cluster_name, open_log, operator_settings, stream_info, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
 from koordctl.commands.operating import archive
@@ -43,31 +42,41 @@ _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
 
 @app.command()
 def streams() -> None:
-    """Show every stream: messages, size, first and last position, and the servers that store it.
+    """Show every stream: messages, size, first and last position, number of replicas, and whether all are current.
+
+    A server that is not current lacks messages: it was away, or is slow. Stop no other server meanwhile.
 
     Examples:
 
       koord bus streams
     """
-    show_table(["stream", "messages", "MiB", "of MiB", "first", "last", "subjects", "replicas"], wait_for(_streams()))
+    columns = ["stream", "messages", "MiB", "of MiB", "first", "last", "subjects", "replicas", "current"]
+    show_table(columns, wait_for(_streams()))
 
 
 async def _streams() -> list[list[object]]:
     async with open_log() as log:
-        from koordcore.bus.read.stream_reader import ApiError, api
+        from koordcore.bus.client.connection import NoAnswer
+        from koordcore.bus.read.stream_reader import ApiError
+        from koordcore.bus.setup.streams import streams as wanted
 
-        names = log.names
+        from koordctl.explain.health import replicas_behind
+
         rows: list[list[object]] = []
-        for stream in (names.ev, names.obs, names.explanations, names.audit, names.dlq, names.adv):
+        for spec in wanted(log.names, replicas=1):
             try:
-                info: dict[str, Any] = json.loads(await api(log.connection, f"$JS.API.STREAM.INFO.{stream}", b""))
-            except ApiError as error:
-                rows.append([stream, error.description, *[None] * 6])
+                info = await stream_info(log, spec.name)
+            except (ApiError, NoAnswer) as error:  # the server that stores it is away
+                rows.append([spec.name, *[None] * 7, str(error)])
+                continue
+            if info is None:
+                rows.append([spec.name, *[None] * 7, "does not exist"])
                 continue
             state, limit = info["state"], info["config"]["max_bytes"]
             size, most = f"{state['bytes'] / MIB:.1f}", f"{limit / MIB:.0f}"
             ends = [state["first_seq"], state["last_seq"], state.get("num_subjects", 0), info["config"]["num_replicas"]]
-            rows.append([stream, state["messages"], size, most, *ends])
+            current = ", ".join(replicas_behind(info)) or "yes"
+            rows.append([spec.name, state["messages"], size, most, *ends, current])
         return rows
 
 

@@ -125,6 +125,9 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
     if differences:
         told = "; ".join(f"{name} is {has!r}, not {want!r}" for name, (has, want) in differences.items())
         yield Finding(check, Verdict.WARNING, told, "koord bus bootstrap changes what loses no data")
+    if behind := replicas_behind(info):
+        remedy = "start the server and wait for it; stop no other one meanwhile"
+        yield Finding(check, Verdict.WARNING, ", ".join(behind), remedy)
     used, most = int(state["bytes"]), int(found["max_bytes"])
     told = f"{state['messages']:,} messages, {used / MIB:.1f} of {most / MIB:.0f} MiB"
     is_full = most > 0 and used > FULL * most
@@ -132,6 +135,21 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
         yield Finding(check, Verdict.BROKEN, told, "a full stream refuses writes: koord bus bootstrap --log-size")
     else:
         yield Finding(check, Verdict.OK, told)
+
+
+def replicas_behind(info: Mapping[str, Any]) -> list[str]:
+    """Return the servers that have not all messages of a stream, each with the reason; "no leader" if it has none.
+
+    Args:
+        info: Answer of the leader about the stream.
+    """
+    servers: Mapping[str, Any] = info.get("cluster") or {"leader": "the only server"}
+    behind = [
+        f"{each['name']} is offline" if each.get("offline") else f"{each['name']} is {each.get('lag', 0)} behind"
+        for each in servers.get("replicas") or ()
+        if not each["current"]
+    ]
+    return behind if servers.get("leader") else ["no leader", *behind]
 
 
 def dead_letter_finding(parked: int) -> Finding:

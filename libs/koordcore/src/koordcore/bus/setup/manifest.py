@@ -28,6 +28,7 @@ class ServiceManifest:
         checkpoints: Whether it may read the snapshots of other services.
         leads: Whether it may take part in leader election by the KV bucket.
         sees_leaders: Whether it may read which instances lead.
+        inspects: Whether it may read size, settings and replicas of every stream.
         parks: Whether it may store, retry and delete dead letters.
         agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
             agent.
@@ -50,6 +51,7 @@ class ServiceManifest:
     checkpoints: bool = False
     leads: bool = False
     sees_leaders: bool = False
+    inspects: bool = False
     parks: bool = False
     agent_nodes: str = ""
     proxy_nodes: str = ""
@@ -148,6 +150,7 @@ OPERATOR = ServiceManifest(
     asks=("*",),
     checkpoints=True,
     sees_leaders=True,
+    inspects=True,
     parks=True,
 )
 """The `koord` command of an administrator: reads everything, records skips, handles parked items."""

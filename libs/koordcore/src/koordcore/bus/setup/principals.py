@@ -13,6 +13,7 @@ from typing import Final
 
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import EMBEDDED, ServiceManifest
+from koordcore.bus.setup.streams import streams
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats_config import NatsUser, UserPermissions
 
@@ -56,6 +57,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         subscribe += [f"$KV.{names.leader_bucket}.leader.{manifest.name}"]
     elif manifest.sees_leaders:
         publish += _leader_reads(names.leader)
+    if manifest.inspects:
+        publish += [f"$JS.API.STREAM.INFO.{spec.name}" for spec in streams(names, replicas=1)]
     if manifest.parks:
         publish += [f"koord.{names.cluster}.dlq.*", f"$JS.API.STREAM.MSG.DELETE.{names.dlq}"]
         publish += _leader_reads(names.dlq)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import stat
 import time
@@ -10,12 +9,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from koordctl.access.clients import ask, find_service, live_directory, running_stack
-from koordctl.access.log import LogTrouble, key_folder, open_log, wait_for
+from koordctl.access.log import LogTrouble, key_folder, open_log, stream_info, wait_for
 from koordctl.explain import health
 from koordctl.render.output import Format, console, show_document, show_table
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 SERVICES: Final = ("manager", "scheduler", "projector", "descheduler")
 OPTIONAL: Final = ("descheduler",)
 _SECONDS: Final = 5.0
-_NO_STREAM: Final = 10059
 
 
 def doctor(
@@ -110,23 +108,20 @@ async def _log() -> list[health.Finding]:
 
 
 async def _examined(log: OpenLog) -> list[health.Finding]:
-    from koordcore.bus.read.stream_reader import ApiError, api
+    from koordcore.bus.client.connection import NoAnswer
+    from koordcore.bus.read.stream_reader import ApiError
     from koordcore.bus.setup.streams import streams
 
     names = log.names
-    readable = (names.ev, names.obs, names.explanations, names.audit, names.dlq, names.adv)
     findings = [health.Finding("log", health.Verdict.OK, f"nats-server {log.connection.server_version}")]
     for spec in streams(names, replicas=1):
-        if spec.name not in readable:
-            continue
         began = time.time()
-        info: dict[str, Any] | None
         try:
-            info = json.loads(await api(log.connection, f"$JS.API.STREAM.INFO.{spec.name}", b""))
-        except ApiError as error:
-            if error.err_code != _NO_STREAM:
-                raise
-            info = None
+            info = await stream_info(log, spec.name)
+        except (ApiError, NoAnswer) as error:  # the server that stores it is away
+            remedy = "start the servers that store it: most of them must run"
+            findings.append(health.Finding(f"stream {spec.name}", health.Verdict.BROKEN, str(error), remedy))
+            continue
         findings += health.stream_findings(spec, info)
         if info is not None and spec.name == names.dlq:
             findings.append(health.dead_letter_finding(int(info["state"]["messages"])))
