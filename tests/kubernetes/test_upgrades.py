@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.listing import RequestRefused, list_pages
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordctl.embedded.kubernetes.places import admin_kubeconfig
+from support.koord_command import KoordCommand
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document
@@ -71,6 +73,25 @@ async def test_objects_of_an_older_definition_are_read_changed_and_mirrored(
     assert plane.get("reservation", "kept")["spec"]["ttl"] == "48h"
     plane.kubectl("delete", "reservation", "kept")
     plane.kubectl("delete", "node", "upgraded-node")
+
+
+def test_doctor_names_a_definition_that_an_upgrade_has_left_behind(plane: ControlPlane, tmp_path: Path) -> None:
+    old = definition(RESERVATIONS)
+    del old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["ttl"]
+
+    def about_definitions() -> dict[str, str]:
+        words = ("doctor", "-o", "json", "--kubeconfig", str(admin_kubeconfig(plane.directory)))
+        findings: list[dict[str, str]] = json.loads(KoordCommand(tmp_path).run(*words, status=1))
+        return {each["check"]: each["told"] for each in findings if each["check"].startswith("CRD")}
+
+    try:
+        plane.apply(old)
+        assert about_definitions() == {
+            f"CRD {RESERVATIONS}": "is of an older version: it lacks v1alpha1.spec.ttl",
+        }
+    finally:
+        plane.apply(definition(RESERVATIONS))
+    assert set(about_definitions()) == {"CRDs"}
 
 
 def compact(plane: ControlPlane) -> None:

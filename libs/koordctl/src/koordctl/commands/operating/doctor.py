@@ -32,7 +32,7 @@ def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
     problems: Annotated[bool, typer.Option("--problems", help="Show only problems.")] = False,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Kubeconfig of an API server: examine the NetworkPolicies, too.")
+        Path | None, typer.Option(help="Kubeconfig of an API server: examine NetworkPolicies and CRDs, too.")
     ] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = "koordinator-system",
@@ -51,7 +51,7 @@ def doctor(
     """
     findings = [*_services(), *_nightly(), *wait_for(_log()), *_machine()]
     if kubeconfig is not None:
-        findings.append(wait_for(_webhooks(kubeconfig, context, namespace)))
+        findings += wait_for(_cluster(kubeconfig, context, namespace))
     shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
     if output is Format.TABLE:
         rows = [(each.verdict.value, each.check, each.told, each.remedy or None) for each in shown]
@@ -131,16 +131,20 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
     return findings
 
 
-async def _webhooks(kubeconfig: Path, context: str, namespace: str) -> health.Finding:
-    from koord_manager.network_policies import Unreachable, network_policies
+async def _cluster(kubeconfig: Path, context: str, namespace: str) -> list[health.Finding]:
+    from koord_manager.installed import Unreachable, installed
+    from koordcore.protocol.crd.catalogue import definition_texts
+    from yaml import safe_load
+
+    from koordctl.explain.installed_definitions import definition_findings
 
     try:
-        found = await network_policies(kubeconfig=kubeconfig, context=context, namespace=namespace)
+        found = await installed(kubeconfig=kubeconfig, context=context, namespace=namespace)
     except Unreachable as error:
-        return health.Finding(
-            "webhooks", health.Verdict.BROKEN, str(error), "koord doctor --kubeconfig names the API server"
-        )
-    return health.webhook_finding(found)
+        remedy = "koord doctor --kubeconfig names the API server"
+        return [health.Finding("API server", health.Verdict.BROKEN, str(error), remedy)]
+    wanted = [safe_load(text) for text in definition_texts().values()]
+    return [health.webhook_finding(found.policies), *definition_findings(found.definitions, wanted)]
 
 
 def _machine() -> Iterator[health.Finding]:
