@@ -14,6 +14,7 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
 )
 from koordcore.events.objects.gateway import PodEvictionDelayed, PodEvictionFailed
+from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from koordcore.stories.migrations import migration_story
@@ -257,14 +258,15 @@ async def test_paused_and_foreign_jobs_are_left_alone(world: World) -> None:
     await world.pod("p", "b")
     await world.pod("q", "b")
     await world.pod("r", "b")
-    foreign = job("f", "q")
-    foreign["metadata"]["annotations"] = {"descheduler.koordinator.sh/created-by": "somebody"}
-    await world.custom("PodMigrationJob", job("j", "p", paused=True))
+    foreign = job("f", "q", mode="EvictDirectly")
+    foreign["metadata"]["annotations"] = {keys.JOB_CREATED_BY: "somebody"}
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly", paused=True))
     await world.custom("PodMigrationJob", foreign)
     await world.custom("PodMigrationJob", job("k", "r", mode="EvictDirectly"))
     async with world.service(configuration(plugins=False)):
         await reached(world, "Running", "Eviction")
     assert [request.name for request in await world.requests()] == ["r"]
+    assert list(await _states(world)) == ["uid-k"]
 
 
 async def test_second_job_of_a_workload_waits_until_the_first_has_ended(world: World) -> None:
@@ -323,6 +325,27 @@ async def test_job_over_its_time_takes_its_reservation_back(world: World) -> Non
         await _folded(world, rounds)
     assert (await progress(world))[0] == "Failed"
     assert world.objects("Reservation") == {}
+
+
+async def test_job_that_waits_until_its_time_is_over_gives_its_reservation_back(world: World) -> None:
+    await world.pod("p", "b")
+    await world.pod("q", "b")
+    await world.custom("Reservation", {"metadata": {"name": "mine", "uid": "uid-mine"}, "spec": {}})
+    mine = {"reservationRef": {"name": "mine"}}
+    text = configuration(plugins=False, maxMigratingPerNode=1)
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    async with world.service(text) as (_, rounds):
+        await reached(world, "Running", "Eviction")
+        late = job("k", "q", ttl="1s", reservationOptions=mine)
+        await world.custom("PodMigrationJob", late)
+        await is_told(world, MigrationHeld)
+        assert list(world.objects("Reservation")) == ["mine"]
+        late["metadata"]["creationTimestamp"] = AT
+        await world.custom("PodMigrationJob", late)
+        await is_told(world, MigrationEnded)
+        await _folded(world, rounds)
+    assert world.objects("Reservation") == {}
+    assert [request.name for request in await world.requests()] == ["p"]
 
 
 async def _asked(world: World, times: int) -> None:

@@ -162,7 +162,7 @@ class JobControl:
         await self._append(steps, term)
 
     async def _arbitrate(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
-        """Decide which waiting jobs go on, and record it."""
+        """Decide which waiting jobs go on, and record it. A late job gives back the Reservation that its user named."""
         own = controller.policy.installation
         waiting = [job for job in jobs if is_waiting(job) and job.is_for(own) and not job.is_paused]
         if not waiting:
@@ -181,6 +181,10 @@ class JobControl:
             event = recording.held_event(known[name], limits, facts.get(known[name].uid), decided.inputs[name])
             if event is not None:
                 recorded.append((known[name], event))
+        given_back = [
+            DeleteObject(kind="Reservation", name=job.reservation) for job in found.dropped if job.reservation
+        ]
+        await self._changed(given_back, term)
         await self._append([[self._draft(job, event)] for job, event in recorded], term)
 
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
