@@ -60,13 +60,13 @@ class World:
 
     Attributes:
         changes: All changes of objects that it was asked for.
-        refuses: Kind of the objects of which it refuses all patches; "" if it refuses none.
+        refuses: Names of the objects of which it refuses all changes.
     """
 
     def __init__(self) -> None:
         self.bus: Bus = memory_bus()
         self.changes: list[ObjectChange] = []
-        self.refuses = ""
+        self.refuses: frozenset[str] = frozenset()
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, dict[str, Any]] = {}
         self._customs: dict[str, dict[str, dict[str, Any]]] = {}
@@ -166,10 +166,10 @@ class World:
         await self.write(AggregateRef("pod", uid), placement)
         await self._take(node, uid, name, own)
 
-    async def owner(self, reservation: str, name: str, node: str) -> None:
+    async def owner(self, reservation: str, name: str, node: str, *, ready: bool = True) -> None:
         """Write a running pod that takes a Reservation."""
         used = Allocation(reservation=ReservationUse(name=reservation, uid=f"uid-{reservation}"))
-        await self.pod(name, node)
+        await self.pod(name, node, ready=ready)
         await self._take(node, f"u-{name}", name, used)
 
     async def _take(self, node: str, uid: str, name: str, allocation: Allocation) -> None:
@@ -203,9 +203,13 @@ class World:
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
         """Change objects. See `ObjectWriter.change`."""
         self.changes += changes
-        return [ChangeOutcome(result=await self._changed(change)) for change in changes]
+        results = [await self._changed(change) for change in changes]
+        why = {ChangeResult.REFUSED: "not allowed"}
+        return [ChangeOutcome(result=result, message=why.get(result, "")) for result in results]
 
     async def _changed(self, change: ObjectChange) -> ChangeResult:
+        if (change.document["metadata"]["name"] if isinstance(change, CreateObject) else change.name) in self.refuses:
+            return ChangeResult.REFUSED
         if isinstance(change, CreateObject):
             kind, name = change.document["kind"], change.document["metadata"]["name"]
             if name in self.objects(kind):
@@ -216,8 +220,6 @@ class World:
             if change.name not in self.objects(change.kind):
                 return ChangeResult.ABSENT
             await self.delete(change.kind, change.name)
-        elif isinstance(change, PatchObject) and change.kind == self.refuses:
-            return ChangeResult.REFUSED
         elif isinstance(change, PatchObject) and change.kind == "Pod":
             raw = self._pods[change.uid]
             raw["metadata"].setdefault("annotations", {}).update(change.patch["metadata"]["annotations"])

@@ -219,7 +219,7 @@ async def test_calls_of_the_eviction_api_count_by_their_outcome(world: World) ->
 async def test_a_refused_soft_eviction_counts_as_an_error(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
-    world.refuses = "Pod"
+    world.refuses = frozenset({"p"})
     async with world.service(configuration(plugins=False, evictionPolicy="SoftEviction")) as (shell, _):
         by = {"result": "error", "strategy": "", "namespace": "d", "node": "b"}
         await until(lambda: shell.metrics.registry.get_sample_value("descheduler_pods_evicted_total", by))

@@ -14,10 +14,13 @@ from koordcore.events.descheduling.migration import (
     MigrationArbitrated,
     MigrationCondition,
     MigrationEnded,
+    MigrationHeld,
+    MigrationNotice,
     MigrationProgress,
 )
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from msgspec.structs import replace
 from support.histories import stored
 
 Json = dict[str, Any]
@@ -100,10 +103,19 @@ def test_job_that_was_created_again_under_the_name_is_left_alone() -> None:
 
 def test_steps_become_kubernetes_events_about_the_job() -> None:
     end = MigrationEnded(job="j", pod=POD, progress=MigrationProgress(phase="Failed", reason="Timeout", message="late"))
+    told = MigrationNotice(reason="Timeout", message="late", is_warning=True)
+    unscheduled = MigrationNotice(reason="Unschedulable", message="0/2 nodes", is_warning=True)
+    held = MigrationHeld(job="j", pod=POD, limits=["max_migrating_per_node"])
+    full = replace(held, limits=["TooManyEvictions"])
+    advanced = replace(ADVANCED, notices=[unscheduled])
     pending = PendingWrites()
-    pending.note(view_of(JOB, ARBITRATED, ADVANCED), [(REF, ARBITRATED), (REF, ADVANCED), (REF, end)])
+    facts = [ARBITRATED, held, full, advanced, end, replace(end, notices=[told])]
+    pending.note(view_of(JOB, ARBITRATED, ADVANCED), [(REF, each) for each in facts])
     assert [(each.involved.name, each.type, each.reason, each.message) for each in pending.events] == [
-        ("j", "Normal", "ReservationScheduled", "ReservationScheduled"),
+        ("j", "Warning", "Evicting", 'Failed evict Pod "d/p" caused by TooManyEvictions'),
+        ("j", "Warning", "Unschedulable", "0/2 nodes"),
+        ("j", "Warning", "Timeout", "late"),
         ("j", "Warning", "Timeout", "late"),
     ]
+    assert {each.action for each in pending.events} == {"Migrating"}
     assert pending.queue.take(STATUS) == [f"migration/{REF.id}"]

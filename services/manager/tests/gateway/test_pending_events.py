@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.eviction import Evicted, Waits
 from koord_manager.domain.gateway.pending_writes import EVICTION, PendingWrites
 from koord_manager.shell.gateway.outages import OutageLog
 from koordcore.events.descheduling.drain import (
@@ -97,10 +98,17 @@ def test_a_pod_that_the_descheduler_evicts_says_from_where_and_why_whatever_the_
     pending = PendingWrites()
     for request in (by_job, direct):
         pending.note(view_of((EVICTED, request)), [(EVICTED, request)])
-    assert [(each.reason, each.type, each.component, each.message) for each in pending.events] == [
-        ("Descheduled", "Normal", "koord-descheduler", 'Pod evicted from node "n" by the reason "hot"'),
-        ("Descheduled", "Normal", "koord-descheduler", "pod evicted by hot"),
+        assert not pending.events, "the pod is not evicted yet"
+    for request in (by_job, direct):
+        pending.answered("u", request, Evicted(gone=True))
+        pending.answered("u", request, Evicted())
+        pending.answered("u", request, Waits("TooManyRequests", "no"))
+    assert [(each.involved.kind, each.reason, each.type, each.action, each.message) for each in pending.events] == [
+        ("Pod", "Descheduled", "Normal", "Migrating", 'Pod evicted from node "n" by the reason "hot"'),
+        ("PodMigrationJob", "Evicting", "Warning", "Migrating", 'Failed evict Pod "d/web" caused by no'),
+        ("Pod", "Descheduled", "Normal", "Evicting", "pod evicted by hot"),
     ]
+    assert {each.component for each in pending.events} == {"koord-descheduler"}
 
 
 def test_phases_and_bad_conditions_of_drains_become_events_once() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from koordcore.events.descheduling.inputs import Inputs
-from koordcore.events.descheduling.migration import MigrationEnded, MigrationForgotten
+from koordcore.events.descheduling.migration import TOO_MANY_EVICTIONS, MigrationEnded, MigrationForgotten
 from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.clock import Clock
@@ -31,7 +31,7 @@ from koord_descheduler.domain.effects import repack_ref
 from koord_descheduler.domain.job_control import recording
 from koord_descheduler.domain.job_control.arbitration_pass import arbitration_pass
 from koord_descheduler.domain.job_control.availability import Availability
-from koord_descheduler.domain.job_control.controller import KIND, TOO_MANY_EVICTIONS, JobController
+from koord_descheduler.domain.job_control.controller import KIND, JobController
 from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan, soft_eviction
 from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, available_reservations, version_of
 from koord_descheduler.domain.migration.arbitration import is_waiting, pod_of
@@ -134,7 +134,7 @@ class JobControl:
         await self._forget(jobs, controller, now, term)
         if now - self._collected_at >= INTERVAL:
             self._collected_at = now
-            await self._collect(jobs, now, term)
+            await self._collect(self._reader.jobs(), now, term)
 
     async def _record_aborted(self, jobs: Sequence[MigrationJob], term: Term) -> None:
         """Record the end of jobs that a user has aborted."""
@@ -255,7 +255,8 @@ class JobControl:
 
     def _step(self, done: Plan, outcomes: Sequence[ChangeOutcome]) -> list[Draft]:
         """Return the facts of one look: the eviction that it asks for, and the step of the job."""
-        job = concluded(done, outcomes)
+        looked = concluded(done, outcomes)
+        job = looked.job
         for outcome in outcomes:
             if outcome.result is ChangeResult.REFUSED:
                 self.logger.warning("job_change_refused", job=job.name, reason=outcome.message)
@@ -270,7 +271,7 @@ class JobControl:
         replicas = replicas_of(pod, self.builder.workloads()) if done.evicts else None
         known = self.builder.state.of_kind(MigrationState).get(job.uid)
         has_waited = done.evicts and known is not None and bool(known.limits)
-        event = recording.advanced_event(done.before, job, replicas, softly, has_waited=has_waited)
+        event = recording.advanced_event(done.before, job, replicas, softly, looked.events, has_waited=has_waited)
         if event is not None:
             drafts.append(self._draft(job, event))
         return drafts

@@ -11,12 +11,17 @@ Source:
     descheduler spec, 7.4, 7.5, 14
 """
 
+from typing import Final
+
 import msgspec
 
 from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.descheduling.operation import ChangedField
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
+
+TOO_MANY_EVICTIONS: Final = "TooManyEvictions"
+"""Code of a job that waits because the jobs of the descheduler evict as many pods as evictQPS and evictBurst allow."""
 
 
 class MigratedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,6 +70,22 @@ class MigrationProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     reservation: str = ""
     node: str = ""
     bound_pod: MigratedPod | None = None
+
+
+class MigrationNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Kubernetes event about a step of a PodMigrationJob.
+
+    Attributes:
+        reason: Reason in one word.
+        message: Sentence for the user.
+        is_warning: Whether its type is Warning. Otherwise, it is Normal.
+        is_about_pod: Whether it is about the pod that migrates. Otherwise, it is about the job.
+    """
+
+    reason: str
+    message: str
+    is_warning: bool = False
+    is_about_pod: bool = False
 
 
 @CATALOGUE.register(kind="migration")
@@ -120,6 +141,7 @@ class MigrationAdvanced(Event, frozen=True, kw_only=True, omit_defaults=True):
         progress: Status of the job after the step.
         replicas: If the step requests the eviction of the pod, the number of replicas that its workload should have.
             None for other steps, and for a pod without a known workload.
+        notices: Kubernetes events about the step.
         soft_eviction: If the step set the soft-eviction annotation of the pod, its values; else None.
     """
 
@@ -127,6 +149,7 @@ class MigrationAdvanced(Event, frozen=True, kw_only=True, omit_defaults=True):
     progress: MigrationProgress
     replicas: int | None = None
     soft_eviction: ChangedField | None = None
+    notices: list[MigrationNotice] = []
 
 
 @CATALOGUE.register(kind="migration")
@@ -139,12 +162,14 @@ class MigrationEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
         progress: Final status of the job.
         refusals: Codes of the rules by which the pod must not be migrated, for example "daemonset"; empty if the job
             ended for another reason.
+        notices: Kubernetes events about the last step. If none has the reason of the end, there is one more event.
     """
 
     job: str
     pod: MigratedPod | None = None
     progress: MigrationProgress
     refusals: list[str] = []
+    notices: list[MigrationNotice] = []
 
 
 @CATALOGUE.register(kind="migration")

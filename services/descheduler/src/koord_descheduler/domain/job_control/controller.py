@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from koordcore.events.descheduling.decisions import RoundMove
 from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling.migration import TOO_MANY_EVICTIONS
 from koordcore.protocol import keys
 from koordcore.requests.objects import CreateObject
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration
@@ -24,8 +25,6 @@ from koord_descheduler.domain.plugins.evictors.migration_controller import NAME,
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 KIND: Final = "PodMigrationJob"
-TOO_MANY_EVICTIONS: Final = "TooManyEvictions"
-"""Code of a job that waits because the jobs of this process evict as many pods as evictQPS and evictBurst allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

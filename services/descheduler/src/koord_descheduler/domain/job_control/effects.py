@@ -131,24 +131,32 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
     return replace(looked, effects=(eviction_of(job, pod, policy),))
 
 
-def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> MigrationJob:
-    """Return the job after the changes of its plan were made and its eviction was asked for.
+def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> Looked:
+    """Return the look after the changes of its plan were made and its eviction was asked for.
 
     Args:
         done: The plan.
         outcomes: Outcomes of its changes, in their order.
     """
-    job = done.looked.job
+    looked = done.looked
     for change, outcome in zip(done.changes, outcomes, strict=True):
         if isinstance(change, CreateObject):
-            refused = outcome.result is ChangeResult.REFUSED
-            job = created(job, outcome.message if refused else "").job
+            error = _error(outcome) if outcome.result is ChangeResult.REFUSED else ""
+            looked = _followed_by(looked, created(looked.job, error))
         elif isinstance(change, PatchObject) and done.pod is not None and change.kind == "Pod":
-            error = "" if outcome.result is ChangeResult.DONE else outcome.message or str(outcome.result)
-            job = evicted(job, done.pod, error).job
+            error = "" if outcome.result is ChangeResult.DONE else _error(outcome)
+            looked = _followed_by(looked, evicted(looked.job, done.pod, error))
     if done.pod is not None and (done.eviction is not None or done.is_under_way):
-        job = evicted(job, done.pod, "").job
-    return job
+        looked = _followed_by(looked, evicted(looked.job, done.pod, ""))
+    return looked
+
+
+def _error(outcome: ChangeOutcome) -> str:
+    return outcome.message or str(outcome.result)
+
+
+def _followed_by(looked: Looked, answer: Looked) -> Looked:
+    return replace(looked, job=answer.job, events=(*looked.events, *answer.events))
 
 
 def soft_eviction(done: Plan, outcomes: Sequence[ChangeOutcome]) -> ChangedField | None:

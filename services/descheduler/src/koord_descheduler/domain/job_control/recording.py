@@ -17,6 +17,7 @@ from koordcore.events.descheduling.migration import (
     MigrationCondition,
     MigrationEnded,
     MigrationHeld,
+    MigrationNotice,
     MigrationProgress,
 )
 from koordcore.events.descheduling.operation import ChangedField
@@ -27,6 +28,7 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.migration.job import PASSED, Condition, MigrationJob, Phase, PodRef
 from koord_descheduler.domain.migration.object_limiter import Evicted
+from koord_descheduler.domain.migration.world import JobEvent
 from koord_descheduler.domain.view.pods import PodView
 
 
@@ -102,14 +104,18 @@ def held_event(job: MigrationJob, limits: Sequence[str], state: MigrationState |
     return MigrationHeld(job=job.name, pod=pod, limits=[*limits], inputs=inputs)
 
 
-def ended_event(job: MigrationJob, refusals: Sequence[str] = ()) -> Event:
+def ended_event(job: MigrationJob, refusals: Sequence[str] = (), told: Iterable[JobEvent] = ()) -> Event:
     """Return the fact that a job has ended.
 
     Args:
         job: The job.
         refusals: Codes of the rules by which its pod must not be migrated.
+        told: Events of its last look.
     """
-    return MigrationEnded(job=job.name, pod=_migrated(job.pod), progress=_progress(job), refusals=[*refusals])
+    notices = [_notice(each) for each in told]
+    return MigrationEnded(
+        job=job.name, pod=_migrated(job.pod), progress=_progress(job), refusals=[*refusals], notices=notices
+    )
 
 
 def advanced_event(
@@ -117,6 +123,7 @@ def advanced_event(
     after: MigrationJob,
     replicas: int | None = None,
     soft_eviction: ChangedField | None = None,
+    told: Iterable[JobEvent] = (),
     *,
     has_waited: bool = False,
 ) -> Event | None:
@@ -127,14 +134,22 @@ def advanced_event(
         after: The job afterwards.
         replicas: If the look requests the eviction of the pod, the replicas of its workload; else None.
         soft_eviction: If the look set the soft-eviction annotation of the pod, its values; else None.
+        told: Events of the look. Those about the pod count for a soft eviction; the gateway publishes those of others.
         has_waited: Whether a limit was recorded for which the job does not wait any more. The fact ends this wait.
     """
+    told = [each for each in told if each.about == "job" or soft_eviction is not None]
     if not after.is_in_flight:
-        return ended_event(after)
+        return ended_event(after, told=told)
     if _progress(before) == _progress(after) and before.pod == after.pod and not has_waited:
         return None
     pod = _migrated(after.pod) or MigratedPod(namespace="", name="")
-    return MigrationAdvanced(pod=pod, progress=_progress(after), replicas=replicas, soft_eviction=soft_eviction)
+    return MigrationAdvanced(
+        pod=pod,
+        progress=_progress(after),
+        replicas=replicas,
+        soft_eviction=soft_eviction,
+        notices=[_notice(each) for each in told],
+    )
 
 
 def recorded_evictions(states: Iterable[MigrationState]) -> Iterator[Evicted]:
@@ -164,6 +179,15 @@ def _progress(job: MigrationJob) -> MigrationProgress:
         reservation=job.reservation,
         node=job.node,
         bound_pod=_migrated(job.bound_pod),
+    )
+
+
+def _notice(event: JobEvent) -> MigrationNotice:
+    return MigrationNotice(
+        reason=event.reason,
+        message=event.message,
+        is_warning=event.type == "Warning",
+        is_about_pod=event.about == "pod",
     )
 
 

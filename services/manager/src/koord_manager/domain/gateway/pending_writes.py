@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
-from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
+from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded, MigrationHeld
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.management.adjustment import MassAbnormalityChanged
 from koordcore.events.management.quota_profile import QuotaProfileRendered
@@ -36,25 +36,24 @@ from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
-from koordcore.state.migrations import MigrationState
 from koordcore.stories.modifications import DESCHEDULER
 from koordcore.values.allocation import Allocation
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS
+from koord_manager.domain.gateway.descheduler_events import answer_event, migration_events
 from koord_manager.domain.gateway.drain_events import DrainEvents
+from koord_manager.domain.gateway.eviction import Evicted, GivenUp, Waits
 from koord_manager.domain.gateway.objects.reservation_object import (
     ReservationNames,
     pending_pod_annotations,
     reservation_ref,
 )
 from koord_manager.domain.gateway.pod_status_writes import (
-    KOORDINATOR,
     MANAGER,
     Involved,
     KubernetesEvent,
     about_pod,
-    descheduled,
     device_health,
     failed_scheduling,
     preempted,
@@ -81,7 +80,6 @@ RECENT: Final = timedelta(minutes=2)
 It is longer than a lease and the longest queue of events at the shipped rate limit."""
 FIRST_DELAY_SECONDS: Final = 0.2
 LONGEST_DELAY_SECONDS: Final = 30.0
-_MIGRATION_WARNINGS: Final = frozenset({"Unschedulable", "FailedCreateReservation"})
 
 
 class PendingWrites:
@@ -176,7 +174,8 @@ class PendingWrites:
                     self.events.append(failed_scheduling(ref.id, pod.metadata.namespace, pod.metadata.name, message))
             case PodEvictionRequested():
                 self.queue.add(EVICTION, ref.id)
-                self.events.append(_eviction_event(ref.id, event))
+                if event.initiator != DESCHEDULER:
+                    self.events.append(_eviction_event(ref.id, event))
             case PodEvicted() | PodEvictionFailed():
                 self._note_end_of_eviction(ref.id)
             case PodDeviceUnhealthy():
@@ -185,8 +184,8 @@ class PendingWrites:
                 self.nominated[ref.id] = node
             case PodNominationCleared():
                 self.nominated[ref.id] = ""
-            case MigrationAdvanced() | MigrationEnded():
-                self.events.extend(_migration_events(view, ref, event))
+            case MigrationHeld() | MigrationAdvanced() | MigrationEnded():
+                self.events.extend(migration_events(ref.id, view.state.get(ref), event))
                 self._add_status(ref)
             case MassAbnormalityChanged(active=True):
                 self.events.append(_mass_abnormal(view, event))
@@ -226,6 +225,18 @@ class PendingWrites:
             about = about_pod(uid, event.namespace, event.name)
             self.events.append(KubernetesEvent(about, "EvictionBlocked", why[:1024], "Warning", MANAGER))
         held[uid] = None
+
+    def answered(self, uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> None:
+        """Queue the Kubernetes event about the API server's answer to an eviction, if the descheduler requested it.
+
+        Args:
+            uid: Uid of the pod.
+            request: The request for the eviction.
+            answer: The outcome of the call.
+        """
+        event = answer_event(uid, request, answer) if request.initiator == DESCHEDULER else None
+        if event is not None:
+            self.events.append(event)
 
     def _note_budget(self, ref: AggregateRef) -> None:
         namespace = namespaced_from_token(ref.id.partition("=")[2])[0]
@@ -298,28 +309,12 @@ def _recently_bound(view: ManagerView, since: datetime) -> Iterator[KubernetesEv
 
 
 def _eviction_event(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
-    if event.initiator == DESCHEDULER:
-        return descheduled(uid, event)
     if event.method == "delete":
         return preempted(uid, event.namespace, event.name, event.message or "Preempted")
     message = event.message or f"evicted by {event.initiator}"
     return KubernetesEvent(
         about_pod(uid, event.namespace, event.name), event.reason, message, "Warning", f"koord-{event.initiator}"
     )
-
-
-def _migration_events(
-    view: ManagerView, ref: AggregateRef, event: MigrationAdvanced | MigrationEnded
-) -> Iterator[KubernetesEvent]:
-    """Yield the Kubernetes event about the newest condition or the end of a migration job; none for its beginning."""
-    done, state = event.progress, view.state.get(ref)
-    job = event.job if isinstance(event, MigrationEnded) else state.job if isinstance(state, MigrationState) else ""
-    reason = done.reason or done.status
-    if job and reason:
-        # events about objects without a namespace are in the namespace "default"
-        about = Involved("PodMigrationJob", KOORDINATOR, "default", job, ref.id)
-        kind = "Warning" if done.phase == "Failed" or reason in _MIGRATION_WARNINGS else "Normal"
-        yield KubernetesEvent(about, reason, (done.message or reason)[:1024], kind, "koord-descheduler")
 
 
 def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> KubernetesEvent:

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.pod import UnhealthyDevice
 from koordcore.protocol.objects import Pod
 from koordcore.stories.pod import device_sentence
@@ -48,6 +47,7 @@ class KubernetesEvent(NamedTuple):
         type: "Normal" or "Warning".
         component: Name of the component that reports it.
         recalled: Whether another leader may have recorded it already. Then it is not counted again.
+        action: What the component does with the object, in one word; "" if nothing.
     """
 
     involved: Involved
@@ -56,6 +56,7 @@ class KubernetesEvent(NamedTuple):
     type: str = "Normal"
     component: str = SCHEDULER
     recalled: bool = False
+    action: str = ""
 
     @property
     def name(self) -> str:
@@ -90,22 +91,6 @@ def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> Kube
 def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
     """Return the Kubernetes event that the pod is evicted for a pod of higher priority."""
     return KubernetesEvent(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
-
-
-def descheduled(uid: str, request: PodEvictionRequested) -> KubernetesEvent:
-    """Return the Kubernetes event that the descheduler evicts the pod, by a migration job or directly.
-
-    Args:
-        uid: Uid of the pod.
-        request: The request of the descheduler.
-
-    Source:
-        descheduler spec, 7.6, 13
-    """
-    by_job = f'Pod evicted from node "{request.node}" by the reason "{request.message}"'
-    message = by_job if request.job else f"pod evicted by {request.message}"
-    about = about_pod(uid, request.namespace, request.name)
-    return KubernetesEvent(about, request.reason, message[:MOST_MESSAGE], component=DESCHEDULER)
 
 
 def device_health(
@@ -168,6 +153,7 @@ def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
         "reason": event.reason,
         "message": event.message,
         "type": event.type,
+        **({"action": event.action} if event.action else {}),
         "source": {"component": event.component},
         "reportingComponent": event.component,
         "reportingInstance": instance,

@@ -297,7 +297,9 @@ class Outbox:
             ended = evictions.judge_eviction(eviction, answer.status, answer.message(), self._facts.clock.now())
         if isinstance(ended, evictions.Waits) and BUDGET_CAUSE in answer.body:
             self._pending_writes.hold(uid, eviction.request, ended.why)
-            self._spoken()
+        if evictions.eviction_draft(view, eviction, ended) is not None:
+            self._pending_writes.answered(uid, eviction.request, ended)
+        self._spoken()
         is_recorded = await self._facts.write(lambda: evictions.eviction_draft(view, eviction, ended))
         return (retry_after or 0.0) if isinstance(ended, evictions.Waits) else is_recorded
 
