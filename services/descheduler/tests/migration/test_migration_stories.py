@@ -250,3 +250,11 @@ def test_a_refused_eviction_is_told_as_a_failed_call_and_asked_for_again() -> No
     it.fails = False
     it.settle()
     assert it.evictions == ["u1"]
+
+
+def test_a_job_whose_pod_was_replaced_before_it_began_fails_and_makes_no_reservation() -> None:
+    it = story(RESERVATION_FIRST)
+    it.job = replace(it.job, pod=PodRef("d", "app", "u0"))
+    it.settle()
+    assert (it.job.phase, it.job.reason) == (Phase.FAILED, "MissingPod")
+    assert it.cluster.reservations == {}

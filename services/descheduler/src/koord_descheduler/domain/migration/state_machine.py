@@ -151,6 +151,10 @@ class _Run:
     def _found_pod(self) -> PodView | None:
         return self._world.pod(self._pod.namespace, self._pod.name)
 
+    def _is_stranger(self, pod: PodView) -> bool:
+        """Return whether a pod has the name of the job's pod, and is another one."""
+        return bool(self._pod.uid) and pod.uid != self._pod.uid
+
     def _is_in_time(self, now: float) -> bool:
         if not self.job.is_over(now):
             return True
@@ -185,11 +189,9 @@ class _Run:
         if self.job.pod is None or not self.job.pod.namespace or not self.job.pod.name:
             return self._fail(Reason.INVALID_POD_REF, "Abort job caused by invalid PodRef")
         pod = self._found_pod()
-        if pod is None:
+        if pod is None or self._is_stranger(pod):
             return self._fail_without_pod()
-        self.job = replace(
-            self.job, phase=Phase.RUNNING, pod=PodRef(self._pod.namespace, self._pod.name, self._pod.uid or pod.uid)
-        )
+        self.job = replace(self.job, phase=Phase.RUNNING, pod=PodRef(pod.namespace, pod.name, pod.uid))
         return True
 
     def _may_be_evicted(self) -> bool:
@@ -269,7 +271,7 @@ class _Run:
         if condition is not None and condition.is_true:
             return True
         pod = self._found_pod()
-        if pod is None or (self._pod.uid and pod.uid != self._pod.uid):
+        if pod is None or self._is_stranger(pod):
             if condition is None:
                 return self._fail_without_pod()
             message = f'Pod "{self._pod.key}" has been evicted'
