@@ -155,7 +155,7 @@ def node_amounts(node: Node | None) -> dict[str, int]:
 
 
 class NodeBook:
-    """The newest figures of every node, by subject token, and the changes since the last `take_changes`.
+    """The newest `NodeFigures` of every node, by subject token, and their changes since the last `take_changes`.
 
     Only one task may use it.
     """

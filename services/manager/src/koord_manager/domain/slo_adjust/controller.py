@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 class HealthController:
     """Assesses the health of all nodes every `intervalSeconds`.
 
-    All results are in the log, so it needs no stored state.
+    All results are facts in the log. So a new leader starts without any other state.
     """
 
     def __init__(self) -> None:

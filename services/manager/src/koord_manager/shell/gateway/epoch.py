@@ -61,7 +61,8 @@ class EpochCheck:
     async def allows(self, term: Term) -> bool:
         """Return whether this instance may begin a term, because its log is the newest log of the cluster.
 
-        If not, the method returns False after a pause, or earlier if the epoch of the own log has grown.
+        If the cluster has a newer log, give up the lease, wait until the own log is the newest one, and return False. If
+        the epoch of the cluster is unknown, return False after a pause.
 
         Args:
             term: The present term of this instance.

@@ -217,7 +217,7 @@ class Commits:
         self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:
-        """Return the pod of a ledger event as it counts on the node, with the requests and allocation of the event."""
+        """Return how a pod in a ledger event counts on the node: with the requests and allocation of the event."""
         pod = self._known.pods.get(item.uid)
         if pod is None or pod.subject is None:
             return PodInfo(item.uid, demand_of(self._known.nodes, item.requests), allocation=item.allocation)

@@ -29,7 +29,7 @@ REPEAT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What one ScheduleExplanation object asks about.
+    """The question of one ScheduleExplanation object: whether a pod, job or gang finds a node.
 
     Attributes:
         key: "namespace/name" of a pod or job, or the id of a gang group; "" if the object names nothing that can be
