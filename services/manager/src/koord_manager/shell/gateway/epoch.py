@@ -61,7 +61,7 @@ class EpochCheck:
     async def allows(self, term: Term) -> bool:
         """Return whether this instance may begin a term, because its log is the newest log of the cluster.
 
-        If the cluster has a newer log, give up the lease, wait until the own log is the newest one, and return False. If
+        If the cluster has a newer log, give up the lease, wait until the own log is the newest, and return False. If
         the epoch of the cluster is unknown, return False after a pause.
 
         Args:
