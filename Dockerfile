@@ -38,7 +38,7 @@ RUN groupadd --gid 65532 koord && useradd --uid 65532 --gid 65532 --no-create-ho
     && install -d -o koord -g koord -m 0700 /var/lib/koord /data /keys /keys/nats /keys/postgres /keys/access /keys/bootstrap \
        /keys/manager /keys/scheduler /keys/descheduler /keys/projector /keys/agent /keys/criproxy /keys/operator \
        /keys/auditor /keys/backup /keys/retention /nights \
-    && install -d -o koord -g koord /keys/monitoring
+    && install -d -o koord -g koord -m 0750 /keys/otel-collector /keys/jaeger /keys/prometheus /keys/grafana
 COPY --from=build /opt/koord /opt/koord
 ENV PATH=/opt/koord/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532

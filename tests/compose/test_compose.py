@@ -14,7 +14,19 @@ from typing import Any
 
 import pytest
 from koordcore.embedded.ports import free_ports
-from support.compose import BASE, CORE, IMAGE, ROOT, Compose, docker, ensure_images, missing_programs, start_dockerd
+from support.compose import (
+    BASE,
+    CORE,
+    IMAGE,
+    MONITORING,
+    ROOT,
+    Compose,
+    docker,
+    ensure_images,
+    missing_monitoring,
+    missing_programs,
+    start_dockerd,
+)
 from support.guide import GUIDE, Reader
 from support.until import until_blocking
 
@@ -237,37 +249,85 @@ def test_a_service_reads_its_own_key_only_and_renewed_certificates_need_no_resta
     assert asked(system, IN_CLEAR, *SERVERS) == [f"{server} refuses" for server in SERVERS]
     assert docker("exec", system.container("postgres"), "psql", "-U", "koord", "-Atc", SESSIONS) == "t|t"
     before = asked(system, CERTIFICATES, *SERVERS)
-    started = {server: system.state(server)["StartedAt"] for server in SERVERS}
+    started = [system.state(server.partition(":")[0])["StartedAt"] for server in SERVERS]
     lost = " ".join(f"/keys/{user}/tls.key" for user in USERS)
     system("run", "--rm", "--no-deps", "-T", "keys", "sh", "-c", f"rm {lost} && koord keys create /keys")
     until_blocking(
         lambda: not set(asked(system, CERTIFICATES, *SERVERS)) & set(before), "every server shows its new certificate"
     )
     assert len(set(before)) == len(USERS)
-    assert {server: system.state(server)["StartedAt"] for server in SERVERS} == started
+    assert [system.state(server.partition(":")[0])["StartedAt"] for server in SERVERS] == started
     assert "equal" in system.koord("verify")
 
 
+@pytest.mark.skipif(bool(missing_monitoring()), reason=missing_monitoring())
+def test_traces_and_metrics_travel_over_tls_to_servers_with_certificates_of_their_own(system: Compose) -> None:
+    system("up", "--detach", "--no-build", *CORE, "nightly", *MONITORING)
+    system.wait_healthy()
+    folder = ROOT / "var" / "compose-test" / "traced"
+    folder.mkdir(parents=True, exist_ok=True)
+    apply(system, folder, 0, 1)
+    until_blocking(lambda: {"koord-manager", "koord-scheduler", "koord-agent"} <= services_in_jaeger(system), "traces")
+    until_blocking(lambda: scraped(system) == {"up"}, "Prometheus reads the metrics of every service")
+
+    open_ports = {service: docker("exec", system.container(service), "python3", "-c", OPEN) for service in MONITORING}
+    assert open_ports == {"otel-collector": "4318", "jaeger": "4317 16686", "prometheus": "9090"}
+    servers = [f"{service}:{port}" for service, ports in open_ports.items() for port in ports.split()]
+    assert asked(system, IN_CLEAR, *servers) == [f"{server} refuses" for server in servers]
+    before = asked(system, CERTIFICATES, *servers)
+    assert len(set(before)) == len(MONITORING)
+    lost = " ".join(f"/keys/{service}/tls.key" for service in MONITORING)
+    servers.remove("jaeger:16686")  # takes it at a restart
+    system("run", "--rm", "--no-deps", "-T", "keys", "sh", "-c", f"rm {lost} && koord keys create /keys")
+    until_blocking(
+        lambda: not set(asked(system, CERTIFICATES, *servers)) & set(before), "every server shows its new certificate"
+    )
+
+
+def services_in_jaeger(compose: Compose) -> set[str]:
+    """Names of the services whose traces Jaeger has."""
+    return set(json.loads(asked(compose, READ, "https://jaeger:16686/api/services")[0])["data"] or ())
+
+
+def scraped(compose: Compose) -> set[str]:
+    """States of the last scrapes of all targets of Prometheus."""
+    answer = json.loads(asked(compose, READ, "https://prometheus:9090/api/v1/targets")[0])
+    return {target["health"] for target in answer["data"]["activeTargets"]}
+
+
 USERS = ("manager", "scheduler", "descheduler", "projector", "agent", "postgres")
-SERVERS = ("manager-1", "scheduler-2", "descheduler-1", "projector", "agent", "postgres")
+SERVERS = ("manager-1:8080", "scheduler-2:8080", "descheduler-1:8080", "projector:8080", "agent:8080", "postgres:5432")
 REACH = """
-import http.client, psycopg, socket, ssl, sys
+import http.client, psycopg, socket, ssl, sys, urllib.request
 trusting = ssl.create_default_context(cafile="/etc/koord/ca.crt")
 """
+READ = "print(urllib.request.urlopen(sys.argv[1], timeout=10, context=trusting).read().decode())"
+OPEN = """
+listening = set()
+for line in [*open("/proc/net/tcp"), *open("/proc/net/tcp6")]:
+    address, port, state = *line.split()[1].partition(":")[::2], line.split()[3]
+    if state == "0A" and not address.endswith(("7F", "01000000")):  # loopback addresses
+        listening.add(int(port, 16))
+print(*sorted(listening))
+"""
 IN_CLEAR = """
-for host in sys.argv[1:]:
+for server in sys.argv[1:]:
+    host, _, port = server.partition(":")
     try:
         if host == "postgres":
             psycopg.connect("postgresql://koord@postgres/koord?passfile=/etc/koord/pgpass&sslmode=disable")
-        plain = http.client.HTTPConnection(host, 8080, timeout=10)
+        plain = http.client.HTTPConnection(host, int(port), timeout=10)
         plain.request("GET", "/metrics")
-        plain.getresponse()
+        answer = plain.getresponse()
+        if answer.status == 400 and b"HTTP request to an HTTPS server" in answer.read():
+            print(server, "refuses")
     except (OSError, http.client.HTTPException, psycopg.OperationalError):
-        print(host, "refuses")
+        print(server, "refuses")
 """
 CERTIFICATES = """
-for host in sys.argv[1:]:
-    plain = socket.create_connection((host, 5432 if host == "postgres" else 8080), timeout=10)
+for server in sys.argv[1:]:
+    host, _, port = server.partition(":")
+    plain = socket.create_connection((host, int(port)), timeout=10)
     if host == "postgres":
         plain.sendall(bytes([0, 0, 0, 8, 4, 210, 22, 47]))  # the request for TLS
         assert plain.recv(1) == b"S"

@@ -5,12 +5,14 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.identity import is_alive
 from support.koord_command import KoordCommand as Koord
-from support.otlp_receiver import OtlpReceiver, otlp_receiver
+from support.otlp_receiver import OtlpReceiver, otlp_receiver, trust_only
 from support.servers import server_directory
 from support.spans import read_span_file
 from support.until import until_blocking
@@ -30,9 +32,11 @@ SERVICES = {"manager", "scheduler", "agent", "projector"}
 
 
 @pytest.fixture(scope="module")
-def collector() -> Iterator[OtlpReceiver]:
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtlpReceiver]:
     """What receives the traces of all services."""
-    with otlp_receiver() as receiver:
+    files = ensure_tls_files(tmp_path_factory.mktemp("tls"), now=datetime.now(UTC))
+    with otlp_receiver(files) as receiver, pytest.MonkeyPatch.context() as patch:
+        trust_only(files.ca, patch)
         yield receiver
 
 

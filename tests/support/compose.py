@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordcore.embedded.binaries import nats_server_binary
+from koordcore.embedded.ports import free_ports
 from support.until import until_blocking
 
 ROOT: Final = Path(__file__).parents[2]
@@ -32,7 +33,14 @@ CORE: Final = (
     "agent",
     "objects",
 )
-"""Services of the file without those whose images cannot be pulled or stood in for here."""
+"""Services of the file that place pods."""
+TOOLS: Final = ROOT / "var" / "compose-tools"
+MONITORING: Final = {
+    "otel-collector": str(TOOLS / "collector"),
+    "jaeger": str(TOOLS / "all-in-one"),
+    "prometheus": shutil.which("prometheus") or "",
+}
+"""Services whose images are stood in for by a program of this machine; Grafana's cannot."""
 ENDING: Final = ("objects", "objects-host")
 """Services that do something once and end."""
 
@@ -43,6 +51,16 @@ def missing_programs() -> str:
     if absent:
         return f"{', '.join(absent)} not installed (apt-get install docker.io docker-compose debootstrap)"
     return "" if os.geteuid() == 0 else "dockerd and debootstrap need root"
+
+
+def missing_monitoring() -> str:
+    """Why the stand-ins of `MONITORING` cannot be built, as a reason to skip; "" if they can."""
+    absent = [service for service, program in MONITORING.items() if not Path(program).is_file()]
+    return (
+        f"no program for {', '.join(absent)}: make test-compose builds them with go (apt-get install prometheus)"
+        if absent
+        else ""
+    )
 
 
 def run(*words: str, cwd: Path = ROOT, stdin: bytes | None = None, check: bool = True) -> str:
@@ -93,6 +111,13 @@ def ensure_images(folder: Path) -> None:
             *("--file", f"{name}.Dockerfile", "."),
             cwd=folder / "stand_ins",
         )
+    for service, program in MONITORING.items() if not missing_monitoring() else ():
+        shutil.copy(program, folder / "stand_ins" / service)
+        run(
+            *("docker", "build", "--quiet", "--tag", f"koord-stand-in-{service}", "--build-arg", f"PROGRAM={service}"),
+            *("--network", "host", "--file", "monitoring.Dockerfile", "."),
+            cwd=folder / "stand_ins",
+        )
     run("make", "image", f"IMAGE={IMAGE}", "IMAGE_FLAGS=--network host")
 
 
@@ -111,13 +136,19 @@ class Compose:
     """
 
     def __init__(self, project: str, port: int, *flags: str) -> None:
+        jaeger, prometheus = free_ports(2)
         self._words = ("docker-compose", "--project-name", project, *flags)
         self.environment = {
             **os.environ,
             "KOORD_IMAGE": IMAGE,
             "NATS_IMAGE": "koord-stand-in-nats",
             "POSTGRES_IMAGE": "koord-stand-in-postgres",
+            "OTEL_COLLECTOR_IMAGE": "koord-stand-in-otel-collector",
+            "JAEGER_IMAGE": "koord-stand-in-jaeger",
+            "PROMETHEUS_IMAGE": "koord-stand-in-prometheus",
             "KOORD_DASHBOARD_PORT": str(port),
+            "JAEGER_PORT": str(jaeger),
+            "PROMETHEUS_PORT": str(prometheus),
             "KOORD_HOST_RIGHT": "FOWNER",  # the machines of tests may lack SYS_RESOURCE
         }
 

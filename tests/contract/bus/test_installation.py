@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from koordcore.bus.client.connection import (
     Denied,
 )
@@ -17,9 +18,11 @@ from koordcore.embedded.process import http_ok
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured
+from koordctl.app import app
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, Site, koord
 from support.until import until
+from typer.testing import CliRunner
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
@@ -49,6 +52,25 @@ async def test_each_user_has_its_own_key_and_nobody_else_can_read_it(site: Site)
     site.create("--node", "worker-3", "--postgres", "db:5432")
     assert {file: file.read_bytes() for file in secrets} == before, "a second run keeps every key"
     assert site.seed("agent-worker-3").exists()
+
+
+def test_a_server_that_is_not_ours_gets_a_certificate_and_no_key_of_the_log(tmp_path: Path) -> None:
+    koord("keys", "create", str(tmp_path), "--certificate", "jaeger", "--certificate", "prometheus")
+    folder = tmp_path / "jaeger"
+    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {
+        "ca.crt": 0o644,
+        "tls.crt": 0o644,
+        "tls.key": 0o640,  # its user has the group of the files
+    }
+    made = x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["jaeger", "localhost"]
+    before = (folder / "tls.key").read_bytes()
+    koord("keys", "create", str(tmp_path))
+    assert (folder / "tls.key").read_bytes() == before
+    for name in ("scheduler", "authority", "../other"):
+        refused = CliRunner().invoke(app, ["keys", "create", str(tmp_path), "--certificate", name])
+        assert f"not '{name}'" in refused.output
 
 
 async def test_an_agent_writes_for_its_node_only_and_reads_no_other(site: Site) -> None:

@@ -1,11 +1,13 @@
 """Trace contexts in headers, spans, their two ways out, and the price on the hot path."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.service.telemetry.span_sinks import FileSink, OtlpSink
 from koordcore.service.telemetry.tracing import (
     TraceContext,
@@ -16,6 +18,7 @@ from koordcore.service.telemetry.tracing import (
     make_tracer,
     parse_traceparent,
 )
+from support.otlp_receiver import otlp_receiver, trust_only
 from support.spans import read_span_file
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -159,6 +162,21 @@ def test_a_line_cut_off_by_a_kill_is_left_out(tmp_path: Path) -> None:
     tracer.emit("after close", None)  # ignored
     file.write_bytes(file.read_bytes()[:-5])
     assert [span.name for span in read_span_file(str(file))] == ["one"]
+
+
+@pytest.mark.parametrize("trusted", ["ours", "others"])
+def test_spans_go_to_a_collector_of_a_trusted_authority_only(
+    trusted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {name: ensure_tls_files(tmp_path / name, now=datetime.now(UTC)) for name in ("ours", "others")}
+    trust_only(files[trusted].ca, monkeypatch)
+    with otlp_receiver(files["ours"]) as receiver:
+        tracer = make_tracer(
+            "agent", instance="i", cluster="c", otlp_endpoint=receiver.url, trace_file=None, sample_ratio=1.0
+        )
+        tracer.emit("measure", None)
+        tracer.close()
+    assert [span.name for span in receiver.spans] == (["measure"] if trusted == "ours" else [])
 
 
 def test_otlp_gets_the_same_span() -> None:

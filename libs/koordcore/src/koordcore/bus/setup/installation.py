@@ -4,9 +4,9 @@ Each principal gets a folder of its own, so that a service can be given its own 
 
     nats/nats-0.conf, tls.crt, tls.key, ca.crt    for the servers
     authority/ca.crt, ca.key                      to renew certificates; keep it offline
-    monitoring/ca.crt                             for Prometheus and browsers
     scheduler/nats.seed, ca.crt                   for one service
     scheduler/tls.crt, tls.key                    for its HTTP server; also in postgres/ for the database
+    jaeger/tls.crt, tls.key, ca.crt               for a server that is not ours
 
 `koord keys` is the command for it. Next module to read: `principals`.
 
@@ -36,7 +36,6 @@ from koordcore.events.envelope import name_from_token, name_token
 SERVERS: Final = "nats"
 AUTHORITY: Final = "authority"
 POSTGRES: Final = "postgres"
-MONITORING: Final = "monitoring"
 ACCESS: Final = "access"
 """Folder of the access file of the services' HTTP servers (`koordcore.service.access.first_files`)."""
 SERVING: Final = ("manager", "scheduler", "descheduler", "projector", "agent", "criproxy", "auditor")
@@ -71,6 +70,8 @@ class Installation:
             expire.
         postgres: `host:port` of the projector's database, which gets a password and a certificate; "" for none.
         serving: Further names of HTTP servers in their certificates, each as `user=host`.
+        certificates: Names of servers that are no users of the log, such as Jaeger. Each one gets a folder with a
+            certificate for its name. Its group can read the key, because such a server has a user of its own.
         log_bytes: Largest size of the stream of facts. The servers offer the space for all streams.
     """
 
@@ -85,6 +86,7 @@ class Installation:
     issues: bool = False
     postgres: str = ""
     serving: tuple[str, ...] = ()
+    certificates: tuple[str, ...] = ()
     log_bytes: int = StreamSizes().ev
 
     @property
@@ -99,7 +101,7 @@ class Installation:
     def folders(self) -> tuple[str, ...]:
         """Names of the folders below `directory`; the folder of the certificate authority is the first."""
         users = tuple(manifest.name for manifest in self.manifests)
-        return (AUTHORITY, SERVERS, ACCESS, *users, *((POSTGRES,) if self.postgres else ()))
+        return (AUTHORITY, SERVERS, ACCESS, *users, *self.certificates, *((POSTGRES,) if self.postgres else ()))
 
     def serving_hosts(self, manifest: ServiceManifest) -> tuple[str, ...]:
         """Return the host names and addresses in the certificate of a user's HTTP server.
@@ -142,7 +144,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
         exempt, needs_restart = exempt_keys(authority, users)
         callout = AuthCallout(issuer=issuer.public_key, exempt=exempt)
         NodeTokens(wanted.directory / ISSUER.name, wanted.cluster)  # makes its key
-    for name in (SERVERS, MONITORING, *(manifest.name for manifest in wanted.manifests)):
+    for name in (SERVERS, *wanted.certificates, *(manifest.name for manifest in wanted.manifests)):
         _copy(tls.ca, wanted.directory / name / CA)
     _copy(tls.server_certificate, servers / "tls.crt")
     _copy(tls.server_key, servers / "tls.key")
@@ -165,6 +167,9 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
         if hosts := wanted.serving_hosts(manifest):
             folder = wanted.directory / manifest.name
             ensure_server_certificate(tls, folder, hosts[0], now=now, hosts=hosts)
+    for name in wanted.certificates:
+        hosts = (name, *LOOPBACK_HOSTS)
+        ensure_server_certificate(tls, wanted.directory / name, name, now=now, hosts=hosts, key_mode=0o640)
     if wanted.postgres:
         _ensure_database_files(wanted.directory, wanted.postgres, tls, now)
     return needs_restart

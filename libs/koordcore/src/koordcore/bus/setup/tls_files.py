@@ -70,7 +70,13 @@ def ensure_tls_files(directory: Path, *, now: datetime.datetime, hosts: Sequence
 
 
 def ensure_server_certificate(
-    signed_by: TlsFiles, folder: Path, common_name: str, *, now: datetime.datetime, hosts: Sequence[str]
+    signed_by: TlsFiles,
+    folder: Path,
+    common_name: str,
+    *,
+    now: datetime.datetime,
+    hosts: Sequence[str],
+    key_mode: int = 0o600,
 ) -> None:
     """Make `tls.crt` and `tls.key` of one server in its folder, under the conditions of `ensure_tls_files`.
 
@@ -80,11 +86,21 @@ def ensure_server_certificate(
         common_name: Name of the subject.
         now: The time in UTC.
         hosts: DNS names and IP addresses under which clients reach the server.
+        key_mode: Access bits of the file of the private key.
     """
     folder.mkdir(parents=True, exist_ok=True)
     authority = _authority(signed_by, now)
     assert authority is not None, "the authority was just made or kept"
-    _ensure_pair(common_name, (SERVER,), folder / SERVER_CERTIFICATE, folder / SERVER_KEY, hosts, now, authority)
+    _ensure_pair(
+        common_name,
+        (SERVER,),
+        folder / SERVER_CERTIFICATE,
+        folder / SERVER_KEY,
+        hosts,
+        now,
+        authority,
+        key_mode=key_mode,
+    )
 
 
 class _Authority(NamedTuple):
@@ -125,6 +141,8 @@ def _ensure_pair(
     hosts: Sequence[str],
     now: datetime.datetime,
     authority: _Authority,
+    *,
+    key_mode: int = 0o600,
 ) -> None:
     if key_file.exists() and _is_usable(certificate_file, hosts, now, authority):
         return
@@ -138,7 +156,7 @@ def _ensure_pair(
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    _write(key_file, _pem_key(key), mode=0o600)
+    _write(key_file, _pem_key(key), mode=key_mode)
     _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
 
 

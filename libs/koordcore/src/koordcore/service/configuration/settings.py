@@ -142,7 +142,11 @@ class ServiceSettings(BaseModel):
         Flag("logging-format"),
         BeforeValidator(lambda form: "console" if form == "text" else form),
     ] = Field("auto", description="auto: console on a terminal, else JSON. text is another name of console.")
-    otlp_endpoint: str | None = Field(None, pattern=r"^https?://", description="OTLP/HTTP endpoint for traces.")
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="OTLP/HTTP endpoint for traces; https: OTEL_EXPORTER_OTLP_CERTIFICATE names its authority.",
+    )
     trace_file: Path | None = Field(None, description="File for traces, one JSON object per span and line.")
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of the traces that are recorded.")
 

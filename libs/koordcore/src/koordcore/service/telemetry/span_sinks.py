@@ -46,7 +46,7 @@ class OtlpSink:
     """Sends spans in batches to an OpenTelemetry collector as OTLP over HTTP, from a thread. A full queue drops spans.
 
     Args:
-        endpoint: Base URL of the collector (`http://host:4318`); `/v1/traces` is added if missing.
+        endpoint: Base URL of the collector (`https://host:4318`); `/v1/traces` is added if missing.
         exporter: Exporter that replaces the HTTP exporter in tests; None: HTTP.
     """
 

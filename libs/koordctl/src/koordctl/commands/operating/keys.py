@@ -55,6 +55,10 @@ def create(
     ] = False,
     postgres: Postgres = "",
     serving: Serving = None,
+    certificate: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of a server that is not ours, such as jaeger: it gets a certificate; repeatable."),
+    ] = None,
     log_size: LogSize = None,
 ) -> None:
     """Create a key for each service and agent, certificates, and the configuration of the NATS servers.
@@ -83,6 +87,7 @@ def create(
             issues=known.issues or issuer,
             postgres=_database(postgres) or known.postgres,
             serving=_serving(serving) or known.serving,
+            certificates=_others(certificate, known) or known.certificates,
             log_bytes=log_size or known.log_bytes,
         )
     )
@@ -360,6 +365,15 @@ def _serving(names: list[str] | None) -> tuple[str, ...]:
         user, _, host = name.partition("=")
         if user not in SERVING or not host:
             fail(f"--serving: must be user=host with one of {', '.join(SERVING)}, not {name!r}")
+    return tuple(names or ())
+
+
+def _others(names: list[str] | None, known: Installation) -> tuple[str, ...]:
+    """Return valid names of servers that are no users of the log."""
+    taken = set(replace(known, certificates=(), postgres="postgres:5432").folders)
+    for name in names or ():
+        if name in taken or Path(name).name != name:
+            fail(f"--certificate: must be the name of a server that has no folder of another kind, not {name!r}")
     return tuple(names or ())
 
 
