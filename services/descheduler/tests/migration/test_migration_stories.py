@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.migration.job import (
@@ -15,6 +17,7 @@ from koord_descheduler.domain.migration.job import (
     PodRef,
     job_from_json,
 )
+from koord_descheduler.domain.migration.reservation_template import reservation_for
 from koord_descheduler.domain.migration.state_machine import created, evicted, look
 from koord_descheduler.domain.migration.world import (
     CreateReservation,
@@ -258,3 +261,20 @@ def test_a_job_whose_pod_was_replaced_before_it_began_fails_and_makes_no_reserva
     it.settle()
     assert (it.job.phase, it.job.reason) == (Phase.FAILED, "MissingPod")
     assert it.cluster.reservations == {}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"spec": None},
+        {"spec": {"affinity": None}},
+        {"spec": {"affinity": {"nodeAffinity": None}}},
+        {"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}}},
+    ],
+)
+def test_a_template_with_nulls_excludes_the_node_of_the_pod(written: dict[str, Any]) -> None:
+    job = replace(story(RESERVATION_FIRST).job, template={"metadata": None, "spec": {"template": written}})
+    made = reservation_for(job, {"metadata": {"name": "app", "namespace": "d"}, "spec": {"nodeName": "n1"}}, 0.0)
+    affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]
