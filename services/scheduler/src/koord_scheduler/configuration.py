@@ -21,9 +21,10 @@ ENTRY_POINTS: Final = "koord_scheduler.plugins"
 
 
 class OfferedPlugin(Protocol):
-    """What an installed package must offer at an entry point of the group `koord_scheduler.plugins`.
+    """The object that an installed package must offer at an entry point of the group `koord_scheduler.plugins`.
 
-    With `known` a configuration may name the plugin. To run the plugin, the object also needs a method `make`.
+    The property `known` suffices to name the plugin in a configuration. To run the plugin, the object also needs a
+    method `make`.
     """
 
     @property

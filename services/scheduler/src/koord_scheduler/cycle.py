@@ -1,7 +1,7 @@
 """The scheduler's main loop: it decides a burst of pods, appends the decisions to the log, and repeats.
 
-A task beside it folds the log. Everything that changes the state runs in one event loop and between two awaits, so a
-decision sees one state. While earlier decisions are on their way to the log, later ones assume that they succeed.
+Another task folds the log. All code that changes the state runs in one event loop without interruption, so a decision
+sees one consistent state. While the log has not confirmed earlier decisions, later decisions assume that they succeed.
 
 Read next: `shell.burst`, then `domain.cycle.deciding`.
 """
@@ -42,8 +42,8 @@ class Cycle:
         leadership: Only the leader decides.
         clock: The run's clock.
         logger: The process's log.
-        wakeup: Set by anything that may allow a further decision.
-        room: How full the log is.
+        wakeup: Event that is set if a further decision may be possible.
+        room: Free space of the log.
     """
 
     state: SchedulerState

@@ -28,7 +28,7 @@ class Start:
     Attributes:
         cluster: The cluster.
         jobs: The jobs in flight.
-        evictions: Uids of the pods whose eviction was asked for and has not ended.
+        evictions: Uids of the pods whose eviction was requested and has not ended.
         shared: The anomaly detectors of the recorded rounds, the jobs in flight, and the evictions that limits count.
     """
 

@@ -2,7 +2,7 @@
 
 Rows are in buckets by the number of bits of the free amount. A node without the resource, or without a free amount,
 is in bucket 0. A resource is indexed when it is first needed, and updated from the journal when it is needed again,
-so placements cost nothing.
+so that a placement needs no work here.
 
 Source:
     scheduler-core spec, 12.2 a

@@ -216,7 +216,7 @@ class NodeColumns:
         return column
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
-        """Return what a pod takes: itself, and all requests above 0 but `gpu.shared`, which DeviceShare counts.
+        """Return the amounts that a pod takes: one pod, and all requests above 0 except `gpu.shared` (see DeviceShare).
 
         `non_zero` are the requests with defaults for cpu and memory (`pod_requests_non_zero`).
         """

@@ -1,11 +1,11 @@
-"""Decisions that wait to be appended, and batches of those that may be appended together.
+"""Outbox of decisions: they wait here until they are appended, in batches that may be appended together.
 
     decide -> Outbox.put -> Outbox.take (a batch: every node at most once, none of them in flight)
            -> drafts -> log -> confirmed or withdrawn
     a gang -> Outbox.put_together -> a batch of its own, all or none
 
-Only one append per aggregate may be in flight. So work for a node waits while another append of that node is in
-flight, and is then appended together, as one event of the node.
+Only one append per aggregate may be in flight. So decisions about a node wait while another append about the node is in
+flight. Then they are appended together, with one event of the node.
 
 Source:
     event-bus spec, 4.2
@@ -107,7 +107,7 @@ class Outbox:
         """Remove the work of the next append from the outbox, and mark its nodes as in flight.
 
         A complete gang is a batch of its own, however large it is. Otherwise the batch has at most `most` placements
-        and releases. Each node occurs once, either with placements or with releases; the rest of its work stays for a
+        and releases. Each node occurs once, either with placements or with releases; other work of the node stays for a
         later batch. A node in flight is not taken.
 
         Returns:

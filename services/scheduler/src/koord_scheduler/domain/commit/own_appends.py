@@ -1,8 +1,8 @@
 """Events of this scheduler that the follower delivers before the log has answered their append.
 
-Follower and appends use one connection. Under load the events may arrive before the answer. Their content is assumed
-already and takes effect with the answer, so they are not folded on arrival. They are kept in case the complete state
-is needed before the answer, for a snapshot.
+Under load, the follower may deliver an event before the log answers the append. The state has assumed the decision
+already, and the answer completes it. So such an early event is not folded on arrival. It is kept, because a snapshot
+may need it before the answer.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class OwnAppends:
         return True
 
     def overtaken(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return and forget the kept early event of an aggregate, or None if there is none.
+        """Return the early event of an aggregate and remove it from this object, or return None if there is none.
 
         The caller must fold it before it folds a later event of the aggregate.
         """

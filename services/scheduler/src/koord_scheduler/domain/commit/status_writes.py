@@ -46,8 +46,8 @@ class StatusWrites:
     """Status writes that are not appended yet, in order of arrival.
 
     Attributes:
-        seqs: Aggregate -> position of its last known event, for the aggregates that nothing else tracks (evictions,
-            quotas, gangs).
+        seqs: Aggregate -> position of its last known event, for aggregates that no other part of the state has
+            (evictions, quotas, gangs).
     """
 
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])

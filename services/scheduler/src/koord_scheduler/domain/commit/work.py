@@ -1,4 +1,4 @@
-"""What a decision appends: an event of the pod, and one event of the node for all pods of a batch.
+"""Decisions as work for the outbox. Each appends an event of the pod, and all of a batch one event of the node.
 
 Source:
     event-bus spec, 4.2
@@ -21,8 +21,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
         on_node: The pod as its node's agent sees it, with its allocation.
         attempt: 1 for the pod's first attempt, this one included.
         queued_at: RFC 3339 time of submission.
-        trigger: Id of the event that made the attempt worthwhile.
-        basis: What the decision was based on; None if that was not recorded.
+        trigger: Id of the event because of which the pod was attempted.
+        basis: Positions and earlier decisions on which the decision rests; None if not recorded.
         gang: The gang group that is bound together; None if the pod is bound alone.
         annotations: Annotations of plugins to write on the pod when it is bound.
     """
@@ -62,11 +62,11 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
 
 class Reallocation(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A decision that something in the ledger of a node holds something else from now on.
+    """A decision to change the amounts or the allocation of a pod or Reservation in the ledger of its node.
 
     Attributes:
-        on_node: The pod or Reservation with what it holds from now on.
-        reason: Why, in the words of `PodReallocated.reason`.
+        on_node: The pod or Reservation with its new amounts and allocation.
+        reason: Value of `PodReallocated.reason`.
         trigger: Id of the event that caused the decision.
     """
 

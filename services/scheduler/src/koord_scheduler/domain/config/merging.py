@@ -33,11 +33,11 @@ def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[
     """Merge a profile's changes with the default plugins.
 
     The multiPoint set is the default set with the profile's changes. The order at an extension point is: plugins that
-    both the point and multiPoint name, in the point's order; then the other plugins of multiPoint; then those of the
-    point.
+    both the point and multiPoint name, in the point's order; then the other plugins of multiPoint; then the other
+    plugins of the point.
 
     Args:
-        written: What the profile enables and disables.
+        written: The plugins that the profile enables and disables.
         catalogue: All plugins that may be named.
 
     Returns:

@@ -107,7 +107,7 @@ def _chosen(state: SchedulerState) -> list[tuple[str, ControllerPlugin]]:
 def next_status_due(state: SchedulerState) -> float | None:
     """Return the Unix seconds at which `status_facts` has something to publish.
 
-    None: not before another event arrives.
+    None if only another event can lead to a publication.
     """
     published = state.status.published
     dues = [

@@ -1,4 +1,4 @@
-"""One attempt to find a node for a pod, or the explanation why there is none.
+"""One attempt to find a node for a pod. Its result is a node, or an explanation why there is none.
 
 Source:
     scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
@@ -86,7 +86,7 @@ class WholeJob:
 class Attempt:
     """One attempt to find a node for a pod.
 
-    It reads the scheduler's state and changes nothing except state inside plugins.
+    It reads the scheduler's state, and changes only state inside plugins.
     """
 
     def __init__(

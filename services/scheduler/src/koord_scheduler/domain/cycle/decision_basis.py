@@ -10,7 +10,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: bool = False) -> DecisionBasis:
-    """Return what a replay must fold and count before it repeats the attempt that is made now.
+    """Return the decision basis of the present attempt: the positions and decisions that a replay needs to repeat it.
 
     Args:
         state: The scheduler's state; if the attempt found a node, with this decision counted.

@@ -53,7 +53,7 @@ def refusal(
         message: Sentence for the user.
         found: Result of the attempt.
         now: Unix seconds of the run's clock.
-        basis: What the attempt was based on; None if that was not recorded.
+        basis: Positions and earlier decisions on which the attempt rests; None if not recorded.
     """
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis

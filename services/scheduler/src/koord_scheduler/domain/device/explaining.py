@@ -1,4 +1,4 @@
-"""Sentences about device refusals: what a pod needs of a node's devices, and what the node has free.
+"""Sentences about device refusals: the devices that a pod needs, and the devices that a node has free.
 
 Source: scheduler-fine-grained spec, 2.4 to 2.7.
 """
@@ -22,13 +22,13 @@ _SINGULARS = {"gpu": "GPU", "rdma": "RDMA device", "fpga": "FPGA"}
 
 
 def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
-    """Return one line about what the pod needs of devices and what the node has free.
+    """Return one line about the devices that the pod needs and the devices that the node has free.
 
     Empty if the counts of devices do not explain the refusal.
 
     Args:
         node: The node's devices.
-        pod: What the pod requests of devices.
+        pod: Devices that the pod requests.
         reason: Why the node was refused.
     """
     gpu = pod.gpu
@@ -50,7 +50,7 @@ def shortages(nodes: Iterable[tuple[str, NodeDevices | None]], pod: PodDevices, 
 
     Args:
         nodes: (name, devices) of each node; None: it has no Device object.
-        pod: What the pod requests of devices.
+        pod: Devices that the pod requests.
         reason: Why the nodes were refused.
     """
     found = [(name, shortage(node, pod, reason)) for name, node in nodes if node is not None]

@@ -60,11 +60,11 @@ class FragmentationScores:
     def combined(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
         """Return a score 0..100 for each node, int64 (K,): the weighted mean of two scores.
 
-        They are the score by fragmentation and the score by the free amounts of devices.
+        The two are the score by GPU fragmentation and the score by the free amounts of devices.
 
         Args:
             milli_cpu: Milli-cores that the pod requests.
-            asked: What the pod requests of devices; None: nothing.
+            asked: Devices that the pod requests; None: no devices.
             rows: Positions of the nodes, shape (K,).
         """
         strategy = np.zeros(len(rows), np.int64) if asked is None else device_scores(self._states, asked, rows)
@@ -75,7 +75,7 @@ class FragmentationScores:
 
         Args:
             milli_cpu: Milli-cores that the pod requests.
-            asked: What the pod requests of devices; None: nothing.
+            asked: Devices that the pod requests; None: no devices.
             rows: Positions of the nodes, shape (K,).
         """
         scores = np.full(len(rows), NO_SCORE, np.int64)
@@ -119,7 +119,7 @@ class FragmentationScores:
 
         Args:
             milli_cpu: Milli-cores that the pod requests.
-            asked: What the pod requests of devices.
+            asked: Devices that the pod requests.
             row: Position of the node in the node columns.
         """
         gpu, devices = asked.gpu, self._states.devices_of(row)

@@ -22,7 +22,7 @@ def device_scores(states: NodeStates, pod: PodDevices, rows: Rows) -> IntArray:
 
     Args:
         states: The devices of all nodes.
-        pod: What the pod requests of devices.
+        pod: Devices that the pod requests.
         rows: Positions of the nodes, shape (K,).
     """
     found = node_scores(_requested(states, pod), _total(pod), states.scoring, rows)
@@ -39,7 +39,7 @@ def score_of_reservation(states: NodeStates, pod: PodDevices, row: int, uid: str
 
     Args:
         states: The devices of all nodes.
-        pod: What the pod requests of devices.
+        pod: Devices that the pod requests.
         row: Position of the node.
         uid: Uid of the Reservation.
     """

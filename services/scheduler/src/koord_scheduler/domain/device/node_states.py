@@ -234,7 +234,7 @@ class NodeStates:
         """Return a filter code for each node, int64 (K,). 0 passes; `codes_of` has the reason of each other code.
 
         Args:
-            pod: What the pod requests of devices.
+            pod: Devices that the pod requests.
             rows: Positions of the nodes, shape (K,).
         """
         codes = np.zeros(len(rows), np.int64)
@@ -328,7 +328,7 @@ class NodeStates:
         """Return why the node cannot give the pod devices on these NUMA nodes; None if it can.
 
         Args:
-            pod: What the pod requests of devices.
+            pod: Devices that the pod requests.
             row: Position of the node.
             zones: The NUMA nodes; None: any.
         """

@@ -99,7 +99,7 @@ def candidates_of(
     Args:
         inventory: The devices of the node.
         use: Amounts of the devices that pods hold.
-        pod: What the pod requests of devices.
+        pod: Devices that the pod requests.
         type_: The device type.
         zones: NUMA nodes from which devices must come; None: any.
         reserved: How the pod's Reservations restrict or extend the devices.
@@ -163,7 +163,7 @@ def request_for(card: Card, per_device: Mapping[str, int]) -> Mapping[str, int]:
 def is_fitting(card: Card, free: Mapping[str, int], per_device: Mapping[str, int]) -> bool:
     """Return whether the device has the amounts free. Resources that the device does not have are not compared.
 
-    False if the device has nothing free at all.
+    False if the device is used up: all its free amounts are 0.
 
     Args:
         card: The device.
@@ -192,7 +192,7 @@ def pick(
     """Choose devices of one type by their scores; GPU partitions and the topology tree are not considered.
 
     Args:
-        pod: What the pod requests of devices.
+        pod: Devices that the pod requests.
         type_: The device type.
         candidates: The devices that the pod may use.
         use: Amounts of the node's devices that pods hold.

@@ -39,7 +39,7 @@ NO_HINT: Final = DeviceHint()
 
 
 class PodDevices:
-    """What a pod requests of devices, from its resources and annotations. Pods with equal requests have equal values.
+    """Device requests of a pod, from its resources and annotations. Pods with equal requests have equal values.
 
     Attributes:
         requests: The request for each device type, ascending by type.

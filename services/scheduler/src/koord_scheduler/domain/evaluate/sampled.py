@@ -154,11 +154,11 @@ def search(
 ) -> None:
     """Examine nodes until enough of them are feasible.
 
-    With random relaxation, the search also stops if the last feasible nodes were no better than the best one before.
+    With random relaxation, the search also stops if the last feasible nodes are not better than the best node before.
 
     Args:
         look: The view that collects the examined nodes.
-        sampling: How many feasible nodes end the search.
+        sampling: Number of feasible nodes after which the search ends.
         first: Positions of nodes that are examined in any case.
         seed: Number that determines the node at which the search starts.
         sifted: Returns the positions of examined nodes that are feasible after all filters, in the order of

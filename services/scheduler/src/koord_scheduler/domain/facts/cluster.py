@@ -94,7 +94,7 @@ PLURALS: Final = frozenset(
 
 
 class Cluster:
-    """What plugins of all profiles read about the cluster: nodes, pods, quotas, gangs, volumes, devices.
+    """State of the cluster that plugins of all profiles read: nodes, pods, quotas, gangs, volumes, devices.
 
     Attributes:
         gates: The feature gates.
@@ -103,15 +103,15 @@ class Cluster:
         owners: Selectors of services and controllers.
         pod_classes: Equivalence classes of pods.
         accounting: Counts a pod on its node, in `nodes`, `population` and plugins.
-        numa: CPUs and NUMA zones of nodes, and what pods hold of them.
+        numa: CPUs and NUMA zones of nodes, and their use by pods.
         has_concerned_all: Whether all pods were read again after the first node with a NUMA policy for all of its pods.
         affinities: NUMA zones of the pod at Reserve, for all plugins that allocate inside zones.
-        reservations: The Reservations, and what pods took of them.
+        reservations: The Reservations, and the amounts that pods use of them.
         fresh_owners: Groups of Reservations for pods that no Reservation was for before. The fold empties it.
         devices: The devices of each node, as its Device object states them.
         activate: Uids of pods that shall be attempted because of folded facts. The queue takes them out.
-        warnings: Sentences about facts that are valid but probably unintended, for the log of the process. Whoever logs
-            them empties the list.
+        warnings: Sentences about facts that are valid but probably unintended. The function that logs them empties the
+            list.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Answers one capacity question on a state that nothing else uses.
+"""Answers one capacity question on a private copy of the scheduler's state.
 
-Read next: `trial`, which decides, and `room`, which tells what remains.
+Read next: `trial`, which decides, and `room`, which computes the remaining amounts.
 """
 
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Lets pods leave and come on a state that nothing else uses, and decides as the live scheduler would.
+"""Removes and adds pods on a private copy of the scheduler's state, and decides like the live scheduler.
 
 The log is simulated: every decision is confirmed at once, under sequences behind those of the real log.
 """

@@ -82,7 +82,7 @@ def skip(state: SchedulerState, seq: int) -> None:
 def fold_ahead(state: SchedulerState, stored: StoredEvent) -> None:
     """Fold an event before its turn in the log. All earlier events of its aggregate must be folded.
 
-    This is done after a conflict, to learn what another writer appended.
+    This is done after a conflict, to learn which events another writer appended.
 
     Raises:
         UnreadableEvent: The event cannot be decoded.

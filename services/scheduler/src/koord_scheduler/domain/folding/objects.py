@@ -91,7 +91,7 @@ def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> No
 
 
 def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> bool:
-    """Add or change a ConfigMap if a plugin reads it. Return whether one does.
+    """Add or change a ConfigMap if any plugin reads it. Return whether a plugin reads it.
 
     Args:
         state: The scheduler's state.

@@ -55,7 +55,7 @@ class Offers(Protocol):
     """
 
     def slots(self, uids: Sequence[str]) -> Mapping[str, int]:
-        """Return node name -> how many of these pending pods fit on the node, taken in this order one after another.
+        """Return node name -> number of these pending pods that fit on the node, added one after another in this order.
 
         Nodes on which not even the first pod fits are absent.
         """
@@ -83,7 +83,7 @@ class AfterPostFilterPlugin(Plugin, Protocol):
     """A plugin that is called after every failed attempt, once all PostFilter plugins were called."""
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """Return what the failure of this pod means for other pods, such as the other members of its gang.
+        """Return the consequences of this pod's failure for other pods, such as the other members of its gang.
 
         Args:
             pod: The pod that found no node.
@@ -96,9 +96,9 @@ class ReservePlugin(Plugin, Protocol):
     """A plugin that allocates resources of the chosen node to the pod, such as CPUs or devices."""
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Return what the plugin allocates to the pod on the node, or reject the pod.
+        """Return the resources that the plugin allocates to the pod on the node, or reject the pod.
 
-        The allocation is `NOTHING` if the plugin allocates nothing. The scheduler merges the contributions of all
+        Return `NOTHING` if the plugin has no resources to allocate. The scheduler merges the contributions of all
         plugins into one allocation, which is part of the placement. If a plugin rejects the pod, `unreserve` of the
         plugins that reserved before it is called in reverse order, and the pod is unschedulable.
         """
@@ -107,8 +107,8 @@ class ReservePlugin(Plugin, Protocol):
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
         """Undo `reserve` of the pod on the node.
 
-        The scheduler calls it for each failed placement. The plugin must do nothing if it has not reserved anything
-        for the pod.
+        The scheduler calls it for each failed placement. It must be a no-op if the plugin has reserved no resources for
+        the pod.
 
         Returns:
             Uids of other pods that wait at Permit and lose their nodes as well.

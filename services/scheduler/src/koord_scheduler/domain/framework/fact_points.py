@@ -155,7 +155,7 @@ class ClusterEvent(NamedTuple):
 class QueueingHintsPlugin(Plugin, Protocol):
     """A plugin that decides which events return its waiting pods to the active queue.
 
-    Its waiting pods are those that it rejected, and those that saw nodes which it had changed for the cycle. If a
+    Its waiting pods are the pods that it rejected, and pods for which it had changed nodes in their cycle. If a
     plugin does not have this extension point, every event on a node wakes the first pod of each group of its waiting
     pods.
     """
@@ -183,7 +183,7 @@ class QueueingHintsPlugin(Plugin, Protocol):
 class WakesItself:
     """Base class for plugins whose rejected pods are never woken by an event.
 
-    Such a plugin names the pods to attempt itself, for example in `post_bind`, or its rejections are final.
+    The plugin itself names the pods to attempt, for example in `post_bind`, or its rejections are final.
     """
 
     wakes_on: frozenset[EventKind] = frozenset()

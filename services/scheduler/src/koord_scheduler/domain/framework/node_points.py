@@ -20,12 +20,11 @@ RowFunction: TypeAlias = Callable[[int], int]
 
 
 class RowStates(NamedTuple):
-    """How the results of a plugin about one node depend on a pod equivalence class.
+    """Parts of a plugin's results about single nodes that several pod equivalence classes can share.
 
-    A part is the same for many classes: `code` and `score`. The rest follows from the class and a state of the node, a
-    value that is the same for many nodes: `code_of` and `score_of`. The filter code of a node is `code(row) |
-    code_of(state(row))`. Its raw score is `score_of(state(row))`, or `score(row)` if `score_of` is None. A function
-    that is None stands for 0.
+    `code` and `score` are equal for many classes. `code_of` and `score_of` depend on the class, and on a state of the
+    node, a value that many nodes share. The filter code of a node is `code(row) | code_of(state(row))`. Its raw score
+    is `score_of(state(row))`, or `score(row)` if `score_of` is None. A function that is None stands for 0.
 
     Attributes:
         terms: Everything of the class on which `code`, `score` and `state` depend. Classes with equal terms have equal
@@ -210,9 +209,9 @@ class RowStatesPlugin(Plugin, Protocol):
     """
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return how the results for pods of this class follow from a node.
+        """Return the parts of the results for pods of this class that other classes can share.
 
-        They equal those of `row_filter` and `row_score`. None: the class shares nothing.
+        Together they give the results of `row_filter` and `row_score`. None if the class shares no results.
         """
         ...
 
@@ -241,8 +240,8 @@ class PodReader(Plugin, Protocol):
 
         Pods with equal values share cached results.
 
-        The plugin finds the value in `PodClass.aspects[name]`. None means that the plugin reads nothing; it is not
-        stored.
+        The plugin finds the value in `PodClass.aspects[name]`. None means that the plugin reads no part of this pod;
+        None is not stored.
         """
         ...
 
@@ -258,7 +257,7 @@ class ConcernedPlugin(Plugin, Protocol):
     """A plugin that concerns only some pods. For other pods, none of its extension points is called."""
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the plugin concerns pods like this one.
+        """Return whether the plugin must be called for pods like this one.
 
         Called once for all pods with equal spec, namespace, labels, annotations and owners. The answer may depend on
         these only.

@@ -98,7 +98,7 @@ class Allow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a pod's failed attempt means for other pods, such as the members of its gang.
+    """Consequences of a pod's failed attempt for other pods, such as the members of its gang.
 
     Attributes:
         plugin: Name of the plugin; required together with `rejected`.

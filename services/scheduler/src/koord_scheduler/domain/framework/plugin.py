@@ -8,7 +8,7 @@ from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 
 
 class Plugin(Protocol):
-    """What every plugin of the scheduler has: a name and the list of its extension points.
+    """The common part of all plugins of the scheduler: a name and the list of extension points.
 
     A plugin does not read the clock, the queue or other plugins. Its state comes from events of the log that the
     scheduler passes to it. The present time is an argument.

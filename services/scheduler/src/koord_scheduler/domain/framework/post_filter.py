@@ -1,4 +1,4 @@
-"""The extension point PostFilter: what a plugin may do for a pod without a feasible node, such as preemption.
+"""The extension point PostFilter: plugins that help a pod without a feasible node, for example by preemption.
 
 `preempt` contains the searches for victims.
 

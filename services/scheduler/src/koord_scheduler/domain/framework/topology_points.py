@@ -28,15 +28,15 @@ class TopologyHintsPlugin(Plugin, Protocol):
         ...
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
-        """Return which NUMA zones of a node can satisfy the pod, given what the pods on the node hold now.
+        """Return which NUMA zones of a node can satisfy the pod, with the present allocations of the node's pods.
 
         Args:
             pod: Equivalence class of the pod.
             row: Position of the node in the node columns.
 
         Returns:
-            Resource -> hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence that tells
-            why the node cannot run the pod at all.
+            Resource -> hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence about why the
+            node cannot run the pod at all.
         """
         ...
 

@@ -135,7 +135,7 @@ class BeforeScorePlugin(Plugin, Protocol):
     """A plugin that can change the pod and the feasible nodes that the scores of one cycle see."""
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
-        """Return what the scores of this cycle see, None for no change, or reject the pod.
+        """Return the pod and the nodes that the scores of this cycle shall see, None for no change, or reject the pod.
 
         Called if two or more nodes are feasible and no plugin prefers one of them (`Candidates.preferred`).
 

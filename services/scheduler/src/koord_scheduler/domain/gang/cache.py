@@ -1,8 +1,8 @@
 """Coscheduling's extension points over the roster of gangs.
 
 The scheduling queue calls `pre_enqueue` before a pod becomes active or backs off. If the pod is refused, it waits
-without back-off. One of its own events, or an answer that names it in `activate`, lets it try again. A uid that the
-roster does not know belongs to a pod without a gang; such a pod passes every point.
+without back-off. It is tried again after an event of its own, or if a result names it in `activate`. If the roster does
+not know a uid, the pod has no gang and passes every point.
 
 Source:
     scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
@@ -42,7 +42,7 @@ from koord_scheduler.domain.gang.round import EndedRound, Round, RoundEnd
 class GangCache:
     """All gangs of the cluster, and the scheduling round of the one group whose members are being attempted.
 
-    Methods that return `Consequences` or `Next` tell which other pods the caller must allow, reject or attempt.
+    The results `Consequences` and `Next` name the other pods that the caller must allow, reject or attempt.
 
     Attributes:
         roster: Pods and PodGroups, as the events of the log describe them.
@@ -257,7 +257,7 @@ class GangCache:
         return _activating(activate)
 
     def after_post_filter(self, uid: str, reason: str) -> Failure:
-        """Record that the pod found no node for the reason (a sentence), and return what this means for its gang.
+        """Record that the pod found no node for the reason (a sentence). Return the consequences for its gang.
 
         If the gang is Strict, the members of its group that wait at Permit lose their nodes.
         """

@@ -158,8 +158,9 @@ class Gang:
     def is_ready(self) -> bool:
         """Return whether at least `min_members` members have a node, so that Permit may release them.
 
-        The match policy tells which members count (spec 8.7): those waiting; those waiting or bound; or, for
-        once-satisfied, those waiting, and the gang is always ready after the group was satisfied once.
+        The match policy decides which members count (spec 8.7). only-waiting: members that wait at Permit.
+        waiting-and-running: also bound members. once-satisfied: members that wait, but the gang is always ready once
+        its group was satisfied.
         """
         if self.parameters is None or self.group is None:
             return False

@@ -40,7 +40,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """What one event means for other pods of gangs. Uids are ordered by `namespace/name`.
+    """Consequences of one event for other pods of gangs. Uids are ordered by `namespace/name`.
 
     Attributes:
         allowed: Pods that waited at Permit and may be bound now.

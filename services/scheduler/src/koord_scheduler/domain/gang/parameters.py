@@ -71,7 +71,8 @@ class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         min_members: Number of members that must have a node before any is bound.
         total_members: Number of members in all, at least `min_members`.
-        mode: Strict: if one member fails, all waiting members lose their nodes. NonStrict: they keep them.
+        mode: Strict: if one member fails, all waiting members lose their nodes. NonStrict: the waiting members keep
+            their nodes.
         match_policy: Which members count towards `min_members`: only-waiting, waiting-and-running or once-satisfied.
         groups: Sorted ids of the gangs that are released together.
         wait_nanos: Longest wait of a member with a node for the others, in nanoseconds.

@@ -102,7 +102,7 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> JobVictim | None:
     """Return the pod as a possible victim, or None if it must not be evicted.
 
-    It must not if its labels forbid it or its priority is not below `below`.
+    It must not be evicted if its labels forbid it, or if its priority is not below `below`.
 
     Args:
         uid: Uid of the pod.

@@ -30,7 +30,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What changed for a gang because a pod was recorded (`Roster.see`).
+    """Changes of a gang because a pod was recorded (`Roster.see`).
 
     Attributes:
         gang: The pod's gang.
@@ -84,9 +84,9 @@ class Roster:
         return [gang for gang in found if gang is not None]
 
     def see(self, uid: str, pod: Pod) -> Seen | None:
-        """Record a new or changed pod. Return what changed for its gang, or None if nothing did.
+        """Record a new or changed pod. Return the changes of its gang, or None if the gang did not change.
 
-        Before the call, forget the members that `replaced_by` returns.
+        Before the call, the caller must remove the members that `replaced_by` returns.
 
         Args:
             uid: Uid of the pod.

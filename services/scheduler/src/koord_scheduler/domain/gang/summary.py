@@ -54,7 +54,7 @@ class GangView(TypedDict):
 
 
 class GangLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What `koord gang` shows about one gang.
+    """One line of the output of `koord gang`: the state of one gang.
 
     Attributes:
         id: `namespace/name` of the gang.

@@ -20,8 +20,8 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
     """Return the gather rules of the pod's gang if this attempt must plan the nodes of the whole group, else None.
 
-    It must if it began the round, the round has no plan yet, and the gang states network topology rules. Without
-    `awareNetworkTopology` in the arguments of Coscheduling it never must.
+    The attempt must plan if it began the round, the round has no plan yet, and the gang has network topology rules.
+    Without the argument `awareNetworkTopology` of Coscheduling, no attempt plans.
     """
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)

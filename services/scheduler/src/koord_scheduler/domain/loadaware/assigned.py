@@ -1,8 +1,8 @@
-"""Estimates the usage of a node once the pods that were just placed there really run.
+"""Estimates the usage that a node will have once the recently placed pods run.
 
-A report is outdated when it arrives: pods placed since then are not in it, or not with their later usage. What a pod
-adds depends on the report and the pod alone, so that a node's sums can be updated pod by pod. Vectors hold one amount
-per considered resource, in the order of the resources' names.
+A report is outdated when it arrives: pods placed since then are not in it, or not with their later usage. The amount
+that a pod adds depends only on the report and the pod, so that a node's sums can be updated pod by pod. Vectors hold
+one amount per considered resource, in the order of the resources' names.
 
 Source: scheduler-core spec, 7.3
 """
@@ -49,7 +49,7 @@ def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
 
 
 class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What LoadAwareScheduling keeps of a pod that is assumed or bound on a node.
+    """LoadAwareScheduling's record of a pod that is assumed or bound on a node.
 
     Attributes:
         is_prod: Whether its priority class is koord-prod.

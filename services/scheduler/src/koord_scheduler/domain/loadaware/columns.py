@@ -1,8 +1,8 @@
 """The load of all nodes as columns, so that a pod's filter and score over all nodes are a few array operations.
 
-For each node, resource and class of pod, the least estimate that would be refused (`room`) and the amount left for
-scores (`left`) are computed in advance. A report, a pod that comes or goes, or an expiry marks one row, which is
-computed again before the next question.
+For each node, resource and kind of pod, two numbers are computed in advance: the smallest estimated usage that would be
+refused (`room`), and the free amount for scores (`left`). A report, a pod that comes or goes, or an expiry marks one
+row, which is computed again before the next question.
 """
 
 import math
@@ -66,7 +66,7 @@ class _Node:
 
 
 class NodeLoad(NamedTuple):
-    """What LoadAwareScheduling keeps of one node, for the debug page.
+    """LoadAwareScheduling's data of one node, for the debug page.
 
     Attributes:
         metric: Its last report, or None without a report.

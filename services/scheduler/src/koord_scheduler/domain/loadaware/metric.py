@@ -23,7 +23,7 @@ class PodUsage:
     Attributes:
         usage: Its usage; milli-cores for cpu, bytes for memory.
         is_prod: Whether the report calls the pod koord-prod.
-        uid: Uid of the measured pod, "" if the report does not tell.
+        uid: Uid of the measured pod; "" if the report does not contain it.
     """
 
     usage: AmountsByResource

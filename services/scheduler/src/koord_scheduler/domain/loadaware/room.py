@@ -18,7 +18,7 @@ PLAIN, AGGREGATED, EXPIRED = range(3)
 
 
 class Reported(NamedTuple):
-    """A node that has a usage report, with what is computed from it.
+    """A node with a usage report, and values computed from the report.
 
     Attributes:
         metric: The report.
@@ -38,8 +38,8 @@ class Room(NamedTuple):
 
     Attributes:
         least: One amount per considered resource.
-        basis: What estimates are compared with: average usage (PLAIN), a percentile (AGGREGATED), or nothing because
-            the report is too old (EXPIRED).
+        basis: The usage with which estimates are compared: the average (PLAIN), a percentile (AGGREGATED), or none,
+            because the report is too old (EXPIRED).
     """
 
     least: Sequence[int]

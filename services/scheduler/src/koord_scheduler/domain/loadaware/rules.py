@@ -26,7 +26,7 @@ EXPIRED_REASON: Final = "node(s) nodeMetric expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """What LoadAwareScheduling reads of a pod that waits for a node. Pods with equal values get equal results.
+    """The properties of a waiting pod that LoadAwareScheduling reads. Pods with equal values get equal results.
 
     Attributes:
         estimate: Its estimated usage, one amount per considered resource.
@@ -41,10 +41,10 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What LoadAwareScheduling reads of a node object.
+    """The properties of a node object that LoadAwareScheduling reads.
 
     Attributes:
-        allocatable: Its raw size without what is reserved on it; milli-cores, bytes, whole units.
+        allocatable: Raw size of the node minus its reserved amounts; milli-cores, bytes, whole units.
         usage_thresholds: Text of its annotation with thresholds; "" if it has none.
     """
 

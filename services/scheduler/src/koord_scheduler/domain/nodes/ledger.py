@@ -30,13 +30,13 @@ class Source:
 
 @dataclass(slots=True)
 class Holding:
-    """One pod in the ledger of a node, and why it counts there.
+    """One pod in the ledger of a node, with the sources because of which it counts there.
 
     Attributes:
         pod_info: The pod, with its requests and allocation on this node.
         sources: Bits of `Source`: log, assumption, API.
         is_aside: Whether it does not count now (`Ledgers.set_aside`).
-        before: What the log says instead, while another holding of the pod is only assumed; None otherwise.
+        before: Requests and allocation according to the log, while other values are only assumed; None otherwise.
     """
 
     pod_info: PodInfo

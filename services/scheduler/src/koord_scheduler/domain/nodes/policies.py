@@ -14,7 +14,7 @@ FULL_WEIGHT = 100
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the manager decided about one node: batch and mid resources, devices, and the weight of its scores.
+    """The manager's decisions about one node: batch and mid resources, devices, and the weight of its scores.
 
     Attributes:
         lent: Batch or mid resource -> amount; None if the resource is withdrawn even if the node object states an

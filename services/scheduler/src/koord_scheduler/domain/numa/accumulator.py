@@ -80,7 +80,7 @@ def take_cpus(
     Args:
         layout: The CPUs of the node.
         available: CPUs that may be given.
-        request: How many CPUs, and by which policies. A count below 1 gives the empty set.
+        request: Number of CPUs and the policies of their choice. A count below 1 gives the empty set.
         use: CPUs that are bound to pods.
         preferred: CPUs to take first, for example those that a Reservation holds.
     """

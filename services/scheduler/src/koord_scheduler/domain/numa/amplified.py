@@ -28,7 +28,7 @@ def fits_amplified(
     Args:
         request: CPU of the pod, in milli-cores; 0 always fits.
         is_bound: Whether the pod binds CPUs. Then its request counts multiplied by the ratio.
-        ratio: Ratio of the node; at most 1 means that there is nothing to check.
+        ratio: Ratio of the node. If it is at most 1, the result is always True.
         allocatable: Amplified CPU of the node, in milli-cores.
         requested: CPU that its pods request, in milli-cores.
         bound_cpus: Number of CPUs that are bound to its pods.

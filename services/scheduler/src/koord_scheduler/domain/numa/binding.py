@@ -1,4 +1,4 @@
-"""Whether a pod binds CPUs on a node, and how: by its QoS class, its annotation and the policy of the node.
+"""CPU binding: whether and how a pod binds CPUs on a node, by its QoS class, its annotation and the node's policy.
 
 Source: scheduler-fine-grained spec, 1.3; vectors scheduler/cpu_bind_resolve.
 """
@@ -78,7 +78,7 @@ class Binding:
 def pod_binding(
     milli: int, qos_label: str, priority_class: str, spec: ResourceSpec, default_policy: str
 ) -> PodBinding | str:
-    """Return how a pod wants CPUs to be bound, or a sentence that tells why no node can run it.
+    """Return how a pod wants CPUs to be bound, or a sentence about why no node can run it.
 
     Only pods with QoS LSE or LSR and the priority class koord-prod bind CPUs of their own. They must request whole
     CPUs.
@@ -115,7 +115,7 @@ def pod_binding(
 def binding_on(
     pod: PodBinding, node_policy: NodeCpuBindPolicy, *, cpus_per_core: int, has_layout: bool
 ) -> Binding | str | None:
-    """Return how the pod binds CPUs on a node, a sentence why it cannot run there, or None if it does not bind CPUs.
+    """Return how the pod binds CPUs on a node; a sentence if it cannot run there; None if it binds no CPUs.
 
     Args:
         pod: How the pod wants CPUs to be bound.

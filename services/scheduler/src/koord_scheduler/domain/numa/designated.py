@@ -22,8 +22,8 @@ def problem_of_designated(
 
     Args:
         node: The node.
-        requests: What the pod requests, not amplified.
-        binding: How the pod binds CPUs on the node; None if it does not.
+        requests: Resource -> amount that the pod requests, not amplified.
+        binding: How the pod binds CPUs on the node; None if it binds none.
         designated: The CPUs and zone amounts.
     """
     cpus, zones = designated

@@ -95,7 +95,7 @@ def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amoun
 
     Args:
         held: The Reservation.
-        requests: What the pod requests.
+        requests: Resource -> amount that the pod requests.
         tells_amounts: Whether the phrases contain the amounts.
     """
     reasons: list[str] = []
@@ -123,7 +123,7 @@ def fits_with(
     Args:
         room: The free amounts of the node.
         held: The Reservation.
-        requests: What the pod requests.
+        requests: Resource -> amount that the pod requests.
         preemptible: What pods that are removed on trial give back to the node.
     """
     if lacking(room, requests, held.remained(), preemptible, held.preemptible):
@@ -148,7 +148,7 @@ def refusals(
     Args:
         room: The free amounts of the node.
         matched: The Reservations on the node that the pod may use, in the order in which they are tried.
-        requests: What the pod requests.
+        requests: Resource -> amount that the pod requests.
         has_affinity: Whether the pod must use a Reservation.
         only: Name of the Reservation that the pod must use; empty: any.
         preemptible: What pods that are removed on trial give back to the node.

@@ -144,7 +144,7 @@ def match(
         wish: Wishes in the pod's labels and annotations.
         terms: Rules of the Reservation's object.
         is_owner: Whether an owner rule of the Reservation matches the pod.
-        requests: What the pod requests, in milli-cores and whole units.
+        requests: Resource -> amount that the pod requests, in milli-cores and whole units.
         allocatable: What the Reservation holds, in the same units.
         node_labels: Labels of the Reservation's node, which the pod's reservation affinity may require; empty to leave
             them out.

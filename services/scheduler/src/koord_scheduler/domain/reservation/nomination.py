@@ -16,7 +16,7 @@ def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int
     A resource of which more is requested than the Reservation holds counts 0.
 
     Args:
-        requests: What the pod requests, in milli-cores and whole units.
+        requests: Resource -> amount that the pod requests, in milli-cores and whole units.
         allocatable: What the Reservation holds.
         allocated: What its owners request.
     """
@@ -36,7 +36,7 @@ def nominate(requests: Mapping[str, int], candidates: Sequence[Held], more: Mapp
     the highest score wins. A tie is decided by name.
 
     Args:
-        requests: What the pod requests.
+        requests: Resource -> amount that the pod requests.
         candidates: Reservations that the pod fits into; at least one.
         more: Name of a Reservation -> score of other plugins, which is added; None for no such scores.
     """

@@ -115,13 +115,13 @@ class TypicalPodLearning(wire.WireModel):
 
 
 class GpuFragmentation(wire.WireModel):
-    """How DeviceShare scores nodes by GPU fragmentation, which Koordinator does not do. Off by default.
+    """Settings of DeviceShare's scores by GPU fragmentation. Koordinator has no such scores; they are off by default.
 
     Attributes:
         policy: FGD, or ExpectedFilling, which allocates more GPUs in the benchmark.
         weight: Weight beside the score of the scoring strategy, which has weight 1.
-        typical_pods: What pods often request. Empty: it is learned from the pods of the cluster.
-        learning: How it is learned.
+        typical_pods: Requests that many pods have. If empty, they are learned from the pods of the cluster.
+        learning: Settings of this learning.
     """
 
     enabled: wire.Bool = False

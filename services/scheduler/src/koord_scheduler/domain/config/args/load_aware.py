@@ -26,14 +26,14 @@ def _known_estimator(name: str) -> str:
 
 
 class AggregatedArgs(wire.WireModel):
-    """Percentiles of usage that LoadAwareScheduling uses instead of averages. An empty type: it uses the average.
+    """Percentiles of usage that LoadAwareScheduling uses instead of averages. With an empty type, it uses the average.
 
     Attributes:
         usage_thresholds: Thresholds of the filter in percent, by resource.
         usage_aggregation_type: Percentile that the filter compares.
-        usage_aggregated_duration: Its period in seconds; 0 for the longest recorded one.
+        usage_aggregated_duration: Period of this percentile in seconds; 0 for the longest recorded period.
         score_aggregation_type: Percentile that the score uses.
-        score_aggregated_duration: Its period in seconds; 0 for the longest recorded one.
+        score_aggregated_duration: Period of this percentile in seconds; 0 for the longest recorded period.
     """
 
     usage_thresholds: wire.Percents = {}

@@ -60,7 +60,7 @@ class Shares:
         None if the pod requests other devices, or if the node refuses it. Then the caller must use `allocate`.
 
         Args:
-            pod: What the pod requests of devices.
+            pod: Devices that the pod requests.
             inventory: The devices of the node.
             use: Amounts of the devices that pods hold; the columns must agree with it.
             row: Position of the node.

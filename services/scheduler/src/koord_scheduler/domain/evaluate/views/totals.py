@@ -127,7 +127,7 @@ class Totals:
     def unsettle(self, changes: int) -> None:
         """Drop the rankings if so many nodes have changed that searching all totals is cheaper than an update.
 
-        Rankings by the values of a label stay, because nothing else finds the best nodes of each value.
+        Rankings by the values of a label stay, because only they find the best nodes of each value.
 
         Args:
             changes: Number of nodes that have changed.

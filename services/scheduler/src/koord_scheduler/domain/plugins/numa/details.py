@@ -22,7 +22,7 @@ def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
     """Return a phrase with the free CPUs or amounts of a node that refuses; "" if numbers do not explain the refusal.
 
     Args:
-        need: What the pod needs.
+        need: Needs of the pod's class in CPUs and zones.
         code: Filter code of the node.
         books: CPUs and zone amounts that pods hold on all nodes.
         row: Position of the node.

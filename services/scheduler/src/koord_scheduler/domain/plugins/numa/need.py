@@ -98,7 +98,7 @@ def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned 
     """Choose zones and CPUs of a node for a pod, without counting them.
 
     Args:
-        need: What the pod needs.
+        need: Needs of the pod's class in CPUs and zones.
         row: Position of the node.
         books: CPUs and zone amounts that pods hold on all nodes.
         strategy: Scores sets of zones.
@@ -165,7 +165,7 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
     """Return the zones of a node that could each satisfy the whole pod alone, ascending.
 
     Args:
-        need: What the pod needs.
+        need: Needs of the pod's class in CPUs and zones.
         row: Position of the node.
         books: CPUs and zone amounts that pods hold on all nodes.
         binding: How CPUs are bound on the node; None if none are bound.

@@ -42,7 +42,7 @@ class Plans:
 
         Args:
             question: Name of the computation. All results under one name have the same type.
-            need: What the pod needs.
+            need: Needs of the pod's class in CPUs and zones.
             row: Position of the node.
             answer: Computes the result if it is not in the cache. The result must depend on the node's state alone.
         """
