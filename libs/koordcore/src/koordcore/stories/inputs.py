@@ -5,7 +5,7 @@ Source:
 """
 
 from koordcore.events.descheduling.drain import DrainGroupChanged, DrainPodsChanged, DrainStarted
-from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling.inputs import Inputs, Number, plan_inputs
 from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationArbitrated, MigrationHeld
 from koordcore.events.descheduling.operation import DryRunAnswered
 from koordcore.events.descheduling.repack import RepackPlanned
@@ -21,10 +21,12 @@ def inputs_of(event: Event) -> Inputs:
         case MigrationAdvanced() if event.replicas is not None:
             return _counts(replicas=event.replicas)
         case RepackPlanned():
-            return {
-                "fragment_gpu_milli": Number(value=event.fragment_after, limit=event.fragment_before),
-                **_counts(gpus=event.gpus, moves=len(event.moves)),
-            }
+            return plan_inputs(
+                gpus=event.gpus,
+                moves=len(event.moves),
+                fragment_before=event.fragment_before,
+                fragment_after=event.fragment_after,
+            )
         case DryRunAnswered():
             return _counts(
                 rounds=event.rounds,

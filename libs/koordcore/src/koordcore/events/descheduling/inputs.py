@@ -19,3 +19,19 @@ class Number(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 Inputs: TypeAlias = dict[str, Number]
 """Code of a limit, or name of a measure -> its number."""
+
+
+def plan_inputs(*, gpus: int, moves: int, fragment_before: float, fragment_after: float) -> Inputs:
+    """Return the numbers of a plan that moves pods for a waiting gang.
+
+    Args:
+        gpus: Number of whole GPUs that the gang needs.
+        moves: Number of pods that move.
+        fragment_before: GPU milli that typical pods cannot use before the plan.
+        fragment_after: The same after it.
+    """
+    return {
+        "fragment_gpu_milli": Number(value=round(fragment_after, 3), limit=round(fragment_before, 3)),
+        "gpus": Number(value=gpus),
+        "moves": Number(value=moves),
+    }

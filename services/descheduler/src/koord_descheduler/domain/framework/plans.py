@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling.inputs import Inputs, plan_inputs
 
 from koord_descheduler.domain.view.pods import PodView
 
@@ -34,12 +34,12 @@ class MovePlan:
     @property
     def inputs(self) -> Inputs:
         """Return the numbers of the plan: its GPUs and moves, and the fragments after and before it."""
-        fragments = Number(value=round(self.fragment_after, 3), limit=round(self.fragment_before, 3))
-        return {
-            "fragment_gpu_milli": fragments,
-            "gpus": Number(value=self.gpus),
-            "moves": Number(value=len(self.pods)),
-        }
+        return plan_inputs(
+            gpus=self.gpus,
+            moves=len(self.pods),
+            fragment_before=self.fragment_before,
+            fragment_after=self.fragment_after,
+        )
 
     @property
     def reason(self) -> str:
