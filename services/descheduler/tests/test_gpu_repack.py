@@ -8,14 +8,16 @@ from koord_descheduler.domain.framework.eviction import EvictionLimiter, Evictio
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
 from koord_descheduler.domain.migration.jobs import JobsInFlight
+from koord_descheduler.domain.migration.limits import MAX_PER_NAMESPACE
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_descheduler.domain.round_memory import dry_run_changes
+from koord_descheduler.domain.reporting.refusals import Refused
+from koord_descheduler.domain.round_memory import dry_run_changes, refusal_changes, refusals_of
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.gpu_inventory import GpuInventory
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
-from koordcore.events.descheduling.decisions import DryRunMovesChanged
+from koordcore.events.descheduling.decisions import DryRunMovesChanged, RefusalsChanged
 from koordcore.events.descheduling.inputs import Number
 from koordcore.events.envelope import Event
 from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
@@ -138,10 +140,50 @@ def test_pods_that_fit_nowhere_else_stay() -> None:
 
 def test_plan_that_exceeds_the_limit_of_the_round_moves_nobody_and_counts_nothing() -> None:
     outcome, shared, limiter = a_round(a_cluster(SPREAD, GANG, 2), EvictionLimits(total=1))
-    assert outcome.attempts == []
+    assert not [each for each in outcome.attempts if each.is_move]
+    assert not limiter.is_exhausted
     assert shared.of(JobRequests).take() == []
     assert limiter.total == 0
     assert shared.of(JobsInFlight).others("") == 0
+
+
+FULL_ROUND = "maxNoOfPodsToEvictTotal"
+
+
+@pytest.mark.parametrize(
+    ("limits", "arguments", "code", "number"),
+    [
+        (EvictionLimits(total=1), {}, FULL_ROUND, Number(value=1, limit=1)),
+        (EvictionLimits(), {"maxMigratingPerNamespace": 1}, MAX_PER_NAMESPACE, None),
+    ],
+)
+def test_a_plan_that_is_refused_is_recorded_once_with_its_reason_and_asked_for_in_each_round(
+    limits: EvictionLimits, arguments: dict[str, int], code: str, number: Number | None
+) -> None:
+    shared, limiter, refused = SharedState(), EvictionLimiter(limits), Refused()
+    controller = BUILT_IN["MigrationController"]
+    evictor: Any = controller.make(controller.decode({**FREE, **arguments}), shared)
+    profile = Profile(name="p", balance=[a_plugin(shared)], filters=[evictor], evict=evictor)
+    cluster, state, told = a_cluster(SPREAD, GANG, 2), None, list[RefusalsChanged]()
+    for number_of_round in range(12):
+        now = replace(cluster, now=NOW + 10 * number_of_round)
+        outcome = run_round([profile], now, limiter)
+        facts = list(refusal_changes(refusals_of(now.now, outcome.attempts, refused, limiter), state))
+        told += facts
+        for fact in facts:
+            state = RoundsState(seq=1, refusals={each.move.choice: each.codes for each in fact.refused})
+    (changed,) = told
+    assert {tuple(each.codes) for each in changed.refused} == {(code,)}
+    move = changed.refused[0].move
+    assert "d/train" in move.reason
+    assert move.inputs["moves"] == Number(value=2)
+    assert move.inputs.get(code) == number
+    assert shared.of(JobRequests).take() == []
+    limiter.limits = EvictionLimits()
+    wide: Any = controller.make(controller.decode(FREE), shared)
+    profile = Profile(name="p", balance=[a_plugin(shared)], filters=[wide], evict=wide)
+    outcome = run_round([profile], replace(cluster, now=NOW + 115), limiter)
+    assert [each.result for each in outcome.attempts] == [Result.SUCCESS] * 2, "the search is not due yet"
 
 
 def test_limit_per_node_chooses_a_node_with_fewer_pods() -> None:

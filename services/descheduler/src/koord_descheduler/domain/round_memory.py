@@ -232,10 +232,10 @@ def refusals_of(now: float, attempts: Iterable[Attempt], refused: Refused, limit
     tried = [each for each in attempts if each.result not in (Result.SUCCESS, Result.DRY_RUN)]
     noted, found = tried[:_MOST_REFUSED], dict[str, EvictionRefused]()
     for attempt, move in zip(noted, moves_of(now, noted, (), {}), strict=True):
-        code = _code(attempt)
+        codes = sorted({*attempt.codes}) or [_code(attempt)]
         number = limiter.number(attempt.result, move.node, move.namespace)
-        counted = move if number is None else replace(move, inputs={**move.inputs, code: number})
-        found.setdefault(move.choice, EvictionRefused(move=counted, codes=[code]))
+        counted = move if number is None else replace(move, inputs={codes[0]: number, **move.inputs})
+        found.setdefault(move.choice, EvictionRefused(move=counted, codes=codes))
     for (profile, plugin), pods in refused.filtered.items():
         for pod, codes in pods.values():
             move = _move(now, pod, profile, plugin)

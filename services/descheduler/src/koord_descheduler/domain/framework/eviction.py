@@ -6,7 +6,7 @@ Source:
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -129,8 +129,9 @@ class EvictionLimiter:
         self._add(node, namespace, 1)
 
     def uncount(self, node: str, namespace: str) -> None:
-        """Take back the count of an eviction that is not done after all."""
+        """Take back the count of an eviction that is not done after all, so that the total limit has room again."""
         self._add(node, namespace, -1)
+        self.is_exhausted = False
 
     def _add(self, node: str, namespace: str, change: int) -> None:
         self.total += change
@@ -159,6 +160,7 @@ class Attempt:
         is_counted: Whether the eviction counts against the limits if it succeeds. False if the plugin itself is in dry
             run.
         inputs: The numbers because of which the plugin chose the pod, such as usage and threshold.
+        codes: Codes of the reasons why filter plugins refuse the pod, if that is the result; else empty.
     """
 
     pod: PodView
@@ -171,6 +173,7 @@ class Attempt:
     target: str = ""
     is_counted: bool = True
     inputs: Inputs = field(default_factory=dict[str, Number])
+    codes: Sequence[str] = ()
 
     @property
     def is_move(self) -> bool:
@@ -288,7 +291,7 @@ class EvictionPath:
         return None
 
     def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
-        """Evict all pods of a plan and record one attempt for each, or evict none and record nothing.
+        """Evict all pods of a plan and record one attempt for each, or evict none and record why the plan is refused.
 
         Only an evict plugin that makes Reservations first can evict pods together.
 
@@ -296,35 +299,47 @@ class EvictionPath:
             The first pod that is refused; None if all are evicted, or would be in a dry run.
         """
         evictor = self.evict_plugin
-        if not isinstance(evictor, PlanEvictPlugin):
-            return plan.pods[0]
         begun: list[PodView] = []
         for pod in plan.pods:
-            is_refused = (
-                pod.uid in self.evicted
-                or self.limiter.refusal(pod.node, pod.namespace) is not None
-                or not (self.is_dry_run or evictor.evict_for(plan, pod, plugin, self.cluster))
-            )
-            if is_refused:
-                evictor.withdraw(plan)
+            refused = self._refused(plan, pod, plugin)
+            if refused is not None:
+                if isinstance(evictor, PlanEvictPlugin):
+                    evictor.withdraw(plan)
                 for each in begun:
                     self.limiter.uncount(each.node, each.namespace)
+                if pod.uid not in self.evicted:
+                    self.attempts.append(refused)
                 return pod
             begun.append(pod)
             self.limiter.count(pod.node, pod.namespace)
         result = Result.DRY_RUN if self.is_dry_run else Result.SUCCESS
         self.evicted.update(pod.uid for pod in plan.pods)
-        self.attempts.extend(
-            Attempt(
-                pod=pod,
-                profile=self.profile,
-                plugin=plugin,
-                reason=plan.reason,
-                evictor=evictor.name,
-                result=result,
-                plan=plan,
-                inputs=plan.inputs,
-            )
-            for pod in plan.pods
-        )
+        self.attempts.extend(replace(self._attempt(plan, pod, plugin, result), plan=plan) for pod in plan.pods)
         return None
+
+    def _refused(self, plan: MovePlan, pod: PodView, plugin: str) -> Attempt | None:
+        """Return why a pod of a plan may not leave after those before it; None if it may. Its job is asked for then."""
+        evictor = self.evict_plugin
+        if not isinstance(evictor, PlanEvictPlugin):
+            return self._attempt(plan, pod, plugin, Result.ERROR)
+        codes = self.refusals(pod)
+        if codes:
+            return replace(self._attempt(plan, pod, plugin, Result.ERROR), codes=codes)
+        result = self.limiter.refusal(pod.node, pod.namespace)
+        if result is not None:
+            return self._attempt(plan, pod, plugin, result)
+        if self.is_dry_run or evictor.evict_for(plan, pod, plugin, self.cluster):
+            return None
+        return self._attempt(plan, pod, plugin, Result.ERROR)
+
+    def _attempt(self, plan: MovePlan, pod: PodView, plugin: str, result: Result) -> Attempt:
+        number, inputs = self.limiter.number(result, pod.node, pod.namespace), plan.inputs
+        return Attempt(
+            pod=pod,
+            profile=self.profile,
+            plugin=plugin,
+            reason=plan.reason,
+            evictor=self.evict_plugin.name,
+            result=result,
+            inputs=inputs if number is None else {**inputs, LIMIT_NAMES[result]: number},
+        )

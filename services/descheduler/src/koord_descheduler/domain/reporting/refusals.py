@@ -95,11 +95,11 @@ class Refused:
     def note_attempts(self, attempts: Iterable[Attempt]) -> None:
         """Count the pods that plugins chose and that the MigrationController did not take.
 
-        The filters have accepted them, so the object limiter has refused them.
+        If the filters have accepted them, the object limiter has refused them.
         """
         for attempt in attempts:
             if attempt.result is Result.ERROR and attempt.evictor == MIGRATION_CONTROLLER:
-                self.note(attempt.pod, (OBJECT_LIMITER,))
+                self.note(attempt.pod, attempt.codes or (OBJECT_LIMITER,))
 
     def clear(self) -> None:
         """Forget all refusals: a new round begins."""

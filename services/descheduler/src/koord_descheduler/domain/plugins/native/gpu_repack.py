@@ -61,10 +61,12 @@ class _Tried:
     Attributes:
         until: Name of a gang that was tried -> Unix seconds before which it is not tried again.
         shown: The last plan of a dry run. Each round shows it as long as it could be carried out.
+        refused: Plans with a pod that was refused. Each round asks again for those whose gang is not due.
     """
 
     until: dict[str, float] = field(default_factory=dict[str, float])
     shown: MovePlan | None = None
+    refused: list[MovePlan] = field(default_factory=list[MovePlan])
 
 
 class GpuRepack:
@@ -95,6 +97,14 @@ class GpuRepack:
             ask(shown)
             return
         due = self._due(cluster)
+        names = {gang.name for gang in due[:_GANGS_PER_ROUND]}
+        self._tried.refused = [
+            each for each in self._tried.refused if each.gang not in names and _is_open(each, cluster)
+        ]
+        for plan in self._tried.refused:
+            if ask(plan) is None:
+                self._accepted(plan, run)
+                return
         if not due:
             return
         refused: set[str] = set()
@@ -114,10 +124,15 @@ class GpuRepack:
                     break
                 pod = ask(plan)
                 if pod is None:
-                    self._tried.until[gang.name] = cluster.now + RETRY_SECONDS
-                    self._tried.shown = plan if self._is_dry_run or run.evictor.is_dry_run else None
+                    self._accepted(plan, run)
                     return
                 refused.add(pod.uid)
+                self._tried.refused.append(plan)
+
+    def _accepted(self, plan: MovePlan, run: PluginRun) -> None:
+        self._tried.until[plan.gang] = run.cluster.now + RETRY_SECONDS
+        self._tried.shown = plan if self._is_dry_run or run.evictor.is_dry_run else None
+        self._tried.refused = []
 
     def _due(self, cluster: ClusterView) -> list[WaitingGang]:
         """Return the gangs for which a plan may be made now."""
