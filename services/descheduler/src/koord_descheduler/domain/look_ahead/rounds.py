@@ -24,6 +24,7 @@ from koord_descheduler.domain.migration.arbitration import is_waiting, pod_of
 from koord_descheduler.domain.migration.job import MigrationJob, job_from_json
 from koord_descheduler.domain.migration.jobs import JobsInFlight
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.plugins.evictors.migration_controller import NAME as MIGRATION_CONTROLLER
 from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequest, JobRequests
 from koord_descheduler.domain.reporting.refusals import Refused
 from koord_descheduler.domain.round_memory import moves_of
@@ -41,7 +42,8 @@ class RoundPlayer:
         refused: The reasons why pods were refused, over all rounds.
 
     Args:
-        configuration: The effective configuration.
+        configuration: The effective configuration. Its rounds are played as if neither it nor its MigrationController
+            were in dry run.
         registry: Plugins that the configuration may name.
         shared: State that plugins keep between rounds. The rounds change it.
 
@@ -56,6 +58,7 @@ class RoundPlayer:
         shared: SharedState,
         jobs: Sequence[MigrationJob],
     ) -> None:
+        configuration = _carried_out(configuration)
         self.jobs = jobs
         self.refused = Refused()
         self._controller = job_controller(configuration, registry, shared, "")
@@ -119,3 +122,21 @@ class RoundPlayer:
         document = creation(move, self._migrating[move.profile], "").document
         made = {"uid": move.job, "creationTimestamp": rfc3339(datetime.fromtimestamp(now, UTC))}
         return job_from_json({**document, "metadata": {**document["metadata"], **made}})
+
+
+def _carried_out(configuration: DeschedulerConfiguration) -> DeschedulerConfiguration:
+    """Return a configuration whose MigrationController asks for jobs, so that they are arbitrated."""
+    profiles = tuple(
+        profile.model_copy(
+            update={
+                "plugin_config": tuple(
+                    each.model_copy(update={"args": {**(each.args or {}), "dryRun": False}})
+                    if each.name == MIGRATION_CONTROLLER
+                    else each
+                    for each in profile.plugin_config
+                )
+            }
+        )
+        for profile in configuration.profiles
+    )
+    return configuration.model_copy(update={"profiles": profiles})
