@@ -48,10 +48,10 @@ class Decider:
 
     Attributes:
         state: The scheduler's state.
-        publisher: Asked whether it is busy; then further decisions would only wait for the log.
+        publisher: Appends decisions. While it is busy, no further decisions are made, because they would only wait.
         clock: The run's clock.
         metrics: Counts and times the decisions.
-        decision_log: Logs those details of decisions that debug flags switch on.
+        decision_log: Logs the details of decisions that debug flags switch on.
         logger: The process's log.
     """
 

@@ -49,7 +49,7 @@ class DebugFlags:
 
 
 class DecisionLog:
-    """Logs those details of decisions that debug flags switch on.
+    """Logs the details of decisions that debug flags switch on.
 
     Args:
         flags: The flags at the start.
@@ -103,7 +103,7 @@ class DecisionLog:
                 raise KeyError(flag)
 
     def tell(self, decision: Placement | list[PodExplanation]) -> None:
-        """Log those details of a decision that debug flags switch on.
+        """Log the details of a decision that debug flags switch on.
 
         Diagnoses wait for `write_diagnoses`, unless the flag `db` (blocking) is set.
 

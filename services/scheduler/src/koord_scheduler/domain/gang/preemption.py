@@ -47,7 +47,7 @@ class JobPreemption:
     victims: Mapping[str, tuple[JobVictim, ...]]
 
     def message(self, waiting: int, total: int) -> str:
-        """Return one sentence for the user: the preemption succeeded while so many members waited at Permit.
+        """Return the user's message about a successful preemption, with the number of members that wait at Permit.
 
         Args:
             waiting: Number of members that waited at Permit.

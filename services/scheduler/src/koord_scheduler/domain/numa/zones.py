@@ -96,7 +96,7 @@ class NodeZones:
         Args:
             zone: Id of the zone.
             resource: Name of the resource.
-            binding: How the pod binds CPUs; None if it does not.
+            binding: How the pod binds CPUs; None if it binds none.
         """
         left = self.available(zone, resource)
         if resource == CPU and binding is not None and binding.is_required:

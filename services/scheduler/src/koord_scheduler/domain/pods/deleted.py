@@ -6,7 +6,7 @@ _MOST_KEPT: Final = 1024
 
 
 class DeletedPods:
-    """For each deleted pod, the position of the last event of its aggregate, so that a repeated event changes nothing.
+    """For each deleted pod, the position of the last event of its aggregate, so that a repeated event has no effect.
 
     Attributes:
         seqs: Uid -> position in the log.

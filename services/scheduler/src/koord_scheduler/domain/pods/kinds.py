@@ -92,7 +92,7 @@ class OwnTerms:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodKind:
-    """What affinity and spread constraints read from a pod. Constraints treat two pods of one kind equally.
+    """The properties of a pod that affinity and spread constraints read. Constraints treat pods of one kind equally.
 
     Attributes:
         namespace: Its namespace.

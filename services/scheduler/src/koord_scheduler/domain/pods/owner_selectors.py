@@ -50,7 +50,9 @@ class OwnerSelectors:
     def selector_of(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
     ) -> LabelSelector | None:
-        """Return one selector that requires all selectors of a pod's services and controllers. None: no selectors.
+        """Return one selector that requires all selectors of a pod's services and controllers.
+
+        None if there are no selectors.
 
         Args:
             namespace: Namespace of the pod.

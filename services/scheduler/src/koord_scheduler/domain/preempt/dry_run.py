@@ -1,11 +1,12 @@
 """Dry run of a preemption on one node: remove the possible victims, then put back those that may stay.
 
-If only amounts can refuse the pod, which is the usual case, sums decide. Otherwise the pods are removed from the
-columns and put back, and every plugin is asked; nothing else sees this. Both find the same victims (tested).
+If only amounts can refuse the pod, which is the usual case, adding amounts suffices. Otherwise the pods are removed
+from the columns, every plugin is called, and the pods are put back; no other code runs meanwhile. Both ways find the
+same victims (tested).
 
 Pods are put back by importance. If pods hold CPUs, zones or devices, this may leave victims in several zones although
-fewer victims in one zone would do. So the pods of each place are also tried as the last to be put back, and the set of
-victims that costs least is taken.
+fewer victims in one zone would do. So the pods of each place are also put back last on trial, and the set of victims
+with the least cost is taken.
 
 Source:
     scheduler-core spec, 6 (3), 10.8

@@ -11,7 +11,7 @@ _OFFSET: Final = 1 << 31
 
 
 class VictimCost(NamedTuple):
-    """What determines the cost of evicting one pod.
+    """The properties of a pod that determine the cost of its eviction.
 
     Attributes:
         priority: Its priority.
@@ -35,11 +35,11 @@ class Candidate(NamedTuple):
 
 
 def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
-    """Return the name of the node whose preemption costs least, or None without candidates.
+    """Return the name of the node on which preemption costs least, or None if there are no candidates.
 
-    Criteria, each of which decides only ties of those before: fewest budget violations; least highest priority of a
-    victim; least sum of (priority + 2^31); fewest victims; latest start of the earliest victim among those of highest
-    priority; first candidate. A node without victims costs nothing and is taken at once.
+    The criteria, each of which only decides ties of the criteria before it: fewest budget violations; least highest
+    priority of a victim; least sum of (priority + 2^31); fewest victims; latest start of the earliest victim among
+    those of highest priority; first candidate. A node without victims is taken at once.
 
     Source:
         vectors scheduler/preempt_pick

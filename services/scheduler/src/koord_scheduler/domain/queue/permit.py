@@ -14,7 +14,7 @@ class Held:
     """A pod that waits at Permit while it keeps its node.
 
     Attributes:
-        work: Its placement, which is not in the log yet.
+        work: The placement of the pod, which is not in the log yet.
         deadline: End of its wait in Unix seconds of the run's clock.
     """
 

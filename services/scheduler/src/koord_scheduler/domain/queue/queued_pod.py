@@ -54,16 +54,16 @@ class QueuedPod:
         uid: Uid of the pod.
         subject: Its class, kind and profile.
         priority: Its priority.
-        trigger: Id of the event that makes it worth an attempt: its submission, or an event that may help.
+        trigger: Id of the event because of which it is attempted: its submission, or an event that may help.
         state: Its state in the queue.
         attempts: Number of scheduling attempts so far.
         ticket: Number of its last enqueueing, which orders pods of equal priority.
         ready_at: End of its back-off in Unix seconds of the run's clock.
         since: When its last attempt failed, in Unix seconds of the run's clock.
         woken: Whether an event has woken it and the attempt that follows is not over.
-        block: Why a plugin rejected it before nodes were filtered. None: nodes refused it, or it was not attempted
+        block: Why a plugin rejected it before nodes were filtered. None if nodes refused it, or if it was not attempted
             yet.
-        gated_by: Why PreEnqueue keeps it out of the queue; "" if it does not.
+        gated_by: Why a PreEnqueue plugin keeps the pod out of the queue; "" if none does.
         refused_by: Names of the plugins that refused nodes in its last attempt.
     """
 

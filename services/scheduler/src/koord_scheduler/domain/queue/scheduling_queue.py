@@ -163,7 +163,7 @@ class SchedulingQueue:
 
         Args:
             uids: Uids of the pods; those that are not in the queue are ignored.
-            trigger: Id of the event that makes attempts worthwhile; "" keeps the pods' own.
+            trigger: Id of the event because of which they are attempted; "" keeps the former trigger of each pod.
         """
         self._came = Came.ACTIVATED
         for uid in uids:
@@ -307,7 +307,7 @@ class SchedulingQueue:
     def wake_first(self, subject: Subject, trigger: str) -> None:
         """Wake the first unschedulable pod of this subject, because there may be room for it.
 
-        No-op if there is none.
+        No-op if no pod of the subject waits.
         """
         uid = self._room.first(subject)
         if uid is not None:

@@ -1,10 +1,10 @@
-"""Pods that fit on no node now, grouped by subject, to find those that an event may help.
+"""Unschedulable pods, grouped by subject, so that the pods which an event may help are found quickly.
 
-An event that helps one pod of a group helps all. So it wakes only the first pod of each group, and each success wakes
-the next one. Many equal pods therefore cost one attempt per event instead of one per pod. Filters depend on one node
-alone, so an event helps a group exactly if the group fits on one of the changed nodes. Before this is checked, the
-requests of all groups are compared at once with the free amounts. This comparison is skipped for groups whose cycle
-may see other nodes (`PluginLists.sees_otherwise`).
+An event that helps one pod of a group helps all of them. So it wakes only the first pod of each group, and each success
+wakes the next pod. Many equal pods therefore cost one attempt per event instead of one per pod. Filters depend on one
+node alone, so an event helps a group exactly if the group fits on one of the changed nodes. Before this is checked, the
+requests of all groups are compared at once with the free amounts. This comparison is skipped for groups whose cycle may
+see other nodes (`PluginLists.sees_otherwise`).
 
 Source:
     scheduler-core spec, 2 (events and hints)

@@ -43,10 +43,10 @@ def without_node(stored: StoredEvent) -> StoredEvent:
 
 
 def stored_as(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
-    """Return an event that a re-run decides in the form in which the log would deliver it.
+    """Convert an event that a re-run decided to the form in which the log would deliver it.
 
     Args:
-        seq: The position that it would have.
+        seq: The position that the event would have.
         ref: Its aggregate.
         event: The event.
     """

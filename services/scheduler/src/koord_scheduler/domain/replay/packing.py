@@ -19,7 +19,7 @@ class Packing:
         nodes_in_use: Number of nodes with at least one pod.
         pods: Number of pods on nodes.
         pending: Number of pods that wait for a node.
-        cpu_requested_percent: Requested cpu of all nodes together.
+        cpu_requested_percent: Requested cpu of all nodes together, in percent of their allocatable.
         cpu_in_use_percent: Requested cpu of the nodes in use together.
         memory_requested_percent: Requested memory of all nodes together.
         memory_in_use_percent: Requested memory of the nodes in use together.

@@ -36,7 +36,7 @@ class Recomputed:
         placed: The recorded placement.
         node: Name of the node that is found now; "" if none is.
         explanation: The explanation of the repetition.
-        allocation: What the plugins allocate to the pod on that node now.
+        allocation: The allocation of the pod on that node in the repetition.
     """
 
     placed: PodPlaced

@@ -82,7 +82,7 @@ def nomination_of(event: PodNominated) -> Nomination:
 
 @dataclass(slots=True)
 class Recording:
-    """What schedulers did in a window of the log: attempts, placements, releases and preemptions.
+    """Recorded actions of schedulers in a window of the log: attempts, placements, releases and preemptions.
 
     Attributes:
         attempts: The attempts in their order.

@@ -1,8 +1,9 @@
 """The scheduler's state as bytes, so that a restart does not have to fold the whole log.
 
-Only facts are stored: what the log and the API state. Assumptions in flight, cached views, back-offs and the order of
-waiting pods of equal priority are not; a restored scheduler attempts every pod without a node again. Quotas and gangs
-follow from their objects and pods. What does not follow is stored: once-satisfied groups, and published statuses.
+Only folded facts are stored, from the log and the API server. Assumptions in flight, cached views, back-offs and the
+order of waiting pods of equal priority are not; a restored scheduler attempts every pod without a node again. Quotas
+and gangs are computed again from their objects and pods. Only once-satisfied groups and published statuses are stored
+in addition.
 
 Source:
     event-bus spec, 6

@@ -58,7 +58,7 @@ class Fate:
 
 
 class WhatIf:
-    """A re-run of scheduling decisions under another configuration, over a state that nothing else uses.
+    """A re-run of scheduling decisions under another configuration, on a private copy of the state.
 
     Attributes:
         placed: Uid -> node that the re-run chose, for pods that still have the node.

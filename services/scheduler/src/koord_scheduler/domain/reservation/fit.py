@@ -52,8 +52,8 @@ class Held:
     def restricted_names(self) -> frozenset[str]:
         """Return the resources that owners may take only from the Reservation if its policy is Restricted.
 
-        These are all resources that the Reservation holds, or those of them that the annotation
-        `scheduling.koordinator.sh/reservation-restricted-options` names.
+        These are the resources in the annotation `scheduling.koordinator.sh/reservation-restricted-options`, or without
+        it all resources that the Reservation holds.
         """
         names = frozenset(self.allocatable)
         return (names & self.terms.restricted) or names
@@ -91,7 +91,9 @@ def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int
 
 
 def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amounts: bool = False) -> list[str]:
-    """Return phrases about what a Reservation with policy Restricted lacks for a pod; empty if it suffices.
+    """Return phrases about the resources that a Reservation with policy Restricted lacks for a pod.
+
+    Empty if it suffices.
 
     Args:
         held: The Reservation.
@@ -118,13 +120,13 @@ def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amoun
 def fits_with(
     room: NodeRoom, held: Held, requests: Mapping[str, int], preemptible: Mapping[str, int] = _NOTHING
 ) -> bool:
-    """Return whether a pod fits on a node if it uses this Reservation.
+    """Return whether a pod fits on a node if it uses one of the node's Reservations, `held`.
 
     Args:
         room: The free amounts of the node.
         held: The Reservation.
         requests: Resource -> amount that the pod requests.
-        preemptible: What pods that are removed on trial give back to the node.
+        preemptible: Resource -> amount that pods which are removed on trial return to the node.
     """
     if lacking(room, requests, held.remained(), preemptible, held.preemptible):
         return False

@@ -39,7 +39,9 @@ class Lender(Protocol):
         ...
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the plugin refuses the node for pods of a class, as resources count now; empty if it does not.
+        """Return why the plugin refuses the node for pods of a class, with lent resources as free.
+
+        Empty if it accepts it.
 
         Args:
             pod_class: Class of the pods.

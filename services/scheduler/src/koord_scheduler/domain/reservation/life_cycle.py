@@ -24,7 +24,7 @@ class Limits:
     """When a Reservation expires; times are Unix seconds.
 
     Attributes:
-        created: When it was created.
+        created: Time of its creation.
         ttl: Largest age in seconds (`spec.ttl`); 0: it never expires; None: no limit by age.
         expires: Time at which it expires (`spec.expires`); None: no such limit.
     """

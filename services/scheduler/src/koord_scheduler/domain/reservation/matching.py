@@ -1,4 +1,4 @@
-"""Whether a pod may use a Reservation, and if not, which rule forbids it.
+"""Matching: whether a pod may use a Reservation, and if not, which rule forbids it.
 
 Source: scheduler-fine-grained spec, 3.5.
 """
@@ -47,12 +47,12 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the object of a Reservation says about which pods may use it and how.
+    """Rules in the object of a Reservation: which pods may use it, and how.
 
     Attributes:
         name: Name of the Reservation.
         labels: Its labels, for the reservation affinity of pods.
-        owners: The pods that it is for; None if a selector is invalid.
+        owners: Owner rules, which select the pods that may use it; None if a selector is invalid.
         is_once: Whether only one pod may use it.
         policy: Allocate policy: "", "Aligned" or "Restricted".
         is_closed: Whether it takes no new owners, because it is unschedulable or being deleted.

@@ -1,4 +1,6 @@
-"""Which of several Reservations of a node a pod gets: the smallest order label, else the one that the pod fills most.
+"""Nomination: which of several Reservations of a node a pod gets.
+
+The smallest order label comes first. Without such labels, it is the Reservation that the pod fills most.
 
 Source: scheduler-fine-grained spec, 3.8.
 """

@@ -1,6 +1,6 @@
-"""Finds the Reservations that are for a pod, without comparing the pod with all of them.
+"""Finds the Reservations whose owner rules match a pod, without comparing the pod with all of them.
 
-Reservations that are for the same pods form a group. Each owner rule is indexed by a label, a controller or a pod name
+Reservations with equal owner rules form a group. Each owner rule is indexed by a label, a controller or a pod name
 that it requires. Only rules that require none of these are compared with every pod.
 """
 

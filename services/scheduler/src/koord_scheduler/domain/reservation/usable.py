@@ -48,7 +48,7 @@ class Usable:
     """The Reservations that pods of one class may use, updated when one of them changes.
 
     Attributes:
-        wish: What the pods' labels and annotations say.
+        wish: Wishes about Reservations in the pods' labels and annotations.
         problem: Why their annotations are invalid; empty if they are valid.
         by_row: Node position -> uid -> Reservation that the pods may use.
         restored: Node position -> resource column -> unused amount of these Reservations. Filters count it as free.

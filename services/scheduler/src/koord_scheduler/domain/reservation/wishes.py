@@ -57,7 +57,7 @@ def pre_allocating(reservation: Reservation, terms: Terms) -> PreAllocating | No
 
 @dataclass(frozen=True, slots=True)
 class PodWish:
-    """What the scheduler reads from a pod about Reservations. Pods with equal values share cached results.
+    """The properties of a pod that concern Reservations. Pods with equal values share cached results.
 
     Attributes:
         groups: Ids of the groups of Reservations that are for the pod.
@@ -67,7 +67,8 @@ class PodWish:
         is_reserve: Whether the pod is a reserve pod: it stands for a Reservation itself.
         node: Node that the template of the Reservation names; empty: any.
         policy: Allocate policy of the Reservation, if the pod is a reserve pod.
-        pre: The pods whose place the Reservation takes, if the pod is a reserve pod; None if it takes nobody's place.
+        pre: If the pod is a reserve pod, the rules about running pods whose place the Reservation takes; None if it
+            takes no pod's place.
     """
 
     groups: tuple[int, ...] = ()
@@ -81,12 +82,12 @@ class PodWish:
 
 
 def pod_wish(pod: Pod, groups: tuple[int, ...], pre: PreAllocating | None = None) -> PodWish | None:
-    """Return what the scheduler reads from a pod about Reservations; None if no Reservation concerns the pod.
+    """Return the properties of a pod that concern Reservations; None if no Reservation concerns the pod.
 
     Args:
         pod: The pod.
         groups: Ids of the groups of Reservations that are for the pod.
-        pre: The pods whose place the Reservation takes, if the pod is a reserve pod.
+        pre: If the pod is a reserve pod, the rules about running pods whose place the Reservation takes.
     """
     meta = pod.metadata
     if is_reserve_pod(pod):

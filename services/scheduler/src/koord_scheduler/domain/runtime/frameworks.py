@@ -226,13 +226,12 @@ class Framework:
         return combined(contributions) if contributions else NOTHING
 
     def unreserve(self, pod: PodRecord, node: str, *, caused_by: str = "") -> list[tuple[str, Sequence[str]]]:
-        """Call `unreserve` of all plugins in reverse order, also of those that the pod no longer concerns.
+        """Call `unreserve` of all plugins in reverse order, also of plugins that no longer concern the pod.
 
         Args:
             pod: The pod.
             node: Name of the node that it was assumed on.
-            caused_by: Name of the plugin that caused this and has undone its own reservation; it is not called. "":
-                none.
+            caused_by: Name of a plugin that has undone its own reservation already and is not called; "" for none.
 
         Returns:
             (plugin, uids of pods at Permit that lose their nodes as well).

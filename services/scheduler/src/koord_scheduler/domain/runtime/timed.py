@@ -1,6 +1,6 @@
 """Measures the calls to the plugins of a profile, for a few attempts.
 
-Other attempts use the plugins themselves and cost nothing more. The table of extension points tells which calls are
+Other attempts call the plugins directly, so they need no extra time. The table of extension points says which calls are
 measured. Filters and scores work on columns over nodes and are not measured.
 
 Source: scheduler-core spec, 15 (plugin_execution_duration_seconds, framework_extension_point_duration_seconds).

@@ -63,13 +63,13 @@ class Assumptions:
     # --- apply -------------------------------------------------------------------------------------------------------
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Let plugins reserve for a pod on a node. A rejection leaves nothing reserved.
+        """Let plugins reserve resources for a pod on a node. After a rejection, no resources stay reserved.
 
         An allocation that breaks a rule of the node's ledger is rejected. The reason is a defect of a plugin, or a
         pod that another scheduler bound and that the plugin did not count.
 
         Returns:
-            What the plugins allocate, or why the pod cannot have the node.
+            The allocation, or the reason why the pod cannot have the node.
         """
         framework = self._known.frameworks.framework_of(pod)
         allocation = framework.reserve(pod, node)
@@ -106,8 +106,8 @@ class Assumptions:
         Args:
             pod: The pod, for which plugins have reserved.
             node: Name of the node.
-            requests: What it requests there; milli-cores for cpu, whole units otherwise.
-            allocation: What the plugins allocated.
+            requests: Resource -> requested amount; milli-cores for cpu, whole units otherwise.
+            allocation: The allocation from the plugins.
             now: Unix seconds of the run's clock.
         """
         pod.placed_at = now
@@ -160,11 +160,11 @@ class Assumptions:
         )
 
     def allow(self, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
-        """Put placements into the outbox, with those of waiting pods that are placed with them.
+        """Put placements into the outbox, together with the placements of pods that wait at Permit for them.
 
         Args:
             works: The placements.
-            waiting: Uids of pods at Permit; those that wait no longer are left out.
+            waiting: Uids of pods at Permit. Pods that do not wait any more are left out.
             gang: Id of the gang whose placements are appended all or none, if there are several.
         """
         waited = [self.waiting.take(uid) for uid in waiting if uid in self.waiting]
@@ -214,7 +214,8 @@ class Assumptions:
         Args:
             node: Name of the node.
             is_changed: Whether the node object has changed.
-            is_given: Whether a pod got an allocation there, which may conflict with that of a placement in the outbox.
+            is_given: Whether a pod got an allocation on the node, which may conflict with the allocation of a placement
+                in the outbox.
         """
         row = self._known.nodes.row(node)
         is_broken = is_given and bool(violations(self.ledgers.holders(node)))

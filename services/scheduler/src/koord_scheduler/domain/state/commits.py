@@ -1,4 +1,4 @@
-"""What a batch of decisions appends to the log, and the effects of the log's answer.
+"""Commits: the events that a batch of decisions appends to the log, and the effects of the log's answer.
 
     drafts_of     the events of the batch, with their expectations
     confirmed     the log has stored them: assumptions become facts

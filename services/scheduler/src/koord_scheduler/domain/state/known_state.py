@@ -41,7 +41,7 @@ class Settings:
 
 
 class AttemptReports:
-    """What the last attempts leave for metrics and the log of the process. The readers empty the lists.
+    """Reports of the last attempts for metrics and the log of the process. The readers empty the lists.
 
     Attributes:
         plugin_faults: Exceptions that plugins raised in attempts.

@@ -31,9 +31,9 @@ class NodeOffers:
         self._rows = np.flatnonzero(state.nodes.alive) if restriction.rows is None else restriction.rows
 
     def slots(self, uids: Sequence[str]) -> dict[str, int]:
-        """Return node -> how many of these pods fit, one after another; nodes without room are absent.
+        """Return node -> number of these pods that fit on it, added one after another; nodes without room are absent.
 
-        All filters apply, and pods nominated to a node that are not of the job count there. Nodes are tried together
+        All filters apply. Pods of other jobs that are nominated to a node count there. Nodes are tried together
         unless a member's constraints depend on other nodes.
         """
         state = self._state

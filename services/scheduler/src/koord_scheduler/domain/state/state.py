@@ -1,15 +1,15 @@
-"""The state of a scheduler: the folded log, and our own decisions until the log answers.
+"""The state of a scheduler: the folded log, and its own decisions until the log confirms them.
 
     folding/                one event of the log, or one report, folded into the state
     cycle/                  attempts and decisions on top, assumed at once
-    state/assumptions       decisions that are assumed, forgotten, and what follows for their pods
-    state/commits           what is appended of them, and what the log answers
+    state/assumptions       decisions that are assumed or forgotten, and the effects on their pods
+    state/commits           events of these decisions to append, and the effects of the log's answer
     state/queueing_hints    waiting pods that an event may help
-    status/status_writer    facts other than placements, and what the log answers
+    status/status_writer    facts other than placements, and the effects of the log's answer
 
-One task owns an instance. Every aggregate remembers its last sequence, so an event that comes again changes nothing.
-Own appends take effect when they are acknowledged, and the follower brings them later. An accepted expectation proves
-that no other event lay between.
+One task owns an instance. For every aggregate, the last sequence is known, so that a repeated event has no effect. Own
+appends take effect when the log acknowledges them; the follower delivers them later, without effect. The
+acknowledgement proves that no other event of the aggregate came in between.
 
 Source: event-bus spec, 3.2, 4.2; scheduler-core spec, 1 (step 11), 2
 """
@@ -21,7 +21,7 @@ from koord_scheduler.domain.state.known_state import KnownState, Settings
 
 
 class SchedulerState(KnownState):
-    """The whole state of a scheduler: what the log says, and own decisions that the log has not answered yet.
+    """The whole state of a scheduler: the folded log, and own decisions that the log has not confirmed yet.
 
     Attributes:
         assumed: Decisions that the log has not confirmed, and the ledgers that count them.

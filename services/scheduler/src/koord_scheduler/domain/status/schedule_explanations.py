@@ -1,6 +1,6 @@
-"""ScheduleExplanations: the questions of users, what is known about the pods, and the published statuses.
+"""ScheduleExplanations: the questions of users, the last answers about their pods, and the published statuses.
 
-Without questions this costs one look at an empty dict. Outlooks are stored only for keys that a question names.
+Answers are stored only for pods and jobs that a question names, so without questions there is no work.
 
 Source:
     scheduler-core spec, 13.3; protocol spec, 9.8
@@ -51,7 +51,7 @@ class PodOutlook:
     Attributes:
         node: Name of its node; "" if it has none.
         message: Why it has no node, one sentence.
-        domains: What the attempt found in each topology domain.
+        domains: Result of the attempt in each topology domain.
     """
 
     uid: str
@@ -64,11 +64,11 @@ class PodOutlook:
 
 @dataclass(slots=True)
 class ScheduleExplanations:
-    """The ScheduleExplanation objects, and what is known about the pods that they ask about.
+    """The ScheduleExplanation objects, with the last answers about their pods.
 
     Attributes:
-        questions: Aggregate id of the object -> what it asks about.
-        published: Aggregate id -> last status that is in the log or on its way there.
+        questions: Aggregate id of the object -> its question.
+        published: Aggregate id -> last status that is in the log or is being appended.
     """
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
@@ -167,7 +167,7 @@ class ScheduleExplanations:
         return ids
 
     def next_due(self, next_look: float) -> float | None:
-        """Return the time at which a status is to be published. None: there is no question.
+        """Return the time at which the next status must be published; None if there is no question.
 
         Args:
             next_look: Earliest time of the next publishing, in seconds of the run's clock.

@@ -30,7 +30,7 @@ class StatusWriter:
     Attributes:
         writes: Status writes that the log has not answered yet.
         published: Last published status of gangs, quotas and the network.
-        explanations: Questions of ScheduleExplanations, and what has been published of them.
+        explanations: Questions of ScheduleExplanations, with their published statuses.
         quota_changes: Quotas whose status may have changed since it was published.
     """
 
@@ -129,7 +129,7 @@ class StatusWriter:
         self.undo(taken.write, moved)
 
     def undo(self, write: StatusWrite, moved: Container[AggregateRef] = ()) -> None:
-        """Restore what was recorded as published or nominated with a status write that will not be stored.
+        """Undo a status write that will not be stored: restore the previous published status or nomination.
 
         Args:
             write: The status write.

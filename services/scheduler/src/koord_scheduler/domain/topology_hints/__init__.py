@@ -1,4 +1,4 @@
-"""Topology hints: on which sets of NUMA zones the resources of one pod can be aligned, and what follows from that.
+"""Topology hints: sets of NUMA zones to which the resources of one pod can be aligned, and the choice of one set.
 
     hints       the values that hint providers give
     merging     hints of all providers -> one set of zones, under a topology policy

@@ -21,7 +21,7 @@ class TopologyPolicy(Enum):
 
 
 class ZoneStatus(Enum):
-    """Which pods with NUMA alignment a zone has.
+    """State of a NUMA zone by the pods with NUMA alignment that use it.
 
     IDLE: none. SINGLE: only pods that use this zone alone. SHARED: pods that span several zones.
     """
@@ -81,8 +81,8 @@ def admitted(
         policy: BestEffort, Restricted or SingleNUMANode.
         zones: All zones of the node, one bit per zone.
         providers: The hints of each plugin; a plugin without hints accepts any zones.
-        exclusive: Zone -> its status, if pods that span zones must not share a zone with pods that do not; None: they
-            may.
+        exclusive: Zone -> its status, if pods that span zones must not share a zone with pods inside one zone; None if
+            they may.
     """
     lists, unsatisfied = _flattened(providers)
     if unsatisfied and policy is not TopologyPolicy.BEST_EFFORT:

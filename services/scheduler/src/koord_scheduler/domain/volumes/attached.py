@@ -1,4 +1,4 @@
-"""How many volumes of each CSI driver the pods of each node use, and how many the node can attach.
+"""Volume limits: how many volumes of each CSI driver the pods of each node use, and how many the node can attach.
 
 A volume that several pods of a node use counts once. A claim and its volume belong together one to one, so claims are
 counted instead of volumes.

@@ -1,7 +1,7 @@
 """Volumes and free storage by the node labels that they require.
 
 A local volume requires one value of `kubernetes.io/hostname`, a zonal one a value of `topology.kubernetes.io/zone`. So
-what a node can use is found by its labels, without examining the volumes of other nodes.
+the volumes that a node can use are found by its labels, without examining the volumes of other nodes.
 """
 
 import heapq
@@ -22,7 +22,7 @@ Rank = tuple[int, str]
 
 
 class Required(NamedTuple):
-    """A label that nodes must have to use something.
+    """A label that nodes must have to use a volume or free storage.
 
     Attributes:
         key: The label.
@@ -135,7 +135,7 @@ class AvailableVolumes(ByNodeLabel[Volume]):
         """Return the smallest volume that suits a claim and that a node can use, or None.
 
         Args:
-            wanted: What the claim wants.
+            wanted: Requirements of the claim.
             labels: Labels of the node.
             name: Name of the node.
             chosen: Names of volumes that other claims of the pod get.

@@ -1,7 +1,7 @@
-"""Claims, volumes and storage classes of the cluster, with what placed pods use and take of them.
+"""Claims, volumes and storage classes of the cluster, and which of them placed pods use.
 
 A placed pod takes the volumes that its allocation names, until it loses its node: no other claim gets them, and the
-claim stays with its volume or node. What the API server states about a bound claim takes precedence.
+claim stays with its volume or node. For a bound claim, the state in the API server takes precedence.
 
 Source: scheduler-core spec, 5.9.
 """
@@ -41,11 +41,11 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ClaimsByNeed:
-    """The claims of a pod that exist, by what has to be done for them.
+    """The existing claims of a pod, grouped by the step that they need.
 
     Attributes:
         bound: Claims with a volume.
-        immediate: Unbound claims that somebody else binds before the pod is placed.
+        immediate: Unbound claims that a controller of the cluster binds before the pod is placed.
         reserved: Unbound claims with the volume that is reserved for each.
         selected: Unbound claims with the node for which a volume is made.
         free: Unbound claims for which the scheduler chooses.
@@ -66,7 +66,7 @@ class ClaimsByNeed:
 
 
 class VolumeBooks:
-    """All claims and volumes, how many pods on each node use a claim, and what placed pods take.
+    """All claims and volumes, the numbers of pods on each node that use a claim, and the volumes that placed pods take.
 
     Attributes:
         changes: Number that grows with every change that may help or hinder a pod with claims.
@@ -77,7 +77,7 @@ class VolumeBooks:
         attached: Numbers of volumes that pods of nodes use, by CSI driver.
         attachments: Volumes that are attached to nodes without a pod that uses them.
         waiting: Pods that were rejected because of one of their claims.
-        helped: What has changed and may help waiting pods; `QueueingHints` empties it.
+        helped: Changes that may help waiting pods; `QueueingHints` empties it.
     """
 
     name = CLAIMS
@@ -262,7 +262,7 @@ class VolumeBooks:
                 del self.users[key]
 
     def take(self, row: int, uid: str, bindings: tuple[ClaimBinding, ...]) -> None:
-        """Give a placed pod what its allocation names: volumes, or its node for volumes that are made.
+        """Record the volumes that a placed pod takes by its allocation, or its node for new volumes.
 
         Args:
             row: Position of its node.

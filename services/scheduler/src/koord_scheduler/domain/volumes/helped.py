@@ -1,4 +1,4 @@
-"""What has changed of claims and volumes that may help waiting pods: the queueing hints of the volume plugins.
+"""Changes of claims and volumes that may help waiting pods: the queueing hints of the volume plugins.
 
 Source:
     Kubernetes 1.35, `EventsToRegister` of VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits

@@ -132,10 +132,10 @@ class Matching:
         return kept.codes
 
     def plan(self, wants: Wants, row: int) -> tuple[str, ...] | int:
-        """Return the volume of each claim on one node, "" for one that is to be made; a code if the node has none.
+        """Return for one node the volume of each claim, "" for a new volume; or a filter code if the node has none.
 
         Args:
-            wants: What each claim wants.
+            wants: Requirements of each claim.
             row: Position of the node.
         """
         labels, name = self._nodes.shape_of(row).labels, self._nodes.names[row]

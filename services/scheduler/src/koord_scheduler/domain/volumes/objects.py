@@ -28,7 +28,7 @@ _LOST: Final = "Lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What an unbound claim wants of a volume. Claims with equal wants suit the same volumes and nodes.
+    """Requirements of an unbound claim for a volume. Claims with equal requirements suit the same volumes and nodes.
 
     Attributes:
         storage_class: Name of the storage class; "" for none.

@@ -51,8 +51,8 @@ class Constraint:
     Attributes:
         key: Topology key.
         max_skew: Largest allowed difference to the emptiest domain, in pods.
-        is_hard: Whether it refuses nodes (DoNotSchedule) instead of scoring them.
-        question: Which pods it counts.
+        is_hard: Whether the constraint refuses nodes (DoNotSchedule) instead of scoring them.
+        question: Selects the pods that the constraint counts.
         self_match: 1 if a pod of the kind is one of the counted pods, otherwise 0.
         min_domains: With fewer domains than this, the emptiest domain counts as empty.
         honors_affinity: Whether nodes that the pod's node affinity refuses are not eligible.

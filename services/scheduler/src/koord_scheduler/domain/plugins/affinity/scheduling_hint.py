@@ -36,7 +36,7 @@ class SchedulingHint(WakesItself):
         return scheduling_hint(pod.metadata.annotations)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
-        """Restrict the pod to the required nodes of its hint, and try its preferred ones first.
+        """Restrict the pod to the required nodes of its hint, and let the preferred nodes be tried first.
 
         Reject the pod if the annotation is invalid.
         """

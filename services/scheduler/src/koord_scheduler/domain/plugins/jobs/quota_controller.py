@@ -1,4 +1,4 @@
-"""What ElasticQuota publishes and evicts.
+"""The controller of ElasticQuota: publishes statuses of quotas, and evicts pods because of overuse.
 
 Source: scheduler-core spec, 10.8 and 10.9.
 """

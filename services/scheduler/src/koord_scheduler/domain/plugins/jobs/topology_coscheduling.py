@@ -70,7 +70,7 @@ class TopologyCoscheduling(Coscheduling):
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
         """Plan the whole gang group at its first member, and restrict each member to its planned node.
 
-        Reject the pod if no part of the topology has room for all members, or the plan has no node for this one.
+        Reject the pod if no part of the topology has room for all members, or if the plan has no node for this pod.
         """
         current = self.gangs.round_of(pod.uid)
         if current is None:

@@ -1,8 +1,8 @@
-"""Reservation: places Reservations like pods, and lets pods use what was reserved for them.
+"""Reservation: places Reservations like pods, and lets their owners use the reserved resources.
 
-The rules are in `domain.reservation`. For the pods that a Reservation is for, filters by amounts count its unused rest
-as free (`Usable.restored`), and the answers are cached per pod class and node like those of every filter. So a pod that
-no Reservation is for pays nothing, and an owner costs what any pod costs.
+The rules are in `domain.reservation`. For an owner, filters by amounts count the unused amounts of its Reservations as
+free (`Usable.restored`). The results are cached per pod class and node, as for every filter. So Reservations cost no
+time for pods that are not owners, and an owner costs as much as any other pod.
 
 Source: scheduler-fine-grained spec, 3.
 """

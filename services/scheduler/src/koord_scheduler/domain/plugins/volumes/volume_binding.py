@@ -72,7 +72,7 @@ class VolumeBinding(WakesItself):
         return has_claims(pod)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """Reject a pod with a missing or lost claim, or with one that should be bound before scheduling and is not.
+        """Reject a pod with a missing or lost claim, or with an unbound claim that must be bound before scheduling.
 
         The pod is woken when one of its claims changes.
         """

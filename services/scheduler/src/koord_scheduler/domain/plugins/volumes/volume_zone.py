@@ -51,7 +51,7 @@ class VolumeZone:
 
 
 class ZoneFilter:
-    """Refuses nodes whose zone or region is not among those of some volumes. Nodes without any such label pass.
+    """Refuses nodes whose zone or region differs from that of the pod's volumes. Nodes without such labels pass.
 
     Args:
         zones: (label of a volume, its value).

@@ -55,9 +55,9 @@ class Membership:
         """Return the name of the quota of a pod, or None if the pod has no quota.
 
         If the label is set, it names the quota; the name of a quota that does not exist stands for the default quota.
-        Otherwise it is the quota that has the name of the pod's namespace and lies in it. Otherwise it is the quota
-        that lists the namespace (the smallest name). Otherwise it is the default quota. With gate DisableDefaultQuota
-        only the label counts, and a name without a quota means no quota.
+        Without a label, the first of these quotas is used: the quota in the pod's namespace with the name of this
+        namespace; the quota that lists the namespace (the smallest name); the default quota. With gate
+        DisableDefaultQuota only the label counts, and a name without a quota means no quota.
 
         Args:
             label: The pod's quota label; "" if it has none.

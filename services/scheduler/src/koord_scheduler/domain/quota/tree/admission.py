@@ -46,10 +46,10 @@ class QuotaAmounts(NamedTuple):
 
     Attributes:
         name: Name of the quota.
-        limit: Its runtime or its max. Resources that it does not name are unlimited.
+        limit: Runtime or max of the quota. Resources that are absent are unlimited.
         used: Requests of its pods that have a node.
         min: The guaranteed amounts.
-        max: Its upper limits; only the resources that it names are counted.
+        max: Upper limits of the quota. Only resources in max are counted.
         non_preemptible_used: Requests of its non-preemptible pods that have a node.
     """
 

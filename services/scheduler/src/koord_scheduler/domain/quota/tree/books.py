@@ -83,10 +83,10 @@ class QuotaBooks:
             self.upsert_quota(spec)
 
     def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
-        """Record a new or changed quota, and return which pods belong to another quota because of it.
+        """Record a new or changed quota. Return which pods belong to another quota because of the change.
 
-        Nothing is returned if the quota has not changed. The work grows with its pods and with the pods that change
-        their quota.
+        The result is empty if the quota has not changed. The work grows with the pods of the quota and with the pods
+        that change their quota.
 
         Source:
             scheduler-core spec, 10.1, 10.2, 10.7

@@ -1,8 +1,8 @@
 """Divides one resource of a parent among its children, exactly.
 
-Every child first gets its min or, if it lends, only what it requests. The rest is shared out by weight among the
-children that request more. A child that gets more than it requests gives the excess back. This is repeated until
-nothing is left or no child wants more. All amounts are integers: units that rounding leaves over go to the largest
+Every child first gets its min, or its request if that is less and the child lends. The rest is divided by weight among
+the children that request more. A child that gets more than it requests gives the excess back. This is repeated until no
+amount is left or no child requests more. All amounts are integers: units that rounding leaves over go to the largest
 remainders.
 
 Source:
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """What one child quota claims in the division of one resource of its parent.
+    """The claim of one child quota in the division of one resource of its parent.
 
     Attributes:
         request: Its request, at most its max.
@@ -30,9 +30,9 @@ class Claim(NamedTuple):
     lends: bool
 
     def first(self) -> int:
-        """Return what the child gets before the rest is divided (step B 1 of the spec).
+        """Return the amount that the child gets before the rest is divided (step B 1 of the spec).
 
-        This is its base, or its request if that is less and the child lends.
+        This is its base, or its request if that is less and the child lends the difference.
         """
         if self.request > self.base:
             return self.base
@@ -71,7 +71,7 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
     Call it only if total < sum_min. The rule requires double arithmetic.
 
     Args:
-        total: What the parent has.
+        total: Amount of the parent.
         minimum: The child's min.
         sum_min: Sum of the mins of all children.
 

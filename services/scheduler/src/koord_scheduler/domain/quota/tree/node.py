@@ -18,9 +18,9 @@ class QuotaPod:
     """A pod with the quota that counts it and the amounts that count.
 
     Attributes:
-        facts: What ElasticQuota reads of the pod.
+        facts: The properties of the pod that ElasticQuota reads.
         quota: The quota that counts it, or None if it has no quota.
-        counted: Its requests of the resources that the quota's max names; empty if it is ignored.
+        counted: The pod's requests of resources in the quota's max; empty if the pod is ignored.
         assigned: Whether it counts in the usage: it has a node.
         ignored: Whether it is being deleted and no longer counts.
     """
@@ -42,11 +42,12 @@ class QuotaNode:
         request: `child_request`, raised to the min if the quota does not lend.
         limited: `request`, at most the max.
         used: Requests of all pods with a node, in this quota and below it.
-        non_preemptible_used: The same for non-preemptible pods alone.
+        non_preemptible_used: Requests of all non-preemptible pods with a node, in this quota and below it.
         non_preemptible_request: Requests of all non-preemptible pods, in this quota and below it.
         allocated: Usage of its own pods plus `guaranteed` of the children.
         guaranteed: The larger of `allocated` and the min.
-        runtime: Its share of the parent's resources, with an entry for every resource that the parent's max names.
+        runtime: Share of the parent's resources that the quota may use now, with an entry for every resource in the
+            parent's max.
         version: Number of changes of the runtime.
         pending: Resource -> children whose claim changed since the runtimes of the children were computed.
         stale: Whether all resources must be divided again among the children.
@@ -128,16 +129,18 @@ class QuotaNode:
 
 
 class Pool:
-    """The last division of one resource of a parent among its children. It is stored to repeat only what has changed.
+    """The last division of one resource of a parent among its children.
+
+    It is stored, so that a later division repeats only the changed parts.
 
     Attributes:
         children: The children that take part, by name.
         index: Child -> its index in `children`.
         claims: The claims of the children, aligned with `children`; [] before the first division.
         sum_min: Sum of their mins.
-        known: The amount that was divided; None if the tree's total does not name the resource.
+        known: The amount that was divided; None if the total of the tree does not contain the resource.
         short_of: The total to which the mins in the claims are scaled down; None if they are not scaled.
-        slack: What was left over when every child got its whole claim; None if there was not enough for that.
+        slack: Amount that was left when every child got its whole claim; None if the amount did not suffice for that.
         needs_base: Whether some claim depends on its base even if there is enough for all: the child does not lend, or
             has no weight.
     """

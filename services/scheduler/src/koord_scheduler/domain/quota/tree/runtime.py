@@ -21,8 +21,8 @@ class Runtimes:
 
     Args:
         accounting: The sums over pods.
-        total_of: (root, resource) -> what the tree has of it; None if the tree's total does not name the resource.
-        keys_of: Root -> resources that are divided at it: all that the max of any quota in the tree names.
+        total_of: (root, resource) -> amount of the tree; None if the total of the tree does not contain the resource.
+        keys_of: Root -> resources that are divided at the root: all resources in the max of any quota of the tree.
         scales: Argument enableMinQuotaScale.
     """
 
@@ -62,7 +62,7 @@ class Runtimes:
         return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
 
     def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
-        """Return resource -> min of a quota, scaled down where the mins of all siblings exceed what the parent has.
+        """Return resource -> min of a quota, scaled down if the mins of all siblings exceed the amount of the parent.
 
         The runtimes of the parent must be up to date. Without the argument `enableMinQuotaScale` the mins are not
         scaled.

@@ -75,8 +75,8 @@ class Totals:
         Args:
             tree: Id of the tree; "" for the default tree.
             resource: The resource.
-            taken: What the system and the default quota use. It is subtracted from the default tree; the result may be
-                negative.
+            taken: Amount that the system and default quotas use. It is subtracted from the default tree; the result may
+                be negative.
         """
         if tree:
             return self._trees.get(tree, {}).get(resource)
@@ -89,7 +89,8 @@ class Totals:
     def resources(self, tree: str) -> list[str]:
         """Return the sorted resources that a tree divides.
 
-        They are those of the nodes for the default tree "", else those that the total of its root quotas names.
+        For the default tree "", they are the resources of the nodes, for other trees the resources in the totals of
+        their root quotas.
         """
         return sorted(self._trees.get(tree, {}) if tree else self._cluster)
 
