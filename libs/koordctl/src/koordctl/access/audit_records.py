@@ -45,7 +45,7 @@ async def audited_requests(since: int) -> list[tuple[StoredEvent, RequestAudited
 async def record_run(route: str, objects: tuple[str, ...]) -> None:
     """Leave an audit record of a what-if that this command has computed.
 
-    The record is the command's own word: whoever has the key of the log can compute without it.
+    Only the command itself writes this record. A user with the key of the log could compute without a record.
 
     Args:
         route: What is computed, for example "replay --rerun-scheduler".
@@ -121,7 +121,9 @@ def _page(base: str, params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def logged_modifications(log: EventLog, since: int, head: int, workload: str = "") -> list[Modification]:
-    """Return the records in the log, oldest first. All facts of its kinds are read, because later ones name no object.
+    """Return the records in the log, oldest first.
+
+    All facts of these kinds are read, because later facts of a story do not name its object.
 
     Args:
         log: The log.

@@ -12,7 +12,7 @@ async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
     A standby instance answers if there is one.
 
     Args:
-        request: The pods, and how many of them.
+        request: The pods, with their numbers of replicas.
         seconds: Real seconds after which the call fails.
 
     Raises:

@@ -18,9 +18,9 @@ _EXAMINED: Final = 200
 
 
 def pending_claims(view: ReservationView, as_of: str | None) -> list[Claim]:
-    """Return the pending pods that may want a Reservation, each with the reason why it does not use it.
+    """Return the pending pods that a Reservation may be for, each with the reason why it does not use the Reservation.
 
-    They are the pods that an owner rule of the Reservation matches, and those that name the Reservation.
+    They are the pods that match an owner rule of the Reservation, and the pods that request it by name.
 
     Args:
         view: The Reservation.

@@ -65,7 +65,7 @@ def running_stack(var: Path) -> Stack | None:
 
 
 def find_service(name: str) -> str | None:
-    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack. None: there is neither.
+    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack. None if there is neither.
 
     Of several addresses in KOORD_<NAME>, separated by commas, the one of the leader is returned.
     """

@@ -21,7 +21,7 @@ def login_file() -> Path:
 
 
 def keep_login(token: str, expires: int, issuer: str) -> None:
-    """Store the token of a login; nobody but this user can read it.
+    """Store the token of a login in a file that only this user can read.
 
     Args:
         token: ID token of the issuer.

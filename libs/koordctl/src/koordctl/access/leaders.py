@@ -42,7 +42,7 @@ def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float
 
     Args:
         service: Name of the service.
-        record: The lease. None, or a lease without a holder: it was released or has expired.
+        record: The lease. None or a lease without a holder means that it was released or has expired.
         holder_began_at: Unix seconds at which the process with the holder's name started, or None if no such process
             runs.
         now: Host time in Unix seconds; leases use this clock.

@@ -41,7 +41,7 @@ class FoldPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The state hashes of manager and projector, and those of a state rebuilt from the log at the same positions.
+    """The state hashes of manager and projector, and of a state that was rebuilt from the log at the same positions.
 
     Attributes:
         live: Position and hash of the manager's state.
@@ -86,7 +86,7 @@ async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verificatio
 
 
 async def verify_at_one_position(bus: "Bus", *, manager: str, seconds: float) -> Verification:
-    """Compare the states like `verify_now`, again if manager and projector stand at different positions.
+    """Compare the states like `verify_now`. Repeat this if manager and projector are at different positions.
 
     After `VERIFY_TRIES` comparisons, the last one is returned.
 

@@ -5,7 +5,7 @@ from koordctl.render.units import duration_text
 
 
 class DeviceDaySummary(Checks, frozen=True, kw_only=True):
-    """What became of the pods, which devices failed, and the rules of the whole log after all pods have ended.
+    """Summary of the demo with failing devices: pods, failures, and broken rules after all pods have ended.
 
     Attributes:
         pods: Submitted pods.
@@ -15,11 +15,11 @@ class DeviceDaySummary(Checks, frozen=True, kw_only=True):
         failed: Device type -> how often a device became unhealthy or vanished.
         recovered: Device type -> how often a device became healthy again.
         vanished_nodes: Number of nodes whose devices all vanished for a time.
-        told: Number of facts that told a pod that its devices are unhealthy.
-        given_unhealthy: Placements that gave an unhealthy device.
-        given_twice: Allocations of something that another pod held.
-        untold_pods: Pods that were not told of a failure or of a recovery.
-        not_returned: Nodes or pods that still had something after all pods ended.
+        told: Number of facts about unhealthy devices of a pod.
+        given_unhealthy: Placements with an unhealthy device.
+        given_twice: Allocations of CPUs, devices or shares that another pod held already.
+        untold_pods: Pods without a fact about a failure or recovery of their devices.
+        not_returned: Nodes or pods that still held resources after all pods had ended.
         events: Number of facts in the log.
         startup_s: Seconds until the stack was ready.
         wall_s: Seconds of the whole run.

@@ -59,15 +59,15 @@ class _Holder:
 
 
 class DeviceAudit:
-    """Checks event by event what happens to pods when devices fail. One task owns an instance.
+    """Checks event by event that failures of devices are recorded for the pods. One task owns an instance.
 
     Attributes:
         placed: Number of placements with devices.
         failed: Device type -> how often a device of this type became unhealthy or vanished.
         recovered: Device type -> how often a device of this type became healthy again.
-        told: Number of facts that told a pod that one of its devices is unhealthy.
-        on_unhealthy: A sentence for each placement that gave an unhealthy device.
-        missed: A sentence for each pod that held a failing device and was not told before the device was healthy again.
+        told: Number of facts about unhealthy devices of a pod.
+        on_unhealthy: A sentence for each placement with an unhealthy device.
+        missed: A sentence for each pod that held a failing device and got no fact before the device was healthy again.
     """
 
     def __init__(self) -> None:

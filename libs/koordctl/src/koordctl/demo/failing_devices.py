@@ -1,12 +1,12 @@
 """A day of the demo on which devices fail and come back: GPUs, RDMA adapters, and the devices of whole nodes.
 
-    wave 1:  devices of some nodes fail -> their pods are told -> pods arrive and end
-             the devices are back       -> their pods are told -> pods arrive and end
+    wave 1:  devices of some nodes fail -> facts for their pods -> pods arrive and end
+             the devices are back       -> facts for their pods -> pods arrive and end
     wave 2:  the same with other nodes ...
     the end: the log is checked; all pods end; every share is free again
 
 Pods with whole GPUs also take a virtual function of the RDMA adapter at each PCIe switch of their GPUs. A pod runs for
-a third of the day. `device_health` checks the rules of this day, `invariants` those of every demo.
+a third of the day. `device_health` checks the rules of this demo, `invariants` the rules of every demo.
 """
 
 import asyncio

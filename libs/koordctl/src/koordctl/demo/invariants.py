@@ -140,15 +140,15 @@ class Findings:
 
     Attributes:
         double_placements: Pods that were placed while placed.
-        overcommitted: Placements that exceed what a node offers.
+        overcommitted: Placements that exceed the allocatable amounts of a node.
         overcommitted_nodes: Number of such nodes.
         ledger_differences: Differences between the ledgers of nodes and the events of pods.
-        allocations: Allocations of something that another pod held.
+        allocations: Allocations of CPUs, devices or shares that another pod held already.
         unexplained: Pods that are neither placed nor explained.
         submitted: Number of submitted pods that were not deleted.
-        placed: Number of these that are placed.
-        started: Number of these that run.
-        pending: Uids of these that are not placed.
+        placed: Number of these pods that are placed.
+        started: Number of these pods that run.
+        pending: Uids of these pods that are not placed.
     """
 
     double_placements: tuple[str, ...]
@@ -174,7 +174,7 @@ class Findings:
 
 
 class Audit:
-    """Checks the invariants of the log event by event. It keeps its own state and reads nothing from a service.
+    """Checks the invariants of the log event by event. It has a state of its own, and does not depend on any service.
 
     One task owns an instance.
     """

@@ -47,13 +47,13 @@ class RunningDemo:
 
 
 class RunningSummary(Checks, frozen=True, kw_only=True):
-    """What became of the pods, and the invariants of the whole log.
+    """Summary of the demo on a running stack: the pods, and the invariants of the whole log.
 
     Attributes:
         pods: Number of pods in the log that were not deleted; `placed` and `running` of them.
         pending_reasons: Reason -> number of pending pods.
         placed_p50_ms: Median time from submission to placement, in real milliseconds.
-        placed_p99_ms: 99th percentile of it.
+        placed_p99_ms: 99th percentile of this time.
         events: Number of facts in the log.
     """
 

@@ -2,7 +2,8 @@
 
     submit the pod -> PodPlaced -> RunPodSandbox, CreateContainer, StartContainer -> first line of its output
 
-The first line shows what is in force before the first instruction of the program. It is compared with the placement.
+The first line shows the values that were in force before the first instruction of the program. They are compared with
+the placement.
 """
 
 import asyncio
@@ -106,7 +107,7 @@ class HostKubelet:
     async def run_pod(self, client: httpx.AsyncClient, log: OpenLog) -> RealContainer:
         """Submit a pod for this host, start it when it is placed, and return what its container found.
 
-        If something fails, the answer has the reason. The demo goes on without the container.
+        If a step fails, the result has the reason, and the demo continues without the container.
         """
         import grpc.aio
 

@@ -93,7 +93,7 @@ class Tail:
         return submitted - len(self.placed | self.released | self.explained | self.evicted)
 
     def counts(self, sent: int, total: int) -> PodCounts:
-        """Return the counts for the progress bar, from the events seen so far. Nothing is read.
+        """Return the counts for the progress bar, from the events seen so far.
 
         A pod that was placed again after an eviction counts as placed, not as evicted.
 

@@ -1,4 +1,4 @@
-"""The checks of `koord lint`: what applying files would do, decided without a cluster.
+"""The checks of `koord lint`: the effects of applying files, decided without a cluster.
 
 A simulated cluster that holds only these files makes the decisions that the manager would make. Each document is
 checked for its shape, goes through admission and apply (`koord_manager.domain`), and is added to the simulated cluster.
@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 class Linter:
     """Decides about documents as the manager would, with a simulated cluster that holds the documents checked so far.
 
-    It starts with the priority classes that every installation has.
+    The simulated cluster starts with the priority classes that every installation has.
     """
 
     def __init__(self, options: Options) -> None:

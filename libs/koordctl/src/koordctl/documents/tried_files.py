@@ -1,7 +1,7 @@
 """Warnings about the files that `koord replay --rerun-manager` tries.
 
-A warning names a value that is accepted and probably does not do what was meant. `koord lint` and `koord apply` give
-the same warnings.
+A warning names a value that is accepted but probably has another effect than intended. `koord lint` and `koord apply`
+give the same warnings.
 """
 
 from collections.abc import Iterable

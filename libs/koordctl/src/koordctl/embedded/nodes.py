@@ -146,7 +146,9 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 
 
 async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest], path: str = "/v1/apply") -> int:
-    """Apply documents, or delete what they name at the path `/v1/delete`. Return how many the manager accepted.
+    """Apply documents, or with the path `/v1/delete` delete the objects that they name.
+
+    Return the number of accepted ones.
 
     The call is repeated while no manager leads or the log is unavailable.
 

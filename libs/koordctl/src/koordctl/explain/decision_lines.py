@@ -1,6 +1,6 @@
 """The lines that show one decision of the scheduler: considered nodes, reasons, scores and suggestions.
 
-No line repeats what another line says. This module is pure.
+No two lines have the same content. This module is pure.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at: RFC 3339, the run's clock.
         position: Position of the event in the log.
-        what: Kind of the action, for example an eviction.
+        what: Kind of the action or event, for example an eviction.
         sentence: Description of the action.
     """
 

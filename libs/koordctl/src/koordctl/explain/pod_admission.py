@@ -33,7 +33,7 @@ def decisions_about_pod(
     Args:
         facts: Events of `podspec.<uid>`, among others, in any order.
         decisions: Decisions about the pod's namespace and name.
-        is_last: Whether it is the last pod of that name. Then denials after its deletion belong to it as well.
+        is_last: Whether no later pod has this name. Then denials after its deletion belong to it as well.
     """
     added, deleted = None, None
     for stored in sorted(facts, key=lambda event: event.seq):

@@ -50,8 +50,8 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         node: Node of a nomination.
         victims: Victims of a nomination.
         annotations: Annotations of the allocation, as they are written with the binding.
-        chosen: Amounts from a Reservation; volumes for unbound claims; CPUs, zones and devices of the allocation, with
-            their places in the node.
+        chosen: Texts about the allocation: amounts from a Reservation, volumes for unbound claims, and CPUs, zones and
+            devices with their places in the node.
         hooked: Values that hooks of the agent changed, with the plug-in and the old value.
         steps: Steps of admission that changed the pod.
         rules: Rules of admission that denied the request.
@@ -85,7 +85,7 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that `koord explain pod` shows of a pod.
+    """All data that `koord explain pod` shows of a pod.
 
     Attributes:
         namespace: Namespace of the pod.
@@ -98,8 +98,8 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         used: Usage in the last report of its node, or None if there is none.
         wait_seconds: Time from submission to first placement, or None if it was never placed.
         disruption: Component that takes or took the pod away from its workload, and why; None if none does.
-        missed_seconds: Time for which the workload missed the pod because of its migration; None if there was none, or
-            if its successor is not ready yet.
+        missed_seconds: Time for which the workload had one pod less because of a migration; None without a migration,
+            or if the successor is not ready yet.
     """
 
     namespace: str

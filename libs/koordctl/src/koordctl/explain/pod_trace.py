@@ -16,7 +16,7 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step in the life of a pod.
 
     Attributes:
-        step: What happened, such as `placed`.
+        step: Name of the step, such as `placed`.
         by: Service and instance.
         offset_seconds: Time since the first step.
         after_seconds: Time since the step before.

@@ -1,6 +1,6 @@
-"""Lines about Reservations for a terminal: amounts, the pods that use them, and the pods that do not. Pure.
+"""Lines about Reservations for a terminal: amounts, pods that use them, and pending pods that may not. Pure.
 
-`reservation_claims` finds the pods that do not, and the reasons.
+`reservation_claims` finds these pending pods and the reasons.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ def reservation_lines(
     Args:
         view: The Reservation.
         uses: Pods that use it, in any order.
-        claims: Pending pods that do not, in any order. Both are shown by name.
+        claims: Pending pods that do not use it, in any order. Both are shown by name.
         as_of: Text that names a past moment; empty for the present.
     """
     where = f" on {view.node}" if view.node else ""

@@ -6,10 +6,10 @@ from koordcore.values.allocation import Allocation
 
 
 def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
-    """Yield what a placed pod is given for each unbound claim, as a noun.
+    """Yield for each unbound claim of a placed pod a phrase about its volume, such as `volume pv-1 for claim data`.
 
     Args:
-        allocation: What the pod got.
+        allocation: Allocation of the pod.
         node: Name of its node.
     """
     for each in allocation.volume_claims:

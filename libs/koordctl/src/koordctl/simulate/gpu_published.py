@@ -17,7 +17,7 @@ Published: TypeAlias = Mapping[tuple[str, str, int], float]
 
 
 class Compared(NamedTuple):
-    """The allocation that a sweep reached, beside the one that was published for the same policy and workload.
+    """The allocation that a sweep reached, and the published allocation for the same policy and workload.
 
     Attributes:
         summary: The result of the sweep.

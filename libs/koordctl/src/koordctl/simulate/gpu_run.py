@@ -56,7 +56,7 @@ class Outcome:
     Attributes:
         points: One point for each percentage that occurs, ascending: means over the pods that fall on it.
         failed: Number of pods without a node.
-        failed_without_gpu: Number of those that request no GPU.
+        failed_without_gpu: Number of these pods that request no GPU.
     """
 
     points: tuple[Point, ...]

@@ -141,9 +141,9 @@ def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[st
 
 
 async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
-    """Return the decisions of admission that the stream still has, and the time from which on none was deleted.
+    """Return the decisions of admission that the stream still has, and the time since which it is complete.
 
-    The time is RFC 3339, or empty if none was deleted since the beginning.
+    The time is RFC 3339. It is empty if the stream is complete from the beginning.
     """
     head = await stream.head()
     found: list[StoredEvent] = []

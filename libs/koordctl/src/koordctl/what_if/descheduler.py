@@ -1,8 +1,8 @@
-"""The engine of `koord replay --rerun-descheduler`: it plays rounds over a recorded log.
+"""The engine of `koord replay --rerun-descheduler`: it simulates rounds over a recorded log.
 
 Nothing is written. The recorded cluster and the scheduler's state are folded from the log. A pod that a round moves
-counts on its new node until the recording moves or deletes it. Where it lands, the scheduler's engine decides on a copy
-of its state of that moment. Usage moves with the pod.
+counts on its new node until the recording moves or deletes it. The scheduler's engine decides on which node it lands,
+on a copy of its state at that moment. Usage moves with the pod.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +107,7 @@ def scheduler_at(state: SchedulerState) -> Ask:
 
 
 class DeschedulerRerun:
-    """Plays rounds over a recorded log.
+    """Simulates rounds over a recorded log.
 
     The first round begins with the anomaly detectors, jobs in flight and counted evictions that are recorded then.
 
@@ -115,7 +115,7 @@ class DeschedulerRerun:
         configuration: The configuration to try.
         state: A scheduler's state, empty; the log is folded into it.
         interval: Seconds between two rounds.
-        begin: Position behind which rounds are played.
+        begin: Position after which rounds are simulated.
         skipped: Positions that an operator has told the services to skip.
     """
 

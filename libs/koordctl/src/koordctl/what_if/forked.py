@@ -7,7 +7,7 @@ from koordctl.access.log import LogTrouble
 
 
 def on_a_copy(work: Callable[[], bytes]) -> bytes:
-    """Return what a function returns on a copy of this process. Its changes of memory are lost.
+    """Run a function on a copy of this process, and return its result. Its changes of memory are lost.
 
     Args:
         work: The function. It must not use connections or locks of other threads.

@@ -1,6 +1,6 @@
 """The engine of `koord replay --rerun-manager`: it decides a window of the log again with the manager's rules.
 
-Nothing is written. The log is read once. The state lives in this process, with the decisions of the re-run beside it.
+The log is read once and not written. The recorded state and the decisions of the re-run exist only in this process.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ class ManagerComparison:
     Attributes:
         asked: Window and settings of the re-run.
         reports: Number of usage reports that are still retained.
-        notes: Sentences about what could not be compared.
+        notes: Sentences about decisions that could not be compared.
         nodes: Decisions about nodes.
         recommendations: Recommendations.
         admission: Decisions of admission.

@@ -30,7 +30,7 @@ class RecommendationComparison:
     """The recorded recommendations compared with those of the re-run.
 
     Attributes:
-        tally: Numbers of decisions in the window: recommendations, and evictions because of one.
+        tally: Numbers of decisions in the window: recommendations, and evictions that follow from a recommendation.
         in_force: Recorded settings of the recommender at the end.
         settings: Settings of the re-run.
         fates: Recommendations that differ at the end, or that would have other pods re-created.

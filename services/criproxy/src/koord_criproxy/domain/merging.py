@@ -15,12 +15,12 @@ _LOWEST_OOM_SCORE, _HIGHEST_OOM_SCORE = -1000, 1000
 def with_hook_response(base: Resources, response: Resources | None) -> Resources:
     """Return the resources of a request after the answer of a hook server has overridden them.
 
-    CPU and NUMA lists are always taken from the answer, also when they are empty, because a server echoes what it
-    does not want to change.
+    CPU and NUMA lists are always taken from the answer, also when they are empty, because a server echoes the values
+    that it does not want to change.
 
     Args:
         base: Resources of the request.
-        response: Resources of the answer; None changes nothing.
+        response: Resources of the answer; None for no change.
     """
     if response is None:
         return base
@@ -37,7 +37,7 @@ def with_hook_response(base: Resources, response: Resources | None) -> Resources
 def with_update(cached: Resources | None, request: Resources) -> Resources:
     """Return the remembered resources of a container after an UpdateContainerResources call has overridden them.
 
-    OOM score and huge pages stay. Empty CPU and NUMA lists change nothing.
+    OOM score and huge pages stay. Empty CPU and NUMA lists have no effect.
 
     Args:
         cached: Remembered resources; None if there are none, then the result is `request`.
@@ -90,7 +90,7 @@ def with_hook_envs(envs: Iterable[tuple[str, bytes]], response: Mapping[str, str
 
     Args:
         envs: Variables of the request in order.
-        response: Variables of the answer; empty changes nothing.
+        response: Variables of the answer; empty for no change.
     """
     envs = list(envs)
     if not response:

@@ -1,4 +1,4 @@
-"""The files of a proxy that needs nothing of the host but its kernel and a shell.
+"""The files of a proxy that runs on a host with only a kernel and a shell.
 
 They are the interpreter of this process with its standard library, the packages that the proxy needs, and the shared
 libraries of all of these, the C library included.

@@ -1,9 +1,9 @@
-"""The steps of an installation and of a removal. Each may be interrupted and repeated; the end is the same.
+"""The steps of an installation and of a removal. Each step may be interrupted and repeated, with the same result.
 
-Install: copy the version, write the unit, lead `current` to the version, start it, and when it has started lead the
-kubelet's link to it. If it does not start, the version before runs again.
+Install: copy the version, write the unit, point the link `current` to the version, and start it. When it has started,
+point the kubelet's link to it. If it does not start, start the version before again.
 
-Remove: lead the kubelet's link to the runtime, and end the kubelet's connections. If nobody connects to the proxy any
+Remove: point the kubelet's link to the runtime, and end the kubelet's connections. If nobody connects to the proxy any
 more, stop and delete it. A kubelet whose configuration names the proxy's own socket would lose its runtime; then the
 proxy stays.
 """

@@ -47,7 +47,7 @@ class CheckedSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldCheck:
-    """A log that was folded again.
+    """Result of folding a log again, for a drill.
 
     Attributes:
         begin: Position of the last fact before the folded ones; 0 if the fold began at the first fact.

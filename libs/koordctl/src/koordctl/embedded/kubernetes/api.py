@@ -109,10 +109,10 @@ async def patch(client: httpx.AsyncClient, path: str, content_type: str, body: M
 
 
 def require_success(answer: httpx.Response) -> httpx.Response:
-    """Return the answer.
+    """Return the answer if its status is 2xx.
 
     Raises:
-        EmbeddedError: Its status is not 2xx.
+        EmbeddedError: The status is another one. The message has request, status and text.
     """
     if not answer.is_success:
         request = answer.request

@@ -1,4 +1,4 @@
-"""Frames of HTTP/2: where each begins and ends, and what is in those that the proxy reads.
+"""Frames of HTTP/2: the bounds of each frame, and the content of the frames that the proxy reads.
 
 Most frames pass unread, so only the nine bytes of their header are looked at. hyperframe reads the others.
 
@@ -45,7 +45,7 @@ class RawFrame:
 
     Attributes:
         kind: Type of the frame.
-        flags: Its flags. A block of headers has those of its HEADERS frame.
+        flags: Flags of the frame; for a block of headers, flags of its HEADERS frame.
         stream: Number of the stream; 0 for the connection.
         raw: All bytes, with the header of the frame.
     """

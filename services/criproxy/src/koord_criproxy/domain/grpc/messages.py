@@ -93,7 +93,7 @@ def status_of(headers: Headers) -> str:
 def refusal(status: int, details: str) -> bytes:
     """Return the encoded headers of an answer that consists of a status only.
 
-    They are not entered into the table of headers, so they may be put between those of the runtime.
+    They do not use the HPACK table of headers, so they may be sent between headers of the runtime.
 
     Args:
         status: Number of the status.

@@ -1,13 +1,13 @@
-"""One connection of a client, and the one to the runtime that belongs to it: frames pass as they are, but for requests.
+"""A tunnel: a connection of a client and its connection to the runtime. Frames pass unchanged, except held requests.
 
 The frames of all calls pass unchanged and in their order, also the headers of intercepted calls, because the tables of
-HPACK of both ends belong together. The request of an intercepted call is held until the proxy says with which message
-it goes on. So the tunnel keeps three accounts:
+HPACK of both ends belong together. The request of an intercepted call is held until the proxy has decided which message
+is sent on. So the tunnel counts three amounts of bytes:
 
-- `Tunnel._window`: what the runtime still takes on the connection. A held request is paid back to the client at once,
-  and sent on with another length, so that the client may believe in a larger window than there is.
+- `Tunnel._window`: the bytes that the runtime still accepts on the connection. A held request is paid back to the
+  client at once, and sent on with another length, so that the client may believe in a larger window than there is.
 - `Tunnel._paid`: updates of that window that are for bytes of the tunnel itself; the client does not get them.
-- `Call.window`: what the runtime still takes of one held request.
+- `Call.window`: the bytes that the runtime still accepts of one held request.
 
 Source: RFC 9113, 5.2; runtime spec, 5.2.
 """
