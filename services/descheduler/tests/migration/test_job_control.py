@@ -254,6 +254,32 @@ async def test_soft_eviction_annotates_the_pod(world: World) -> None:
     assert "scheduling.koordinator.sh/soft-eviction" in str(codec.encode(change))
 
 
+@pytest.mark.parametrize(
+    "template",
+    [{"spec": "all"}, {"spec": {"template": []}}, {"spec": {"template": {"spec": {"affinity": 1}}}}, {"metadata": "m"}],
+)
+async def test_a_job_with_a_malformed_template_holds_up_no_other_job(world: World, template: dict[str, Any]) -> None:
+    await world.pod("p", "b")
+    await world.pod("q", "b")
+    await world.custom("PodMigrationJob", job("a", "p", reservationOptions={"template": template}))
+    await world.custom("PodMigrationJob", job("k", "q", mode="EvictDirectly"))
+    async with world.service(configuration(plugins=False)) as (_, rounds):
+        await reached(world, "Running", "Eviction")
+        assert list(rounds.builder.unreadable) == ["customspec.podmigrationjobs=a"]
+    assert list(await _states(world)) == ["uid-k"]
+
+
+async def test_a_job_fails_if_the_reservation_that_it_names_is_malformed(world: World) -> None:
+    await world.pod("p", "b")
+    await world.custom("Reservation", {"metadata": {"name": "mine", "uid": "uid-mine"}, "spec": {"template": "all"}})
+    mine = {"reservationRef": {"name": "mine"}}
+    await world.custom("PodMigrationJob", job("j", "p", reservationOptions=mine))
+    async with world.service(configuration(plugins=False)):
+        await is_told(world, MigrationEnded)
+    (ended,) = [each for each in await world.facts("migration") if isinstance(each, MigrationEnded)]
+    assert ended.progress.reason == "MissingReservation"
+
+
 async def test_paused_and_foreign_jobs_are_left_alone(world: World) -> None:
     await world.pod("p", "b")
     await world.pod("q", "b")

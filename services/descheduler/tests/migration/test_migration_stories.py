@@ -273,7 +273,8 @@ def test_a_job_whose_pod_was_replaced_before_it_began_fails_and_makes_no_reserva
     ],
 )
 def test_a_template_with_nulls_excludes_the_node_of_the_pod(written: dict[str, Any]) -> None:
-    job = replace(story(RESERVATION_FIRST).job, template={"metadata": None, "spec": {"template": written}})
+    options = {"reservationOptions": {"template": {"metadata": None, "spec": {"template": written}}}}
+    job = job_from_json({"metadata": {"name": "mj", "uid": "mj"}, "spec": options})
     made = reservation_for(job, {"metadata": {"name": "app", "namespace": "d"}, "spec": {"nodeName": "n1"}}, 0.0)
     affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

@@ -117,7 +117,7 @@ class JobWorld:
 
 
 def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
-    """Return the fields of a Reservation that migration jobs read; None if its object does not exist.
+    """Return the fields of a Reservation that migration jobs read; None if its object does not exist or is not valid.
 
     Args:
         state: The folded state.
@@ -126,7 +126,10 @@ def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
     document = _reservation(state, name)
     if document is None:
         return None
-    reservation = reservation_from_json(document)
+    try:
+        reservation = reservation_from_json(document)
+    except codec.DecodeError:
+        return None
     status = reservation_of_log(state, reservation.metadata.uid)
     named = (rule.object.uid for rule in reservation.spec.owners if rule.object is not None)
     return ReservationView(

@@ -7,12 +7,13 @@ Source:
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ObjectMeta, object_from_json
+from koordcore.protocol.objects import ObjectMeta, object_from_json, without_nulls
+from koordcore.protocol.reservations.document import Reservation
 from koordcore.values.duration import parse_seconds
 from koordcore.values.timestamps import unix_seconds
 
@@ -262,7 +263,7 @@ def job_from_json(raw: object) -> MigrationJob:
 
     Raises:
         InvalidInput: The ttl is not a duration.
-        codec.DecodeError: A field has a wrong type.
+        codec.DecodeError: A field has a wrong type, also one in the template of the Reservation.
     """
     document = object_from_json(raw, _Document)
     meta, spec, status = document.metadata, document.spec, document.status
@@ -279,7 +280,7 @@ def job_from_json(raw: object) -> MigrationJob:
         ttl=parse_seconds(spec.ttl) if spec.ttl else None,
         is_paused=spec.paused,
         reservation=reference.name if reference is not None else "",
-        template=options.template if options is not None else None,
+        template=_template(options),
         delete_options=spec.delete_options,
         phase=Phase(status.phase) if status.phase in _PHASES else Phase.NEW,
         status=status.status,
@@ -294,6 +295,15 @@ def job_from_json(raw: object) -> MigrationJob:
 
 
 _PHASES: Final = frozenset(str(phase) for phase in Phase)
+
+
+def _template(options: _ReservationOptions | None) -> dict[str, Any] | None:
+    """Return the template of a job's Reservation without nulls. The schema of the job does not check its fields."""
+    if options is None or options.template is None:
+        return None
+    template = cast("dict[str, Any]", without_nulls(options.template))
+    object_from_json(template, Reservation)
+    return template
 
 
 def _pod_ref(ref: _Ref | None) -> PodRef | None:

@@ -54,7 +54,7 @@ def reservation_for(
     spec: Document = dict(template.get("spec") or {})
     if not spec.get("template"):
         spec["template"] = _pod_template(pod)
-    pod_spec: Document = _filled(spec["template"], "spec", {})
+    pod_spec: Document = spec["template"].setdefault("spec", {})
     pod_spec.pop("nodeName", None)
     pod_own_spec: Document = pod.get("spec") or {}
     own_node = pod_own_spec.get("nodeName")
@@ -115,17 +115,13 @@ def waits_for_node(pod: Mapping[str, Any]) -> bool:
 
 def _exclude(pod_spec: Document, nodes: list[str]) -> None:
     """Add to every required term of the node affinity that the node's name is none of these."""
-    affinity = _filled(pod_spec, "affinity", {})
-    node_affinity = _filled(affinity, "nodeAffinity", {})
-    required = _filled(node_affinity, "requiredDuringSchedulingIgnoredDuringExecution", {})
-    terms: list[Document] = _filled(required, "nodeSelectorTerms", [{}])
+    affinity: Document = pod_spec.setdefault("affinity", {})
+    node_affinity: Document = affinity.setdefault("nodeAffinity", {})
+    required: Document = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms: list[Document] = required.setdefault("nodeSelectorTerms", [])
+    if not terms:
+        terms.append({})
     for term in terms:
-        fields: list[Document] = _filled(term, "matchFields", [])
+        fields: list[Document] = term.setdefault("matchFields", [])
         # Kubernetes allows one value in each condition on a field.
         fields.extend({"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes)
-
-
-def _filled(parent: Document, field: str, default: Any) -> Any:
-    """Return a field of an object. An absent, empty or null one becomes the default."""
-    parent[field] = parent.get(field) or default
-    return parent[field]
