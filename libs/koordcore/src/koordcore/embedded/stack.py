@@ -99,7 +99,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
         phase: Phase in its life.
         supervisor: Identity of the process that runs the supervisor.
         processes: Processes in the order of their declaration.
-        error: Why the start failed; "" if it did not.
+        error: Why the start of the stack failed; "" if it did not fail.
         version: Version of this format.
     """
 

@@ -262,9 +262,11 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def expected_last(self) -> int | None:
-        """Sequence of the event before this one in the same aggregate; 0 for the first event. None if not stored.
+        """Sequence of the event before this one in the same aggregate; 0 for the first event.
 
-        It is the position that the writer expected, so the log checked it.
+        None if the header is missing.
+
+        The writer stated this position as expected, and the log has checked it.
         """
         text = self.headers.get(HEADER_EXPECTED_LAST, "")
         return int(text) if text.isascii() and text.isdigit() else None

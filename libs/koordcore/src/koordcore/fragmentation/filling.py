@@ -2,8 +2,8 @@
 
 The value of a node is the GPU milli that are filled, on average, if the node alone is offered sequences of typical
 pods. The sequences are fixed, so equal nodes have equal values. The score of a placement is the loss of value, in
-steps. FGD asks which GPUs are too small for one more pod. This asks what a series of pods can use of GPUs and CPUs
-together.
+steps. FGD asks which GPUs are too small for one more pod. Expected filling asks how much of the GPUs and CPUs together
+a series of pods can use.
 
 Next module to read: `policies`. docs/gpu-fragmentation.md compares it with FGD.
 """

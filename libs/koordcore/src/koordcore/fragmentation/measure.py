@@ -19,10 +19,11 @@ from koordcore.fragmentation.pods import WHOLE_GPU, TypicalPod
 
 
 class Category(StrEnum):
-    """What a node's free GPU milli are for a typical pod: usable, or unusable for one reason.
+    """Category of a node's free GPU milli for a typical pod: usable, or unusable for one reason.
 
-    Q1 to Q4 tell what the node lacks for the pod: both, GPU, nothing, or CPU. If the pod fits, the free GPU milli are
-    split: those on GPUs with room for it count as Q3, the others as Q2. Otherwise all count as one category.
+    Q1 to Q4 say which resources the node lacks for the pod: CPU and GPU, GPU, none, or CPU. If the pod fits, the free
+    GPU milli are split: those on GPUs with room for it count as Q3, the others as Q2. Otherwise all count as one
+    category.
 
     Attributes:
         Q1_LACK_BOTH: The pod lacks CPU and GPU.

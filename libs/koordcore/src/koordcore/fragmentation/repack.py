@@ -1,8 +1,8 @@
 """Plans that make room for waiting GPU pods: few pods move, so that fragments become whole GPUs.
 
-For one waiting pod, each node is a candidate. The pods to move are those on its GPUs with the fewest pods. If its CPUs
-and memory do not suffice then, pods without GPU move, too. The candidate with the most allocated GPU milli per move is
-tried first. Each of its pods must fit on another node, which the policy chooses. If one does not fit, the next
+For one waiting pod, each node is a candidate. The pods on its GPUs with the fewest pods have to move. If its CPUs and
+memory do not suffice then, pods without GPU move, too. The candidate with the most allocated GPU milli per move is
+tried first. Each of its pods must fit on another node, which the policy chooses. If one of them does not fit, the next
 candidate is tried. A plan is executed all or nothing: Reservations on the new nodes first, then the evictions.
 """
 
@@ -115,10 +115,12 @@ class Repacker:
             self._on_node[each.placed.node].add(index)
 
     def plan(self, waiting: Sequence[Waiting], most_moves: int) -> list[Room]:
-        """Return moves that make room for as many waiting GPU milli as possible, the most per move first.
+        """Return moves that make room for as many waiting GPU milli as possible.
+
+        Rooms with more milli per move come first.
 
         Args:
-            waiting: Pods that found no node. Only those with whole GPUs are considered.
+            waiting: Pods that found no node. Only pods that request whole GPUs are considered.
             most_moves: Largest number of moves of the whole plan.
         """
         plan: list[Room] = []

@@ -1,4 +1,4 @@
-"""What a pod requests of CPU and GPU, in the form that the fragmentation measure reads.
+"""CPU and GPU requests of a pod, in the form that the fragmentation measure reads.
 
 Source: gpu-fragmentation spec, 6 (2).
 """
@@ -31,10 +31,10 @@ def requests_of(pod: Pod) -> GpuPod | None:
 
 
 def gpu_models(pod: Pod) -> str:
-    """Return the GPU models that a pod requires by the node label `node.koordinator.sh/gpu-model`; "" if any will do.
+    """Return the GPU models that a pod requires by the node label `node.koordinator.sh/gpu-model`; "" for any model.
 
-    The node selector decides if it names the label. Otherwise it is the models that the terms of the required node
-    affinity name with `In`, sorted and joined by "|"; "" if one of the terms names none.
+    If the node selector contains the label, its value is returned. Otherwise it is the list of models in the terms of
+    the required node affinity (operator `In`), sorted and joined by "|"; "" if a term contains no models.
     """
     selected = pod.spec.node_selector.get(keys.GPU_MODEL)
     if selected:

@@ -63,11 +63,11 @@ def _step(asking: Generator[FitRequest, FitAnswer, Any], answer: FitAnswer | Non
 
 
 class Prover:
-    """Asks the scheduler about the moves of profiles that prove them.
+    """Proves moves: asks the scheduler whether chosen pods find another node, and whether the cluster gets better.
 
     Args:
-        profiles: Names of these profiles.
-        question: Asks the scheduler; None if there is no connection to one.
+        profiles: Names of the profiles whose moves must be proved before they are carried out.
+        question: Asks the scheduler; None if there is no connection to a scheduler.
         logger: Logger of the service.
     """
 
@@ -77,7 +77,7 @@ class Prover:
         self._logger = logger
 
     async def proved(self, cluster: ClusterView, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Return the attempts of a round. Those that are not proved have the reason as their result.
+        """Return the attempts of a round. The result of a refused attempt is the reason of the refusal.
 
         Attempts of a plan are always proved. They get the node on which the scheduler would place the pod.
 

@@ -26,7 +26,7 @@ class QueueMetrics(Collector):
         registry.register(self)
 
     def add(self, source: Callable[[], WorkQueue | None]) -> None:
-        """Publish the numbers of a further queue; `source` returns None while the queue does not exist."""
+        """Publish the metrics of one more work queue. `source` returns the queue, or None while it does not exist."""
         self._sources.append(source)
 
     def taken(self, name: str, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Streams for observations and explanations on JetStream, published without waiting for storage.
 
-While the server is unavailable, a bounded ring keeps the newest messages. They are sent after the reconnect.
+While the server is unavailable, a ring buffer keeps the newest messages. They are sent after the reconnect.
 
 Source:
     event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first)
@@ -71,9 +71,12 @@ class JetStreamObservationLog:
         connection.on_reconnect(self._send_ring)
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Send one observation without waiting for an answer. Never blocks; raises nothing but bugs (`InvalidName`).
+        """Send one observation without waiting for an answer.
 
-        While the connection is away, a ring keeps the newest ones. One that is too large for the server is dropped.
+        The call never blocks, and raises only `InvalidName` (a bug).
+
+        While there is no connection, a ring keeps the newest observations. An observation that is too large for the
+        server is dropped.
         """
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
         subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)

@@ -1,7 +1,8 @@
 """Copy the oldest facts of the log to an archive, and trim them from the stream.
 
-    1. archive_facts     parts of facts, each read back and compared; a later run goes on where the last one ended
-    2. trim              the stream drops what the archive has and no fold needs any more
+    1. archive_facts     copies parts of facts, and reads each back to compare it; a later run continues at the end of
+      the last
+    2. trim              lets the stream drop the facts that the archive has and no fold needs any more
 
 Source:
     event-bus spec, 7

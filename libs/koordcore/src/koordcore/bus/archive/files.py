@@ -106,7 +106,7 @@ async def write_part(place: Place, events: Sequence[StoredEvent]) -> Part:
     """Write consecutive facts to a file, read it back, and return its entry.
 
     Raises:
-        InvalidArchive: The file does not contain what was written.
+        InvalidArchive: The file, read back, differs from the written facts.
         PlaceTrouble: The place does not answer.
     """
     first, last = events[0], events[-1]

@@ -143,10 +143,10 @@ async def restore_stream(
 
 
 async def require_absent(connection: BusConnection, streams: Sequence[str]) -> None:
-    """Check that a server has none of these streams.
+    """Check that a NATS server has none of these streams.
 
     Raises:
-        StreamExists: The server has one of them.
+        StreamExists: The server has one of the streams.
     """
     for stream in streams:
         try:

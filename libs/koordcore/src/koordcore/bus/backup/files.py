@@ -89,7 +89,7 @@ async def read_backup(place: Place) -> Backup:
     """Read the manifest of a backup, and compare the size and hash of each file with it.
 
     Raises:
-        InvalidBackup: There is no valid manifest, or a file is missing or differs. The message names it.
+        InvalidBackup: There is no valid manifest, or a file is missing or differs. The message names the file.
         PlaceTrouble: The place does not answer.
     """
     file = place.path_of(MANIFEST)

@@ -64,7 +64,8 @@ class _Clustered(msgspec.Struct):
 def difference(copies: list[CopyDigest]) -> str:
     """Return the first difference between the copies as a sentence; empty if they are equal.
 
-    If most servers have the same copy there, the sentence names one of them, so that the wrong copy is known.
+    If most servers have equal copies at this place, the sentence names one of these servers, so that the wrong copy is
+    known.
 
     Args:
         copies: At least one copy.

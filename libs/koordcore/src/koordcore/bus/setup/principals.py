@@ -22,10 +22,10 @@ CALLOUT_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
-    """Return the subjects that a NATS user may publish and subscribe to. Everything else is denied.
+    """Return the subjects that a NATS user may publish and subscribe to. All other subjects are denied.
 
     Args:
-        manifest: What the user may do.
+        manifest: Rights of the user: subjects and kinds of facts.
         names: Names of the cluster's streams and subjects.
     """
     publish: list[str] = []
@@ -105,7 +105,7 @@ def nats_users(
     Args:
         names: Names of the cluster's streams and subjects.
         directory: Folder of the key files.
-        manifests: What each user may do.
+        manifests: Rights of each user: subjects and kinds of facts.
 
     Raises:
         nkeys.NkeysError: A file does not contain a valid seed.
@@ -117,7 +117,7 @@ def nats_user(manifest: ServiceManifest, names: BusNames, seed: Path) -> NatsUse
     """Return one user for the configuration of the NATS server. Create its key file if it does not exist.
 
     Args:
-        manifest: What the user may do.
+        manifest: Rights of the user: subjects and kinds of facts.
         names: Names of the cluster's streams and subjects.
         seed: Path of the key file.
 

@@ -1,4 +1,4 @@
-"""Meaning of the NATS server's answers to an append: what the appender does next (the table of event-bus spec, 4.3).
+"""Meaning of the NATS server's answers to an append: the next step of the appender (table of event-bus spec, 4.3).
 
 `append` acts on it.
 """
@@ -60,7 +60,7 @@ class AppendReaction(NamedTuple):
     """The next step of the appender after an answer of the NATS server to an append.
 
     Attributes:
-        action: What the appender does next.
+        action: Next step of the appender.
         reason: Codes and text of the answer, for errors and log lines; "acknowledged" if the events are stored.
     """
 

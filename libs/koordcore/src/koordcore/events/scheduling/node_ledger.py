@@ -101,7 +101,7 @@ def pod_on_node(uid: str, pod: Pod, allocation: Allocation = NOTHING) -> PodOnNo
     Args:
         uid: Uid of the pod.
         pod: The pod object.
-        allocation: What the pod got besides its requests; by default nothing.
+        allocation: CPUs, zones, devices and Reservation that the pod got besides its requests; by default none.
     """
     return PodOnNode(
         uid=uid,

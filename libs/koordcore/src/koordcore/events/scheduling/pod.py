@@ -91,7 +91,7 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
         requests: Resource -> amount that the pod takes: milli-cores for cpu, whole units for everything else.
         attempt: Number of this scheduling attempt for the pod, from 1.
         queued_at: RFC 3339 time at which the pod was submitted.
-        allocation: What the pod got besides `requests`: CPUs, NUMA zones, devices, reservation, quota.
+        allocation: Resources that the pod got besides `requests`: CPUs, NUMA zones, devices, Reservation, quota.
         gang: Gang group that is bound together with the pod; None if the pod is bound alone.
         annotations: Annotations that the PreBind step of installed plugins sets on the pod object.
         basis: Positions and decisions that the decision was based on; None: not recorded.
@@ -156,7 +156,7 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     Attributes:
         priority: Priority of the pod.
         violates_budget: Whether its eviction violates a PodDisruptionBudget. Such a pod is chosen only if no other
-            choice helped.
+            choice of pods makes room.
     """
 
     uid: str

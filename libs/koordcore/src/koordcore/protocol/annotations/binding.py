@@ -29,7 +29,7 @@ class Bound(NamedTuple):
     """Annotations of a bound pod, split into typed values and the rest.
 
     Attributes:
-        allocation: What the pod got: CPUs, NUMA zones, devices, reservation.
+        allocation: CPUs, NUMA zones, devices and Reservation of the pod.
         gang: Gang group that was bound together with the pod; None if the pod was bound alone.
         others: Annotations that belong neither to the allocation nor to the gang: key -> text.
     """

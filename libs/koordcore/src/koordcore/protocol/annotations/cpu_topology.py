@@ -88,7 +88,7 @@ def parse_kubelet_cpus(annotations: Mapping[str, str]) -> list[KubeletCpus]:
     """Return the CPUs that the kubelet gave to pods, from the annotation `pod-cpu-allocs`; empty if it is absent.
 
     Raises:
-        InvalidInput: The annotation is not a JSON list of such entries.
+        InvalidInput: The annotation is not a JSON list of pods with their CPUs.
     """
     text = annotations.get(keys.POD_CPU_ALLOCS)
     entries = lenient_json.parse_json(text) if text else None

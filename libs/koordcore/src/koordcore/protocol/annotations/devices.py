@@ -38,7 +38,7 @@ class DeviceHint:
             devices), or empty.
         required_scope: All devices must be in one `Device`, below one `PCIe` switch, or in one `NUMANode` or `Node`;
             empty: no rule.
-        exclusive_policy: What no other pod may share: the device (`DeviceLevel`) or its PCIe switch (`PCIeLevel`);
+        exclusive_policy: Unit that no other pod may share: the device (`DeviceLevel`) or its PCIe switch (`PCIeLevel`);
             empty: no rule.
     """
 

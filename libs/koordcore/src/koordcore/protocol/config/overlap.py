@@ -34,7 +34,7 @@ class Overlap:
 
 
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
-    """Yield the labels of hypothetical nodes that an entry with this selector is probably meant for.
+    """Yield the labels of hypothetical nodes for which an entry with this selector is probably meant.
 
     Set i has the labels of matchLabels. For every expression with values, it also has the label with value number (i
     mod number of values). Operators are ignored.
@@ -69,7 +69,7 @@ def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
 
 
 def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
-    """Return the entries that match this existing node; None if fewer than two do.
+    """Return the entries that match this existing node; None if fewer than two entries match.
 
     Args:
         entries: Entries of one section.

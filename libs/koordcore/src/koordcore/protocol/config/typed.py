@@ -19,8 +19,8 @@ class CalculatePolicy(StrEnum):
     """Amounts of high-priority pods that are deducted when batch resources are computed.
 
     Attributes:
-        USAGE: Their usage.
-        REQUEST: Their requests.
+        USAGE: Usage of these pods.
+        REQUEST: Requests of these pods.
         MAX_USAGE_REQUEST: For each pod, the larger of usage and request.
     """
 
