@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.bus.adapters.memory import MemoryLog, MemorySnapshotStore
+from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
@@ -18,7 +21,11 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, Stored
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.protocol.objects import OwnerReference
 from koordcore.values.timestamps import rfc3339
+from koordctl.commands.replay.descheduler import played
+from koordctl.documents.scheduler_config import scheduler_configuration
 from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
+from support.bus.read_log import ReadLog
+from support.bus.snapshots import of_a_scheduler, of_the_cluster
 from support.descheduler.jobs import configuration, is_told, leave
 from support.descheduler.world import World
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
@@ -75,8 +82,8 @@ def report(name: str, pods: dict[str, int], minute: int, slowdown: float) -> Sto
     return stored(event, AggregateRef("node", name), BEGIN + timedelta(minutes=minute), minute)
 
 
-def hour(high: int) -> DescheduleComparison:
-    """One hour with a hot node of three busy pods, a cool one, and a closed warm one.
+def recorded_hour() -> tuple[list[StoredEvent], list[StoredEvent]]:
+    """Facts and reports of one hour with a hot node of three busy pods, a cool one, and a closed warm one.
 
     At its end, an agent evicts a pod of the hot node.
     """
@@ -101,13 +108,14 @@ def hour(high: int) -> DescheduleComparison:
         feature="CPUEvict", pods=[EvictedPod(uid="z", namespace="default", name="z")], reason=""
     )
     end = stored(evicted, AggregateRef("nodestate", "hot"), BEGIN + timedelta(hours=1), len(log.events) + 1)
-    rerun = DeschedulerRerun(
-        load(CONFIGURATION.format(high=high).encode(), BUILT_IN),
-        SchedulerState(frameworks()),
-        interval=60.0,
-        begin=0,
-    )
-    return rerun.run([*log.events, end], reports, lambda _: None)
+    return [*log.events, end], reports
+
+
+def hour(high: int) -> DescheduleComparison:
+    """The recorded hour with another threshold of hot nodes."""
+    text = CONFIGURATION.format(high=high).encode()
+    rerun = DeschedulerRerun(load(text, BUILT_IN), SchedulerState(frameworks()), interval=60.0, begin=0)
+    return rerun.run(*recorded_hour(), lambda _: None)
 
 
 def test_hot_node_is_relieved_and_later_the_eviction_by_the_agent_does_not_happen() -> None:
@@ -125,6 +133,29 @@ def test_hot_node_is_relieved_and_later_the_eviction_by_the_agent_does_not_happe
 def test_configuration_that_moves_nothing_gives_the_recorded_figures() -> None:
     found = hour(95)
     assert (found.moves, found.recorded, found.rounds) == ([], found.rerun, 60)
+
+
+async def test_a_window_starts_at_snapshots_before_it_and_gives_the_same_comparison() -> None:
+    log, (events, reports) = MemoryLog(), recorded_hour()
+    for each in events:
+        log.store(each.ref, dict(each.headers), each.body)
+    whole_bus, tried = memory_bus(log=log), load(CONFIGURATION.format(high=60).encode(), BUILT_IN)
+    for each in reports:
+        event, at = CATALOGUE.read(each), each.occurred_at
+        assert event is not None
+        origin = Origin(causation_id=at, correlation_id="", actor="test", occurred_at=at)
+        await whole_bus.observations.publish(each.ref, event, origin)
+    begin = len(events) - 2
+    whole = await played(whole_bus, tried, begin, len(events))
+    assert len(whole.moves) == 1
+    for of_both in ((begin, begin), (begin, 3), (3, begin), (begin + 1, begin)):
+        events_read = ReadLog(log)
+        bus = replace(whole_bus, events=events_read, snapshots=MemorySnapshotStore())
+        await bus.snapshots.save(of_the_cluster(events, of_both[0]))
+        await bus.snapshots.save(of_a_scheduler(scheduler_configuration(None), events, of_both[1]))
+        found = await played(bus, tried, begin, len(events))
+        assert asdict(found) == asdict(whole)  # two views of one pod are never equal
+        assert events_read.read_from == [0 if of_both[0] > begin else min(of_both)]
 
 
 async def test_object_limiter_allows_the_rerun_as_many_moves_as_the_service_made() -> None:

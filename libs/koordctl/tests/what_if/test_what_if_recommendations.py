@@ -1,14 +1,19 @@
 """What the recommender had learned before the reports that are kept is found in its checkpoints."""
 
+from datetime import datetime
+
 import pytest
+from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.recommender.settings import read_settings
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryObservationLog, MemorySnapshotStore
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Origin
 from koordcore.ports.snapshots import Snapshot
 from koordctl.commands.replay.recommendations import show_recommendations
-from koordctl.what_if.manager import ManagerComparison, Question, compare
+from koordctl.what_if.manager import REMEMBERED, ManagerComparison, Question, compare
 from koordctl.what_if.recommendations import container_fates, title
+from support.bus.read_log import ReadLog
+from support.bus.snapshots import of_the_cluster
 from support.manager.recommender_story import Story, half_an_hour
 
 FORGOTTEN = 12
@@ -43,6 +48,48 @@ async def again(
     settings = read_settings(text) if text is not None else None
     asked = Question(begin=0, end=story.log.last_seq, settings=settings)
     return await compare(MemoryEventLog(story.log), observations, snapshots, asked, lambda _: None)
+
+
+async def with_snapshot(story: Story, position: int) -> MemorySnapshotStore:
+    """The checkpoint of a story, and the snapshot that a manager saves at a position."""
+    store = MemorySnapshotStore()
+    checkpoint = await story.snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=book_fingerprint())
+    assert checkpoint is not None
+    await store.save(checkpoint)
+    await store.save(of_the_cluster(story.events(), position))
+    return store
+
+
+async def test_a_window_starts_at_a_snapshot_before_it_and_gives_the_same_comparison() -> None:
+    story = await half_an_hour()
+    observations, last = await kept(story), story.log.last_seq
+    starts: set[tuple[int, int]] = set()
+    for begin in range(last // 4, last, 9):
+        asked = Question(begin=begin, end=last, settings=None)
+        whole = await compare(MemoryEventLog(story.log), observations, story.snapshots, asked, lambda _: None)
+        for position in range(3, begin + 9, 9):
+            log = ReadLog(story.log)
+            store = await with_snapshot(story, position)
+            found = await compare(log, observations, store, asked, lambda _: None)
+            assert found.document() == whole.document(), (position, begin)
+            starts.add((log.read_from[-1], begin))
+    assert {0} < {position for position, _ in starts}, "some windows start at a snapshot, and some do not"
+    times = [datetime.fromisoformat(stored.occurred_at) for stored in story.events()]
+    assert all(not start or times[start] + REMEMBERED <= times[begin] for start, begin in starts)
+
+
+async def test_a_snapshot_is_not_used_if_reports_before_it_are_not_learned_yet() -> None:
+    story = await half_an_hour()
+    asked, log, store = (
+        Question(begin=story.log.last_seq - 1, end=story.log.last_seq),
+        ReadLog(story.log),
+        MemorySnapshotStore(),
+    )
+    await store.save(of_the_cluster(story.events(), story.log.last_seq // 2))
+    await compare(log, story.observations, store, asked, lambda _: None)
+    assert log.read_from[-1] == 0, "a report is learned with the pods of its time"
+    await compare(log, MemoryObservationLog(), store, asked, lambda _: None)
+    assert log.read_from[-1] == story.log.last_seq // 2
 
 
 async def test_checkpoint_stands_for_the_reports_that_are_gone() -> None:

@@ -1,18 +1,15 @@
 """A recorded log decided anew through the ports: nothing is written, and what would differ is counted."""
 
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.replay.snapshot import Picture, schema_fingerprint
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog, MemorySnapshotStore
-from koordcore.events.envelope import StoredEvent
-from koordcore.ports.snapshots import Snapshot, state_digest
 from koordctl.documents.scheduler_config import compared_with_force, scheduler_configuration
-from koordctl.what_if.scheduler import FOLD, Comparison, compare, empty_state
+from koordctl.what_if.scheduler import Comparison, compare
+from support.bus.read_log import ReadLog
+from support.bus.snapshots import of_a_scheduler
 from support.scheduler.configurations import PACKED
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
@@ -30,41 +27,10 @@ def recorded() -> MemoryLog:
     return log
 
 
-class ReadLog(MemoryEventLog):
-    """A log that remembers behind which positions its facts of all kinds were read."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        super().__init__(log)
-        self.read_from: list[int] = []
-
-    async def history(
-        self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
-    ) -> AsyncIterator[list[StoredEvent]]:
-        if kinds is None:
-            self.read_from.append(after)
-        async for found in super().history(after, upto, kinds=kinds, batch=batch):
-            yield found
-
-
 async def saved_at(log: MemoryLog, configuration: bytes, position: int) -> MemorySnapshotStore:
     """The snapshot that a scheduler of this configuration saves at a position."""
-    state = empty_state(effective_configuration(configuration))
-    async for batch in MemoryEventLog(log).history(0, position):
-        for stored in batch:
-            fold(state, stored)
-    pieces = tuple(Picture(state).pieces())
-    store = MemorySnapshotStore()
-    await store.save(
-        Snapshot(
-            fold=FOLD,
-            seq=position,
-            code_version="",
-            schema_fingerprint=schema_fingerprint(state.frameworks.folding),
-            taken_at="",
-            state=pieces,
-            digest=state_digest(pieces),
-        )
-    )
+    store, events = MemorySnapshotStore(), log.between(0, log.last_seq, None, log.last_seq)
+    await store.save(of_a_scheduler(effective_configuration(configuration), events, position))
     return store
 
 

@@ -3,17 +3,22 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.registry import CATALOGUE, UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
+from koordcore.ports.snapshots import SnapshotStore
 from koordcore.state import ClusterState
+from koordcore.state.cluster import schema_fingerprint
 
 from koordctl.access.log import LogTrouble
 
 BATCH = 1000
+CLUSTER_FOLD: Final = "manager"
+"""Name under which the manager saves snapshots. Its fold has every fact of the cluster."""
 
 
 @dataclass(slots=True)
@@ -94,6 +99,16 @@ async def fold_to(
     folded.hash = folded.hashes[upto] = folded.state.hash()
     folded.seconds = time.perf_counter() - began
     return folded
+
+
+async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState | None:
+    """Return the state of the newest snapshot of the whole cluster up to a position; None: begin at the first fact.
+
+    Raises:
+        TimeoutError: The server has no right for this user to read snapshots: it was set up by an earlier version.
+    """
+    found = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
+    return None if found is None else ClusterState.restore(b"".join(found.state))
 
 
 async def skipped_positions(log: EventLog) -> set[int]:

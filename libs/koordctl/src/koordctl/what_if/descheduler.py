@@ -35,6 +35,7 @@ from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.requests.fit import FitAnswer, FitRequest
+from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 from numpy.typing import NDArray
@@ -113,7 +114,8 @@ class DeschedulerRerun:
 
     Args:
         configuration: The configuration to try.
-        state: A scheduler's state, empty; the log is folded into it.
+        state: A scheduler's state: empty, or that of a snapshot; the log is folded into it.
+        cluster: State of the cluster at a snapshot; None: before the first fact.
         interval: Seconds between two rounds.
         begin: Position after which rounds are simulated.
         skipped: Positions that an operator has told the services to skip.
@@ -126,10 +128,13 @@ class DeschedulerRerun:
         *,
         interval: float,
         begin: int,
+        cluster: ClusterState | None = None,
         skipped: set[int] | None = None,
     ) -> None:
         self.found = DescheduleComparison()
         self._builder = ViewBuilder()
+        if cluster is not None:
+            self._builder.load(cluster)
         self._state = state
         self._ask = scheduler_at(state)
         self._configuration = configuration
@@ -148,13 +153,18 @@ class DeschedulerRerun:
         self._slowdowns: list[tuple[float, float, float]] = []
         self._hot: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
+    @property
+    def starts_behind(self) -> int:
+        """The facts behind this position are folded next, because a snapshot lacks them."""
+        return min(self._builder.state.position, self._state.log.position)
+
     def run(
         self, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], progress: Callable[[int], None]
     ) -> DescheduleComparison:
         """Play the rounds and return the comparison.
 
         Args:
-            events: All facts up to the end of the window, in order.
+            events: All facts behind `starts_behind` up to the end of the window, in order.
             reports: Usage reports that are still retained, in order.
             progress: Called with positions of the log.
 
@@ -182,7 +192,7 @@ class DeschedulerRerun:
             self._builder.skip(stored.seq)
             skip(self._state, stored.seq)
             return
-        event = self._builder.apply(stored)
+        event = self._builder.apply(stored)  # like the scheduler's fold, it ignores what a snapshot has
         fold(self._state, stored)
         if stored.seq <= self._begin:
             return

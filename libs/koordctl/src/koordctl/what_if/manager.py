@@ -5,7 +5,8 @@ The log is read once and not written. The recorded state and the decisions of th
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.cluster.view import ManagerView
@@ -15,6 +16,7 @@ from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerpr
 from koord_manager.domain.recommender.settings import RecommenderSettings, settings_from
 from koord_manager.domain.what_if.admission import AdmissionTried
 from koord_manager.domain.what_if.recorded_flags import RecordedFlags
+from koord_manager.domain.what_if.reports import moment_of
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
@@ -22,16 +24,19 @@ from koordcore.events.management.recommendation import RecommendationComputed
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
-from koordcore.ports.snapshots import SnapshotStore
+from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.protocol.manifests import read_manifest
 from koordcore.protocol.objects import ConfigMap
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.folding import BATCH, everything_kept, skipped_positions
+from koordctl.access.folding import BATCH, everything_kept, saved_cluster, skipped_positions
 from koordctl.access.log import LogTrouble
 from koordctl.what_if.admission import AdmissionComparison, compare_admission, retained_decisions
 from koordctl.what_if.nodes import NodeComparison, compare_nodes
 from koordctl.what_if.recommendations import RecommendationComparison, compare_recommendations
+
+REMEMBERED: Final = timedelta(minutes=10)
+"""The manager knows evictions of this time, which no snapshot has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +130,10 @@ async def compare(
     Args:
         log: The stream of facts.
         observations: The stream of usage reports.
-        snapshots: Store with the recommender's checkpoints; None: it learns from the retained reports alone.
+        snapshots: Store with the manager's snapshots, from which the run starts if one fits, and the recommender's
+            checkpoints; None: it starts at the first fact, and learns from the retained reports alone.
         asked: Window and settings of the re-run.
-        progress: Called with positions, from 0 to the end.
+        progress: Called with positions, ascending up to the end.
         explanations: The stream with the decisions of admission; None: there are no such decisions.
 
     Raises:
@@ -138,19 +144,22 @@ async def compare(
     flags, since = await retained_decisions(explanations) if explanations is not None else ([], "")
     until = await _next(log, asked.end)
     first = await _first_known(log, asked)
-    checkpoint, notes = None, ()
+    view, checkpoint, notes = ManagerView(config_names=asked.names), None, ()
     try:
         if snapshots is not None:
             checkpoint = await _checkpoint(snapshots, first, reports, until)
+            learned = 0 if checkpoint is None or asked.settings is not None else checkpoint.seq
+            unknown = next((one for one in reports if one.seq > learned), None)
+            view = await _view_before(log, snapshots, asked, unknown)
     except TimeoutError:  # a server that was set up before the operator might read them does not answer
         notes = ("the recommender's checkpoints cannot be read: recommendations use the retained reports only",)
     what_if = ManagerWhatIf(
-        ManagerView(config_names=asked.names),
+        view,
         reports,
         chosen=asked.chosen,
         flags=asked.flags,
         settings=asked.settings,
-        checkpoint=checkpoint,
+        checkpoint=b"".join(checkpoint.state) if checkpoint is not None else None,
         first=settings_from(first.settings) if first is not None else None,
         admission_decisions=flags,
         admitting=asked.admitting,
@@ -158,7 +167,7 @@ async def compare(
     )
     begun = False
     try:
-        async for batch in log.history(0, asked.end, batch=BATCH):
+        async for batch in log.history(view.state.position, asked.end, batch=BATCH):
             for stored in batch:
                 if not begun and stored.seq > asked.begin:
                     what_if.begin()
@@ -194,12 +203,37 @@ async def _next(log: EventLog, position: int) -> StoredEvent | None:
     return following[0] if following else None
 
 
+async def _view_before(
+    log: EventLog, snapshots: SnapshotStore, asked: Question, unknown: StoredEvent | None
+) -> ManagerView:
+    """Return what the manager knew at the newest snapshot from which the run gives the result of a run from the start.
+
+    The snapshot must be older than `unknown`, the first report that the recommender still learns: it learns a report
+    with the pods of that moment. If no snapshot fits, the view is empty.
+    """
+    window, at_most = await _next(log, asked.begin), asked.begin
+    while window is not None and (state := await saved_cluster(snapshots, at_most)) is not None:
+        after = await _next(log, state.position)
+        if (
+            after is not None
+            and _time(after) + REMEMBERED <= _time(window)
+            and (unknown is None or moment_of(after) < moment_of(unknown))
+        ):
+            return ManagerView(state, asked.names)
+        at_most = state.position - 1
+    return ManagerView(config_names=asked.names)
+
+
+def _time(stored: StoredEvent) -> datetime:
+    return datetime.fromisoformat(stored.occurred_at)
+
+
 async def _checkpoint(
     snapshots: SnapshotStore,
     first: RecommendationComputed | None,
     reports: list[StoredEvent],
     until: StoredEvent | None,
-) -> bytes | None:
+) -> Snapshot | None:
     """Return the checkpoint from which the re-run of the recommender starts, or None to learn from the reports alone.
 
     This is the newest checkpoint before the recommender's first decision in the window, else the oldest one. There is
@@ -213,7 +247,7 @@ async def _checkpoint(
     found = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=fingerprint, at_most=known)
     for seq in await snapshots.sequences(CHECKPOINT_FOLD) if found is None else ():
         found = found or await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=fingerprint, at_most=seq)
-    return b"".join(found.state) if found is not None else None
+    return found
 
 
 async def _first_known(log: EventLog, asked: Question) -> RecommendationComputed | None:

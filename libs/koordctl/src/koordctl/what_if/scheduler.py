@@ -155,8 +155,8 @@ async def compare(
         LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
     skipped = await skipped_positions(log)
-    saved = await _saved_state(snapshots, configuration, begin)
-    recorded_state, what_if = _state_of(configuration, saved), WhatIf(_state_of(configuration, saved))
+    saved = await saved_state(snapshots, configuration, begin)
+    recorded_state, what_if = state_of(configuration, saved), WhatIf(state_of(configuration, saved))
     position, first = recorded_state.log.position, (await log.head()).first_seq
     # A batch earlier, from which the re-run learns the time and whether the snapshot is inside an append.
     after = min(position, max(position - BATCH, first - 1))
@@ -201,13 +201,19 @@ async def compare(
     )
 
 
-async def _saved_state(snapshots: SnapshotStore, configuration: EffectiveConfiguration, begin: int) -> bytes | None:
-    """Return the newest snapshot up to `begin` that is equal to the fold of the whole log; None if there is none."""
+async def saved_state(snapshots: SnapshotStore, configuration: EffectiveConfiguration, begin: int) -> bytes | None:
+    """Return the newest snapshot up to `begin` that is equal to the fold of the whole log; None if there is none.
+
+    Args:
+        snapshots: The store.
+        configuration: Configuration of the scheduler. Only a snapshot of the same plugins fits.
+        begin: Largest position of the snapshot.
+    """
     fingerprint, at_most = schema_fingerprint(empty_state(configuration).frameworks.folding), begin
     try:
         while found := await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=at_most):
             data = b"".join(found.state)
-            if may_start_what_if(_state_of(configuration, data), begin):
+            if may_start_what_if(state_of(configuration, data), begin):
                 return data
             at_most = found.seq - 1
     except TimeoutError:  # a server that was set up before the operator might read them does not answer
@@ -215,7 +221,8 @@ async def _saved_state(snapshots: SnapshotStore, configuration: EffectiveConfigu
     return None
 
 
-def _state_of(configuration: EffectiveConfiguration, saved: bytes | None) -> SchedulerState:
+def state_of(configuration: EffectiveConfiguration, saved: bytes | None) -> SchedulerState:
+    """Return the state of a scheduler of this configuration at a snapshot; None: before the first event."""
     state = empty_state(configuration)
     if saved is not None:
         load_state(state, saved)

@@ -5,18 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
+from koordcore.bus.factory import Bus
 from koordcore.events.registry import UnreadableEvent
 from koordcore.values.invalid import InvalidInput
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from koordctl.access.folding import BATCH, everything_kept, skipped_positions
-from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
+from koordctl.access.folding import BATCH, everything_kept, saved_cluster, skipped_positions
+from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.documents.scheduler_config import scheduler_configuration
 from koordctl.render.output import Format, console, errors, fail, show_document, show_table
 from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
-from koordctl.what_if.scheduler import empty_state
+from koordctl.what_if.scheduler import saved_state, state_of
 
 _MOST_NAMED = 20
 _INTERVAL = 10.0
@@ -46,19 +47,33 @@ async def _rerun(configuration: DeschedulerConfiguration, begin: str | None, to:
         end = await resolve_position(log, to, "--to")
         if start > end:
             fail(f"--from {start} is after --to {end}", status=2)
-        return await _played(log, configuration, start, end)
+        return await played(log.bus, configuration, start, end)
 
 
-async def _played(log: OpenLog, configuration: DeschedulerConfiguration, begin: int, end: int) -> DescheduleComparison:
-    bus = log.bus
-    events = [stored async for batch in bus.events.history(0, end, batch=BATCH) for stored in batch]
+async def played(bus: Bus, configuration: DeschedulerConfiguration, begin: int, end: int) -> DescheduleComparison:
+    """Play rounds over a window of the log, from the snapshots of the scheduler and the manager before it.
+
+    Args:
+        bus: Connection to the log.
+        configuration: The configuration to try.
+        begin: The window starts behind this position.
+        end: Last position of the window.
+
+    Raises:
+        LogTrouble: An event cannot be decoded, or a plugin cannot be made.
+    """
+    placing = scheduler_configuration(None)
+    saved = await saved_state(bus.snapshots, placing, begin)
     rerun = DeschedulerRerun(
         configuration,
-        empty_state(scheduler_configuration(None)),
+        state_of(placing, saved),
         interval=configuration.descheduling_interval or _INTERVAL,
         begin=begin,
+        cluster=None if saved is None else await saved_cluster(bus.snapshots, begin),
         skipped=await skipped_positions(bus.events),
     )
+    history = bus.events.history(rerun.starts_behind, end, batch=BATCH)
+    events = [stored async for batch in history for stored in batch]
     reports = await everything_kept(bus.observations)
     columns = (TextColumn("re-run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
