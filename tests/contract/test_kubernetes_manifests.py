@@ -153,6 +153,20 @@ def test_every_open_port_has_tls() -> None:
     assert {port["name"] for port in pods["nats"]["containers"][0]["ports"]} == {"client", "route"}
 
 
+def test_what_serves_with_the_certificate_of_agents_answers_public_routes_only() -> None:
+    """Without an access file, a server that is open to others answers no other route (`test_gate`)."""
+    pods = workloads()
+    sharing = {
+        name: spec["containers"][0]
+        for name, spec in pods.items()
+        if any(each.get("secret", {}).get("secretName") == "koord-agent" for each in spec["volumes"])
+    }
+    assert sharing.keys() >= {"koord-agent", "koord-devicediscovery", "koord-criproxy"}
+    for name, container in sharing.items():
+        words = [*container.get("args", ()), *(each["name"] for each in container.get("env", ()))]
+        assert not [word for word in words if "access" in word.lower()], name
+
+
 def test_postgres_gets_its_certificate_in_the_same_way_everywhere() -> None:
     compose: Json = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["postgres"]
     (container,) = workloads()["postgres"]["containers"]

@@ -3,11 +3,15 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from koordcore.bus.client.connection import Denied, NotConnected
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from koordcore.bus.client.connection import ConnectRefused, Denied, NotConnected, connect
+from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import bus_on
 from koordcore.bus.read.stream_reader import ApiError
 from koordcore.bus.setup.issuing import NodeToken, Refused
@@ -88,6 +92,32 @@ async def test_an_agent_with_a_token_writes_for_its_node_only(place: IssuingSite
             await bus.events.append([sealed("nodestate", "n2", PodsStarted(pods=["a"]), 0, "two")])
         with pytest.raises((Denied, Misconfigured), match="permission denied"):
             await bus.desired.get("n2")
+
+
+async def test_the_certificate_that_agents_share_opens_no_log_and_names_no_other_server(place: IssuingSite) -> None:
+    await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))
+    place.create("--issuer", "--every-node")  # as on Kubernetes
+    shared = place.folder / "agent"
+    leaked = TlsClientFiles(ca=shared / "ca.crt", certificate=shared / "tls.crt", key=shared / "tls.key")
+    for user in ("agent-n1", "agent"):
+        with pytest.raises((ConnectRefused, NotConnected)):
+            await connect(replace(place.settings(user), nkey_seed_file=None, tls=leaked))
+
+    found = {
+        file.parent.name: x509.load_pem_x509_certificate(file.read_bytes()) for file in place.folder.glob("*/tls.crt")
+    }
+    usage = found["agent"].extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    names = {
+        owner: set(
+            one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+        )
+        - {"localhost"}
+        for owner, one in found.items()
+    }
+    assert names.pop("agent") == {"agent", "koord-agent"}
+    assert names.keys() >= {"nats", "manager", "scheduler", "descheduler", "projector"}
+    assert not set().union(*names.values()) & {"agent", "koord-agent"}
 
 
 async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_keys(place: IssuingSite) -> None:
