@@ -7,7 +7,7 @@ import pytest
 import yaml
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import load
-from koord_descheduler.domain.config.policies import converted
+from koord_descheduler.domain.config.policies import converted, left_out
 from koord_descheduler.domain.config.profiles import build_profiles
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
@@ -73,3 +73,9 @@ def test_document_that_is_no_policy_is_refused(document: dict[str, Any], path: s
     with pytest.raises(InvalidInput) as raised:
         converted(document)
     assert raised.value.path == path
+
+
+@pytest.mark.parametrize("policy", [POLICY, OLD_POLICY])
+def test_fields_of_a_policy_without_counterpart_are_named(policy: dict[str, Any]) -> None:
+    assert left_out(policy) == []
+    assert left_out({**policy, "gracePeriodSeconds": 30, "maxNoOfPodsToEvictTotal": 1}) == ["gracePeriodSeconds"]

@@ -47,22 +47,27 @@ def convert(
 ) -> None:
     """Print the DeschedulerConfiguration with the effect of a DeschedulerPolicy of the Kubernetes descheduler.
 
+    Fields of the policy that have no counterpart are listed in comments at the top.
+
     Examples:
 
       koord descheduler convert examples/descheduler/policies/low-node-utilization.yaml
     """
     from koord_descheduler.domain.config.loading import load
-    from koord_descheduler.domain.config.policies import converted
+    from koord_descheduler.domain.config.policies import converted, left_out
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
     try:
         documents = read_documents(_text(file))
         if len(documents) != 1 or not isinstance(documents[0], dict):
             raise InvalidInput("one DeschedulerPolicy", f"{len(documents)} documents", "document")
-        result = converted(cast("dict[str, Any]", documents[0]))
+        policy = cast("dict[str, Any]", documents[0])
+        result = converted(policy)
         load(codec.encode(result), BUILT_IN)
     except InvalidInput as error:
         _refused(file, error)
+    for field in left_out(policy):
+        print(f"# ignored: {field}: a DeschedulerConfiguration has no such field")
     print(yaml.safe_dump(result, sort_keys=False), end="")
 
 

@@ -69,6 +69,12 @@ def converted(policy: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def left_out(policy: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a policy without effect on its `converted` form: DeschedulerConfiguration lacks them."""
+    own = ("strategies", *_EVICTOR_SWITCHES) if policy.get("apiVersion") == V1ALPHA1 else ("profiles",)
+    return sorted(policy.keys() - {"apiVersion", "kind", "nodeSelector", *_LIMITS, *own})
+
+
 def _profiles(policy: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for index, raw in enumerate(_list(policy.get("profiles"), "profiles")):
         path = f"profiles[{index}]"
@@ -133,7 +139,6 @@ def _arguments(name: str, params: Mapping[str, Any], path: str) -> dict[str, Any
 
 
 def _profile(name: str, plugins: Mapping[Point, Sequence[str]], config: Mapping[str, Any]) -> dict[str, Any]:
-    evictor = {"disabled": [{"name": ALL}], "enabled": [{"name": DEFAULT_EVICTOR}]}
     return {
         "name": name,
         "plugins": {
@@ -142,8 +147,10 @@ def _profile(name: str, plugins: Mapping[Point, Sequence[str]], config: Mapping[
                 for point, names in plugins.items()
                 if names
             },
-            Point.EVICT.value: evictor,
-            Point.FILTER.value: evictor,
+            **{
+                point.value: {"disabled": [{"name": ALL}], "enabled": [{"name": DEFAULT_EVICTOR}]}
+                for point in (Point.EVICT, Point.FILTER)
+            },
         },
         "pluginConfig": [{"name": each, "args": args} for each, args in config.items()],
     }
