@@ -18,7 +18,7 @@ from koord_criproxy.shell.channels import open_channel
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import containerd
 from support.criproxy import World
-from support.host_systemd import HostSystemd, host_systemd, missing_systemd
+from support.host_systemd import CGROUPS, HIERARCHIES, HostSystemd, host_systemd, missing_systemd
 from support.install_step import FOLDER, RUNTIME
 from support.kubelet import Kubelet
 from support.until import until
@@ -64,6 +64,17 @@ async def step(host: HostSystemd, *words: str) -> str:
     return (await process.communicate())[0].decode().strip()
 
 
+def shown(host: HostSystemd, name: str) -> str:
+    """Return a property of the proxy's unit."""
+    return host.run("systemctl", "show", "--value", f"--property={name}", UNIT).strip()
+
+
+def processes(host: HostSystemd, cgroups: int, group: str) -> list[str]:
+    """Return the process ids in a control group of the host, in a hierarchy of version 1 or 2."""
+    hierarchy = CGROUPS / "systemd" if cgroups == 1 else CGROUPS
+    return host.run("cat", f"{hierarchy}{group}/cgroup.procs").split()
+
+
 def kubelet(folder: Path, socket_file: Path) -> tuple[World, Kubelet]:
     """Return a kubelet that speaks to a socket."""
     world = World(folder)
@@ -71,11 +82,12 @@ def kubelet(folder: Path, socket_file: Path) -> tuple[World, Kubelet]:
     return world, Kubelet(world)
 
 
-async def test_a_host_gets_the_proxy_a_new_version_of_it_and_loses_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cgroups", HIERARCHIES)
+async def test_a_host_gets_the_proxy_a_new_version_of_it_and_loses_it(tmp_path: Path, cgroups: int) -> None:
     files, hosts = tmp_path / "host", tmp_path / "runtime"
     files.mkdir()
     hosts.mkdir()
-    with containerd(hosts), host_systemd(files, shared=hosts, inside=str(RUNTIME.parent)) as machine:
+    with containerd(hosts), host_systemd(files, shared=hosts, inside=str(RUNTIME.parent), cgroups=cgroups) as machine:
         host = Host(machine.root, FOLDER)
 
         # 1. installed by the process of the pod: the kubelet's link leads to a proxy that serves containerd
@@ -87,6 +99,7 @@ async def test_a_host_gets_the_proxy_a_new_version_of_it_and_loses_it(tmp_path: 
         await first.create()
         await first.start()
         assert str(FOLDER) in machine.run("systemctl", "show", "--property=ExecStart", UNIT)
+        assert shown(machine, "MainPID") in processes(machine, cgroups, shown(machine, "ControlGroup"))
 
         # 2. a version that does not start: the one before runs again
         installed = host.link("confirmed")

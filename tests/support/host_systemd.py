@@ -16,9 +16,15 @@ from support.until import until_blocking
 PROGRAM: Final = Path("/lib/systemd/systemd")
 TARGET: Final = "koord-test.target"
 CGROUPS: Final = Path("/sys/fs/cgroup")
+HIERARCHIES: Final = {
+    version: folder
+    for version, folder in ((1, CGROUPS / "systemd"), (2, CGROUPS / "unified"), (2, CGROUPS))
+    if (folder / "cgroup.procs").exists()
+}
+"""Version of control groups -> where this machine has the hierarchy for processes. A machine may have both versions."""
 _START: Final = f"""
 set -e
-folder=$1 shared=$2 inside=$3
+folder=$1 shared=$2 inside=$3 version=$4
 mount --make-rprivate /
 mount -t tmpfs tmpfs $folder
 mkdir $folder/changes $folder/work $folder/root
@@ -27,7 +33,7 @@ mount -t overlay overlay -o lowerdir=/,upperdir=$folder/changes,workdir=$folder/
 mount -t proc proc $root/proc
 mount -t sysfs -o ro sysfs $root/sys
 for place in run tmp dev; do mount -t tmpfs tmpfs $root/$place; done
-if [ -d {CGROUPS}/systemd ]; then
+if [ $version = 1 ]; then
   mount -t tmpfs tmpfs $root/sys/fs/cgroup
   mkdir $root/sys/fs/cgroup/systemd
   mount -t cgroup -o none,name=systemd cgroup $root/sys/fs/cgroup/systemd
@@ -92,18 +98,19 @@ class HostSystemd:
 
 
 @contextlib.contextmanager
-def host_systemd(folder: Path, *, shared: Path, inside: str) -> Generator[HostSystemd]:
+def host_systemd(folder: Path, *, shared: Path, inside: str, cgroups: int) -> Generator[HostSystemd]:
     """Start a host, and end it with all of its processes.
 
     Args:
         folder: Empty folder for its files.
         shared: Folder of this machine that the host sees.
         inside: Where it sees it.
+        cgroups: Version of its control groups, a key of `HIERARCHIES`. They may have no controllers.
     """
-    group = _own_group()
+    group = HIERARCHIES[cgroups] / f"koord-host-{os.getpid()}"
     group.mkdir()
     namespaces = ("--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child")
-    words = ("sh", "-c", _START, "sh", str(folder), str(shared), inside)
+    words = ("sh", "-c", _START, "sh", str(folder), str(shared), inside, str(cgroups))
     into = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
     with (folder.parent / "systemd.log").open("wb") as log:
         outer = subprocess.Popen(
@@ -119,11 +126,6 @@ def host_systemd(folder: Path, *, shared: Path, inside: str) -> Generator[HostSy
         outer.kill()
         outer.wait()
         until_blocking(lambda: _removed(group), "the processes of the host have ended")
-
-
-def _own_group() -> Path:
-    hierarchy = CGROUPS / "systemd"
-    return (hierarchy if hierarchy.is_dir() else CGROUPS) / f"koord-host-{os.getpid()}"
 
 
 def _removed(group: Path) -> bool:
