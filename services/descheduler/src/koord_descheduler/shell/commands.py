@@ -113,7 +113,7 @@ class Commands:
         self._audit = audit
 
     async def run(self) -> None:
-        """Take work and answer requests while this instance leads. Never return; the caller cancels it."""
+        """Take requests from the work queues and answer them while this instance leads. Runs until it is cancelled."""
         while True:
             term = await self._leading.term()
             server = EndpointServer(self._connection, self._names, audit=self._audit)

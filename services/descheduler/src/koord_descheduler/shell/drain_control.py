@@ -82,7 +82,7 @@ class DrainControl:
     wanted: asyncio.Event
 
     async def run(self) -> None:
-        """Look at all drains every few seconds while this instance leads. Never return; the caller cancels it."""
+        """Look at all drains every few seconds while this instance leads. Runs until it is cancelled."""
         term = await self.leading.term()
         policy = self.make_policy()
         while True:

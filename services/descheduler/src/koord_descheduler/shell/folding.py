@@ -50,7 +50,7 @@ class ViewFold:
         return event
 
     def skip(self, seq: int) -> None:
-        """Continue behind an event that an operator has ordered to skip; `seq` is its position."""
+        """Continue after an event that an operator ordered to skip; `seq` is its position."""
         self._builder.skip(seq)
 
     def snapshot(self) -> Iterator[bytes]:

@@ -111,7 +111,7 @@ class DeschedulerMetrics:
         self.evicted.labels(str(Result.SUCCESS if is_done else Result.ERROR), trigger, namespace, node).inc()
 
     def plugin(self, name: str) -> "AbstractContextManager[object]":
-        """Return a context that measures one plugin of a round."""
+        """Return a context that measures the run of one plugin in a round."""
         return self._plugin_seconds.labels(name).time()
 
     def audited(self, action: str, decision: str) -> None:
@@ -119,7 +119,7 @@ class DeschedulerMetrics:
         self._audited.labels(action, decision).inc()
 
     def limited(self, kind: str) -> None:
-        """Count a look at a job that the object limiter holds back, by its type: workload or namespace."""
+        """Count that the object limiter delayed a job, by the type of its bucket: workload or namespace."""
         self._limited.labels(kind).inc()
 
 

@@ -14,7 +14,7 @@ SECONDS: Final = 20.0
 
 
 class NotWritten(Exception):
-    """The manager does not answer, or cannot write now. The caller asks again later."""
+    """The manager does not answer, or cannot write now. The caller must try again later."""
 
 
 class ObjectWriter(Protocol):

@@ -48,7 +48,10 @@ class OperationRecorder:
         self._source = "" if source is None else str(source)
 
     async def run(self) -> None:
-        """Record the configuration at the start of each term, if the leader before had another. Never return."""
+        """At the start of each term, record the configuration if it differs from the former leader's.
+
+        Runs until cancelled.
+        """
         while True:
             term = await self._leading.term()
             await self._record_configuration(term)

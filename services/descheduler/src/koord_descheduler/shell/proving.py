@@ -25,11 +25,11 @@ FIT_SECONDS: Final = 50.0
 
 
 class SchedulerAway(Exception):
-    """The scheduler does not answer, or refuses the question."""
+    """Raised if the scheduler does not answer, or refuses the question."""
 
 
 def scheduler_on(connection: BusConnection, names: BusNames) -> Ask:
-    """Return a function that asks the scheduler over a bus. It raises SchedulerAway."""
+    """Return a function that asks the scheduler over the bus. The function may raise SchedulerAway."""
 
     async def question(request: FitRequest) -> FitAnswer:
         try:

@@ -78,7 +78,7 @@ class RoundEffects:
         return await self._evict(direct, position, term) | await self._create(by_job, cluster, term)
 
     async def close(self, nodes: Iterable[str], term: Term) -> None:
-        """Close nodes for new pods. If one cannot be closed, the next round proposes it again."""
+        """Close nodes for new pods. If a node cannot be closed, the next round proposes it again."""
         changes = [ChangeNode(name=name, unschedulable=True) for name in nodes]
         try:
             for begin in range(0, len(changes), _CHANGES_AT_ONCE):
@@ -118,7 +118,7 @@ class RoundEffects:
         return refused, True
 
     def refused_costs(self, now: float) -> Set[PodCost]:
-        """Return the changes of deletion costs that were refused a short time ago, and forget older ones."""
+        """Return the changes of deletion costs that the API server refused a short time ago. Older ones are deleted."""
         self._refused = {cost: at for cost, at in self._refused.items() if now - at < _REFUSED_SECONDS}
         return self._refused.keys()
 

@@ -58,7 +58,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Work:
-    """One document that waits to be processed; it is equal only to itself.
+    """One document that waits to be processed. Two objects are never equal.
 
     Attributes:
         subject: The document, the object to delete, or a change of an object.
@@ -96,7 +96,7 @@ class Intake:
     async def submit(self, subjects: list[object], request_id: str, *, dry_run: bool = False) -> list[Result]:
         """Queue documents, wait until they are processed, and return their results in order.
 
-        A document of the wrong shape is refused at once.
+        A document with fields of a wrong type is refused at once.
 
         Args:
             subjects: The documents, the names of objects to delete, or changes of objects.

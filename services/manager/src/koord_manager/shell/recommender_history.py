@@ -33,8 +33,8 @@ async def recall(
 ) -> None:
     """Load the recommender's newest checkpoint and learn from the reports after it.
 
-    Call it before reports are followed. Without a checkpoint, all retained reports are read. If there is no
-    Recommendation, nothing is read. A report that is not valid is skipped.
+    Call this function before reports are followed. Without a checkpoint, all retained reports are read. If there is no
+    Recommendation, no reports are read. Invalid reports are skipped.
 
     Args:
         rounds: The controller whose models are loaded.

@@ -92,7 +92,7 @@ class LifeBook:
 
 
 def span_of(from_seq: int, to_seq: int | None) -> int:
-    """Return the number of bits of a length in positions; 0 if there is no end yet.
+    """Return the number of bits of a life's length in positions; 0 if the life has not ended.
 
     A life that contains position P and has a length of n bits began after P - 2^n. So an index by (bits, beginning)
     finds it, however long the history is.

@@ -70,9 +70,9 @@ NO_FIGURES = NodeFigures()
 
 
 class NodeChange(msgspec.Struct, frozen=True):
-    """One row of the table `node_versions`: the figures of a node from position `seq` on.
+    """One row of the table `node_versions`: the `NodeFigures` of a node from position `seq` on.
 
-    `token` is its subject token.
+    `token` is the subject token of the node.
     """
 
     seq: int
@@ -81,11 +81,11 @@ class NodeChange(msgspec.Struct, frozen=True):
 
 
 def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: int) -> NodeFigures:
-    """Return the figures of a node after a change of one of its aggregates.
+    """Return the new `NodeFigures` of a node after a change of one of its aggregates.
 
     Args:
         before: Figures before the change.
-        state: New state of the aggregate, whose type tells which aggregate it is; None: no change.
+        state: New state of the aggregate. Its type identifies the aggregate. None for no change.
         be_pods: Number of pods with batch resources after the change.
     """
     match state:

@@ -43,7 +43,7 @@ def upstream_args(raw: Mapping[str, object], kind: type[M]) -> M:
 
 
 class Namespaces(WireModel):
-    """Namespaces to include or to exclude; at most one list is not empty. Without both, all namespaces pass."""
+    """Namespaces to include or to exclude; at most one list is not empty. If both are empty, all namespaces pass."""
 
     include: tuple[Text, ...] = ()
     exclude: tuple[Text, ...] = ()

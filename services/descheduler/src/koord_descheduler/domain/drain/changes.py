@@ -66,7 +66,7 @@ def change_of(
 
 
 def cordon(drain: drain_documents.DrainNode) -> ChangeNode:
-    """Return the change that closes the node of a drain for new pods, by a taint or by labels as its policy says."""
+    """Return the change that closes the node of a drain for new pods, by a taint or labels as its policy says."""
     policy, name = drain.spec.cordon_policy, drain.metadata.name
     labels: dict[str, str | None] = {drain_documents.NODE_PLANNING: name}
     if policy.mode is drain_documents.CordonMode.LABEL:

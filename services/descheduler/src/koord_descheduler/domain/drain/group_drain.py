@@ -70,7 +70,7 @@ class GroupLook:
         return self.view.group
 
     def drain_of(self, node: str) -> DrainState | None:
-        """Return the drain that the group made for a node; None if it has no facts."""
+        """Return the drain of a node that the group has created; None if it has no facts."""
         return self.drains.get(drain_name(self.group.metadata.name, node))
 
     def exists(self, node: str) -> bool:
@@ -80,7 +80,12 @@ class GroupLook:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """One step of a group: changes of objects, and the fact that records them; None if there is nothing to record."""
+    """One step of a group of drains.
+
+    Attributes:
+        event: The fact that records the step; None if there is nothing to record.
+        changes: Changes of objects, in order.
+    """
 
     event: Event | None = None
     changes: Sequence[ObjectChange] = field(default_factory=list[ObjectChange])

@@ -99,7 +99,7 @@ class DrainProgress:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Close the node of a drain for new pods, as its policy says."""
+    """Effect: close the node of a drain for new pods, as the drain's `cordonPolicy` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class CreateReservation:
 
 @dataclass(frozen=True, slots=True)
 class DeleteReservation:
-    """Delete the Reservation `name`. No-op if it is gone."""
+    """Effect: delete the Reservation `name`. No-op if it does not exist."""
 
     name: str
 
@@ -139,7 +139,7 @@ class CreateJob:
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """Delete the job `name`. No-op if it is gone."""
+    """Effect: delete the job `name`. No-op if it does not exist."""
 
     name: str
 

@@ -21,7 +21,7 @@ Explain = Callable[[PodProgress], str]
 
 
 def progress_of(state: DrainState | None) -> DrainProgress:
-    """Return the progress of a drain from its folded facts; that of a new drain if there are none."""
+    """Return the progress of a drain from its folded facts; without facts, the progress of a new drain."""
     if state is None:
         return DrainProgress()
     return DrainProgress(

@@ -60,7 +60,7 @@ class DefaultFilter:
         return (*identity_refusals(pod), *self._protected(pod, cluster), *self._limited(pod, cluster))
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the reasons that count just before an eviction: namespace labels, and node fit."""
+        """Return the codes of the reasons that count just before an eviction: labels of the namespace, and node fit."""
         refusals: list[str] = []
         if self._namespaces is not None:
             labels = cluster.namespaces.get(pod.namespace)

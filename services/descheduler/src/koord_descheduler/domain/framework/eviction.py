@@ -85,7 +85,7 @@ class EvictionLimiter:
     is_exhausted: bool = False
 
     def reset(self) -> None:
-        """Forget all evictions: a new round begins."""
+        """Set all counts to 0, because a new round begins."""
         self.total = 0
         self.is_exhausted = False
         self.by_node.clear()
@@ -129,7 +129,7 @@ class EvictionLimiter:
         self._add(node, namespace, 1)
 
     def uncount(self, node: str, namespace: str) -> None:
-        """Take back the count of an eviction that is not done after all, so that the total limit has room again."""
+        """Undo the count of an eviction that is not carried out."""
         self._add(node, namespace, -1)
         self.is_exhausted = False
 

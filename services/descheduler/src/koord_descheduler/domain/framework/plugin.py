@@ -54,7 +54,7 @@ class Evictor(Protocol):
         ...
 
     def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
-        """Evict a pod if the budgets allow it. Return whether it is evicted, or would be in a dry run."""
+        """Evict a pod if the limits allow it. Return whether it is evicted, or would be evicted without dry run."""
         ...
 
     def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None:
@@ -66,7 +66,10 @@ class Evictor(Protocol):
         ...
 
     def try_evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
-        """Record that a plugin in dry run would evict all pods of a plan. Return a pod if none is ever evicted so."""
+        """Record that a plugin in dry run would evict all pods of a plan.
+
+        Return the first pod if the evict plugin cannot carry out plans, so that none would be evicted; otherwise None.
+        """
         ...
 
 
@@ -189,7 +192,7 @@ class BalancePlugin(Plugin, Protocol):
 
 @runtime_checkable
 class FilterPlugin(Plugin, Protocol):
-    """A plugin that says which pods may be evicted."""
+    """A plugin that decides which pods may be evicted."""
 
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons why a pod must not be evicted; empty if it may be."""
@@ -218,7 +221,7 @@ class EvictPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class DryRunEvictPlugin(Plugin, Protocol):
-    """An evict plugin whose own arguments can ask for a dry run."""
+    """An evict plugin that can be set to dry run by its own arguments."""
 
     @property
     def is_dry_run(self) -> bool:
@@ -247,4 +250,4 @@ class PlanEvictPlugin(EvictPlugin, Protocol):
 
 
 class PluginFailed(Exception):
-    """Raised if a plugin could not decide in this round. The text gives the reason."""
+    """Raised if a plugin could not decide in this round. The message gives the reason."""

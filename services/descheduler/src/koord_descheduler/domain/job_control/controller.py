@@ -74,7 +74,7 @@ class EvictionBudget:
             self.take(each)
 
     def take(self, now: float) -> bool:
-        """Take a token at `now`, in Unix seconds. Return False if there is none."""
+        """Take a token of the eviction budget at `now`, in Unix seconds. Return False if there is no token."""
         tokens = self._bucket.tokens_at(now, self._second)
         if tokens < 1:
             return False

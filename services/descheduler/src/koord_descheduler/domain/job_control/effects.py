@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def evicts(self) -> bool:
-        """Return whether the job asks now to end its pod, by an eviction or by the soft-eviction annotation."""
+        """Return whether the job requests the end of its pod now, by an eviction or by the soft-eviction annotation."""
         return self.pod is not None and not self.is_under_way
 
 

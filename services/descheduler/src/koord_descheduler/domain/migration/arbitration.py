@@ -117,7 +117,7 @@ def arbitrate(
 
 
 def forbidden(pod: PodView) -> str:
-    """Return the message of a job whose pod must not be migrated."""
+    """Return the message for a job whose pod must not be migrated."""
     return f'Pod "{pod.key}" is forbidden to migrate because it does not meet the requirements'
 
 

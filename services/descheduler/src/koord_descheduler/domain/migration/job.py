@@ -69,7 +69,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """Reference to a pod; `uid` is "" if the reference names none."""
+    """Reference to a pod. `uid` is "" if the reference contains no uid."""
 
     namespace: str
     name: str
@@ -144,7 +144,7 @@ class MigrationJob:
 
     @property
     def has_passed(self) -> bool:
-        """Return whether arbitration let the job go on. A running job has passed, whatever its annotation says."""
+        """Return whether arbitration let the job begin. A running job has passed, whatever its annotation says."""
         return self.phase is Phase.RUNNING or self.annotations.get(keys.PASSED_ARBITRATION) == PASSED
 
     def is_for(self, installation: str) -> bool:
@@ -153,7 +153,10 @@ class MigrationJob:
         return creator is None or creator == installation
 
     def is_over(self, now: float) -> bool:
-        """Return whether the time of the job is over at `now`, in Unix seconds. A job without ttl has no end."""
+        """Return whether the lifetime (ttl) of the job is over at `now`, in Unix seconds.
+
+        A job without ttl never times out.
+        """
         return bool(self.ttl) and now - self.created >= (self.ttl or 0.0)
 
     @property
@@ -168,11 +171,14 @@ class MigrationJob:
 
     @property
     def plan(self) -> str:
-        """Return the id of the plan whose pods move all together or not at all; "" if the job belongs to none."""
+        """Return the id of the plan that the job belongs to; "" if it belongs to none.
+
+        Pods of a plan move all or none.
+        """
         return self.annotations.get(keys.MOVE_PLAN, "")
 
     def condition(self, type_: ConditionType) -> Condition | None:
-        """Return a condition; None if the step was not reached yet."""
+        """Return a condition of the job; None if its step was not reached yet."""
         return self.conditions.get(type_)
 
     def with_condition(self, type_: ConditionType, condition: Condition) -> "MigrationJob":
@@ -195,7 +201,7 @@ class MigrationJob:
         return replace(self, annotations={**self.annotations, keys.PASSED_ARBITRATION: PASSED})
 
     def failed(self, reason: Reason, message: str) -> "MigrationJob":
-        """Return the job as failed. Its conditions stay as they are."""
+        """Return the job in phase Failed. Its conditions stay as they are."""
         return replace(self, phase=Phase.FAILED, reason=str(reason), message=message)
 
     def timed_out(self) -> "MigrationJob":
@@ -207,7 +213,7 @@ class MigrationJob:
         return self.failed(Reason.PLAN_ROLLED_BACK, message)
 
     def aborted(self, message: str) -> "MigrationJob":
-        """Return the job as aborted. Its conditions stay as they are."""
+        """Return the job in phase Aborted. Its conditions stay as they are."""
         return replace(self, phase=Phase.ABORTED, message=message)
 
     def succeeded(self, message: str) -> "MigrationJob":

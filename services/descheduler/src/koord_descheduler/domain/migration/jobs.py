@@ -49,7 +49,7 @@ class JobsInFlight:
         self._count(job, 1)
 
     def replace(self, jobs: Iterable[JobInFlight]) -> None:
-        """Count exactly these jobs from now on."""
+        """Count exactly these jobs as in flight from now on."""
         wanted = {job.name: job for job in jobs}
         for name in [name for name, job in self._jobs.items() if wanted.get(name) != job]:
             self.drop(name)
@@ -58,7 +58,7 @@ class JobsInFlight:
                 self.add(job)
 
     def drop(self, name: str) -> None:
-        """Count a job no more. No-op if it is not in flight."""
+        """Stop counting a job. No-op if it is not in flight."""
         job = self._jobs.pop(name, None)
         if job is not None:
             self._count(job, -1)
@@ -68,7 +68,7 @@ class JobsInFlight:
         return bool(self._by_uid[uid]) or bool(self._by_key[namespace, name])
 
     def others(self, uid: str) -> int:
-        """Return the number of jobs of pods other than `uid`."""
+        """Return the number of jobs in flight, without jobs of the pod `uid`."""
         return len(self._jobs) - self._by_uid[uid]
 
     def others_in(self, namespace: str, uid: str) -> int:

@@ -85,7 +85,7 @@ def limit_refusals(
 
 
 def inputs_of(limits: Iterable[CountedLimit]) -> Inputs:
-    """Return the numbers of limits for the audit, by code."""
+    """Return code of a limit -> count and limit, for the audit."""
     return {each.code: Number(value=each.used, limit=each.limit) for each in limits}
 
 

@@ -42,7 +42,7 @@ class ReservationView:
 
     @property
     def is_scheduled(self) -> bool:
-        """Return whether it has a node and the scheduler says so."""
+        """Return whether the Reservation has a node and its condition `Scheduled` is True."""
         scheduled = self.conditions.get("Scheduled")
         return bool(self.node) and scheduled is not None and scheduled.is_true
 

@@ -30,7 +30,7 @@ _HOLDERS: Final[dict[str, Callable[[PodView], str]]] = {
 
 
 class FilteredPod(NamedTuple):
-    """A pod for which a plugin asked, and the codes of the reasons why filter plugins refuse it."""
+    """A pod that a plugin wanted to evict, with the codes of the reasons why filter plugins refuse it."""
 
     pod: PodView
     codes: Sequence[str]
@@ -102,7 +102,7 @@ class Refused:
                 self.note(attempt.pod, attempt.codes or (OBJECT_LIMITER,))
 
     def clear(self) -> None:
-        """Forget all refusals: a new round begins."""
+        """Delete all recorded refusals, because a new round begins."""
         self.by_code.clear()
         self.limits.clear()
         self.filtered.clear()

@@ -138,7 +138,7 @@ class ViewBuilder:
         return event
 
     def skip(self, seq: int) -> None:
-        """Set the position behind an event without applying it."""
+        """Advance the position past an event without applying it."""
         self.state.skip(seq)
 
     def observe(self, node: str, report: NodeUsageReported, position: int) -> None:

@@ -18,7 +18,7 @@ from koordcore.values.allocation import NOTHING
 
 
 def decided_node(node: Node, policy: NodePolicyState | None) -> Node:
-    """Return a node with the resources and annotations that the manager decided."""
+    """Return a node with the resources and annotations that the manager has decided for it."""
     if policy is None:
         return node
     lent = {name: str(amount) for name, amount in policy_resources(policy).items()}
@@ -33,7 +33,7 @@ def decided_node(node: Node, policy: NodePolicyState | None) -> Node:
 
 
 def decided_pod(spec: PodSpecState, placed: PodState | None) -> Pod:
-    """Return a pod with the annotations of its allocation, and with a time of creation."""
+    """Return a pod with the annotations of its allocation and a creation time, as an API server would show it."""
     changes: dict[str, Any] = {}
     metadata = spec.object.metadata
     if not metadata.creation_timestamp:

@@ -46,7 +46,7 @@ class Disruptions:
         return cause
 
     def takes(self, pod: PodView) -> bool:
-        """Return whether a pod is unavailable: it is finished, terminating, not ready, or being taken away."""
+        """Return whether a pod is unavailable: finished, terminating, not ready, or being taken from its workload."""
         return not (pod.is_active and pod.is_ready) or self.cause(pod) is not None
 
     def missing(self, replicas: int, existing: int) -> int:

@@ -55,7 +55,7 @@ class FitIndex:
             position += 1
 
     def fits_any(self, pod: PodView, *, other_than: str = "") -> bool:
-        """Return whether a pod fits one of the nodes, or one whose name is not `other_than`."""
+        """Return whether a pod fits any of the nodes, except the node named `other_than`."""
         return any(self.nodes[position].name != other_than for position in self.fitting(pod))
 
     def free(self, resource: str) -> Column:

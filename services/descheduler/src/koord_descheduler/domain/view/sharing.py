@@ -46,7 +46,7 @@ class SharedParts:
             self._parts.clear()
 
     def amounts(self, amounts: Amounts) -> Amounts:
-        """Return equal amounts that were seen before, else these."""
+        """Return an equal object of amounts that was seen before, or else `amounts` itself."""
         return self._shared("", amounts)
 
     def _shared(self, name: str, value: Any) -> Any:

@@ -78,7 +78,7 @@ class Subject(NamedTuple):
         uid: Uid of the request.
         source: "webhook", "apply", or "change" if another service asked for it.
         resource: Plural of its kind, such as `pods`.
-        operation: What the request does with the object, such as CREATE.
+        operation: Operation of the request, such as CREATE.
         user: Name of the user, or empty if unknown.
         webhook: "mutate" or "validate", or empty for `koord apply`.
         subresource: Subresource of the request, or empty.

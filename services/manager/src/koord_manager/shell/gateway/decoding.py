@@ -171,7 +171,7 @@ class ResourceDecoder:
         """Decode one line of a watch.
 
         Raises:
-            WatchEnded: The line is an ERROR.
+            WatchEnded: The line is an event of type ERROR.
             codec.DecodeError: The line is not part of a watch.
         """
         event = _decoded(_LINE, line)

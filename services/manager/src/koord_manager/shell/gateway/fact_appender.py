@@ -76,7 +76,7 @@ class FactAppender:
             True if `decide` returned None, False if it still returned a fact at the end.
 
         Raises:
-            NotLeading: The term of leadership has ended, so nothing may be written any more.
+            NotLeading: The term of leadership has ended, so that no more facts may be written.
         """
         backoff = Backoff(0.01, 5.0)
         for _ in range(REFOLDS):
@@ -98,7 +98,7 @@ class FactAppender:
             The outcome of each fact. If it is not `Appended`, the caller has to decide again on the new fold.
 
         Raises:
-            NotLeading: The term of leadership has ended, so nothing may be written any more.
+            NotLeading: The term of leadership has ended, so that no more facts may be written.
         """
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         others: set[asyncio.Future[None]] = set()

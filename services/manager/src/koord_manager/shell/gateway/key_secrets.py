@@ -1,7 +1,7 @@
 """Keys of an installation as Secrets: the folder `scheduler/` of `koord keys` is the Secret `koord-scheduler`.
 
-Each pass reads the Secrets into a folder, adds what is missing or ends soon, and writes the Secrets that changed.
-`koord_manager.keys` connects it to an API server.
+Each run reads the Secrets into a folder, adds keys that are missing and renews certificates that end soon, and writes
+the changed Secrets. `koord_manager.keys` connects it to an API server.
 
 Source:
     event-bus spec, 10

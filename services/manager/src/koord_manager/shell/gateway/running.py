@@ -1,8 +1,7 @@
 """Run all parts of the gateway while this instance leads.
 
 When a term begins, the log is folded to its head. Then list-watches, ingest, outbox, event recorder and sweeps run as
-tasks until the term ends. Each term starts with empty state, so a leader that was killed leaves nothing behind that the
-next one needs.
+tasks until the term ends. Each term starts with empty state, so the next leader needs no state of a killed one.
 """
 
 import asyncio
@@ -129,9 +128,9 @@ class Gateway:
 
     @property
     def outdated(self) -> str | None:
-        """Reason why this instance mirrors and writes nothing, or None if there is none.
+        """Reason why this instance must not mirror or write, or None if it may.
 
-        Either a newer log was begun for this cluster, or this instance leads and the epoch of the cluster is unknown.
+        The reason is that a newer log was begun for this cluster, or that this instance leads and the epoch is unknown.
         """
         return self._epoch.problem
 

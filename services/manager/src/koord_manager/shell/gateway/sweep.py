@@ -1,4 +1,4 @@
-"""Compare all pods and nodes of the API server with the fold, record differences, and correct those that last.
+"""Compare all pods and nodes of the API server with the fold, record differences, and correct lasting ones.
 
 The list is read page by page, so a sweep of a large cluster keeps only names in memory.
 

@@ -55,7 +55,7 @@ class WebhookMetrics:
         Args:
             kind: "mutate" or "validate".
             resource: Plural of the object's kind.
-            operation: What the request does with the object.
+            operation: Operation of the request, such as CREATE.
             plugin: First step or rule that decided.
             status: "allowed" or "rejected".
             seconds: Duration.

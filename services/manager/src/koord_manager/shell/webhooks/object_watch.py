@@ -1,6 +1,7 @@
 """Watch one object of the API server by name, and report each change.
 
-A change while no watch is open is found by the next regular run. So nothing is listed, and no version is remembered.
+If the object changes while no watch is open, the next regular run finds the change. So no list and no stored version
+are needed.
 
 Source:
     manager spec, 7.2 (4); https://kubernetes.io/docs/reference/using-api/api-concepts/

@@ -56,7 +56,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
     Attributes:
         projection: The projection.
-        event_id: Id of the last folded fact, "" at position 0. It shows whether the log is still the one of the tables.
+        event_id: Id of the last folded fact, "" at position 0. It shows whether the tables belong to this log.
         is_current: Whether this version of the code wrote the tables. If not, they must be rebuilt.
     """
 

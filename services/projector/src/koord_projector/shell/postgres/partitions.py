@@ -53,7 +53,8 @@ class Partitions:
     async def ensure(self, cursor: AsyncCursor[TupleRow], first: int, last: int) -> None:
         """Create the partitions for positions from `first` to `last` that do not exist. Readers are not blocked.
 
-        After an error, use a new object: a rolled back transaction takes back what it created.
+        After an error, use a new object, because the rollback of the transaction removes the partitions that it
+        created.
         """
         if self._end is None:
             self._end = max((each.end for each in await self._all(cursor)), default=0)

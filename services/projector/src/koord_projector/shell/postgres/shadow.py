@@ -1,4 +1,4 @@
-"""Shadow tables: the tables of a rebuild, filled by COPY beside the ones that are read, and exchanged at the end.
+"""Shadow tables: the new tables of a rebuild. They are filled by COPY and exchanged with the old ones at the end.
 
     shadow = await Shadow.open(dsn)        1. empty tables without indexes in a schema of their own
     await shadow.add(changes)              2. COPY, as often as needed

@@ -89,7 +89,7 @@ class MigrationController:
 
     @property
     def is_dry_run(self) -> bool:
-        """Return whether its arguments ask that evictions are counted and no job is created."""
+        """Return whether the arguments set a dry run: evictions are counted, but no job is created."""
         return self._args.dry_run
 
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class MigrationController:
         return refusals or tuple(limit_refusals(pod, cluster, self._jobs, args))
 
     def lasting_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the reasons that a later attempt does not remove."""
+        """Return the codes of the reasons that stay at a later attempt, so that a new attempt does not help."""
         if pod.has_evict_annotation:
             return ()
         return (*self._base.refusals(pod), *expected_replicas_refusals(pod, cluster, self._args))
@@ -118,11 +118,11 @@ class MigrationController:
         return self._base.pre_eviction_refusals(pod, cluster)
 
     def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
-        """Ask for a migration job. Return False if a filter or the object limiter refuses it."""
+        """Request a migration job. Return False if a filter or the object limiter refuses it."""
         return self._ask(pod, cluster, "")
 
     def evict_for(self, plan: MovePlan, pod: PodView, plugin: str, cluster: ClusterView) -> bool:
-        """Ask for a migration job that is part of a plan. Its Reservation always comes first. See `evict`."""
+        """Request a migration job that is part of a plan. Its Reservation always comes first. See `evict`."""
         return self._ask(pod, cluster, plan.id)
 
     def withdraw(self, plan: MovePlan) -> None:

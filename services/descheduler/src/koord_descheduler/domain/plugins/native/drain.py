@@ -21,7 +21,7 @@ class DrainArgs(WireModel):
 
 
 class Drain:
-    """Asks for a look at all drains in each round."""
+    """Requests a look at all drains in each round."""
 
     name = NAME
 

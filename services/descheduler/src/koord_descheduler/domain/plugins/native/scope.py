@@ -75,5 +75,5 @@ class Scope:
         return [node for node in run.nodes if self._nodes.matches(node.labels)]
 
     def may_leave(self, pod: PodView, run: PluginRun) -> bool:
-        """Return whether the arguments and the filter plugins admit the eviction of a pod."""
+        """Return whether the plugin's arguments and the filter plugins allow to evict a pod."""
         return self.pods.admits(pod) and run.filter(pod)

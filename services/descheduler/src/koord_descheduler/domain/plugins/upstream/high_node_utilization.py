@@ -50,7 +50,7 @@ def check(args: HighNodeUtilizationArgs) -> Iterator[InvalidInput]:
 
 
 class HighNodeUtilization:
-    """Evicts pods of underutilized nodes, the least used one first, while the other nodes have room."""
+    """Evicts pods from underutilized nodes, beginning with the least used node, while other nodes have room."""
 
     name = NAME
 
@@ -58,7 +58,7 @@ class HighNodeUtilization:
         self._args = args
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods of underutilized nodes, the least used one first, while the other nodes have room."""
+        """Evict pods from underutilized nodes, beginning with the least used node, while other nodes have room."""
         args = self._args
         found = utilization.usages(run.nodes, run.cluster, args.thresholds)
         low: list[utilization.NodeUsage] = []

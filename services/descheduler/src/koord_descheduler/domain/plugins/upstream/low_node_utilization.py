@@ -70,7 +70,7 @@ def check(args: LowNodeUtilizationArgs) -> Iterator[InvalidInput]:
 
 
 class LowNodeUtilization:
-    """Evicts pods of overutilized nodes, the most used one first, while underutilized nodes have room."""
+    """Evicts pods from overutilized nodes, beginning with the most used node, while underutilized nodes have room."""
 
     name = NAME
 

@@ -53,7 +53,7 @@ class OwnerKinds(WireModel):
     exclude: tuple[Text, ...] = ()
 
     def admits(self, pod: PodView) -> bool:
-        """Return whether the owners of a pod meet both lists."""
+        """Return whether the owners of a pod meet the conditions of both lists."""
         kinds = {owner.kind for owner in pod.owners}
         return (not self.include or not kinds.isdisjoint(self.include)) and kinds.isdisjoint(self.exclude)
 

@@ -25,7 +25,7 @@ NAME: Final = "RemoveDuplicates"
 
 
 class RemoveDuplicatesArgs(WireModel):
-    """Arguments: namespaces of the pods, and kinds of owners whose pods are left alone."""
+    """Arguments: namespaces of the pods, and kinds of owners whose pods are not evicted."""
 
     namespaces: Namespaces | None = None
     exclude_owner_kinds: tuple[Text, ...] = ()
@@ -76,7 +76,7 @@ def _groups_of(pod: PodView) -> tuple[_Group, ...]:
 
 
 class RemoveDuplicates:
-    """Evicts pods of an owner from nodes that have more of them than the average over the nodes that accept them."""
+    """Evicts pods of an owner from nodes with more of its pods than the average over the nodes that accept them."""
 
     name = NAME
 

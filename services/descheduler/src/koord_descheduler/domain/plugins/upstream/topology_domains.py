@@ -165,7 +165,10 @@ class AcceptedNodes:
 
 @dataclass(slots=True)
 class Domain:
-    """A topology domain: a value of the topology key, and its pods. Those that should leave first stand last."""
+    """A topology domain: a value of the topology key, and its pods.
+
+    Pods that should leave first are last in the list.
+    """
 
     value: str
     pods: list[PodView]

@@ -60,7 +60,7 @@ def check_metrics(metrics: MetricsUtilization | None, thresholded: Iterable[str]
 
 
 def check_percentages(percentages: Mapping[str, float], path: str) -> Iterator[InvalidInput]:
-    """Yield an error for each percentage outside of 0..100, and if there is none at all."""
+    """Yield an error for each percentage outside of 0..100, and an error if there is no percentage."""
     if not percentages:
         yield InvalidInput("at least one resource with a percentage", {}, path)
     for name, percent in percentages.items():
@@ -105,7 +105,7 @@ class NodeUsage:
         return 100.0 * self.used[name] / base if base else 0.0
 
     def total(self) -> int:
-        """Return the sum of all used amounts, whatever their units. Nodes are ordered by it."""
+        """Return the sum of all used amounts, regardless of units, as a sort key of nodes."""
         return sum(self.used.values())
 
 

@@ -27,7 +27,7 @@ class AnomalyCondition:
 
     @property
     def is_off(self) -> bool:
-        """Return whether detectors are switched off, so that pods leave a hot node in the first round."""
+        """Return whether anomaly detectors are switched off, so that pods leave a hot node in its first round."""
         return self.abnormalities == 1
 
 
@@ -54,7 +54,7 @@ OK = Detector()
 
 
 def elapsed(detector: Detector, now: float, condition: AnomalyCondition) -> Detector:
-    """Return a detector at `now`: if its anomaly is older than the timeout, it is ok with cleared counters."""
+    """Return the state of a detector at `now`: if its anomaly is older than the timeout, it is ok again."""
     if detector.is_anomalous and now > detector.since + condition.timeout:
         return Detector(last_abnormal=detector.last_abnormal)
     return detector
@@ -102,7 +102,7 @@ class Detectors:
     states: dict[tuple[UsageKind, str], Detector] = field(default_factory=dict[tuple[UsageKind, str], Detector])
 
     def forget_older(self, now: float, lifetime: float) -> None:
-        """Forget the detectors whose last abnormal observation is more than `lifetime` seconds ago."""
+        """Delete the detectors whose last abnormal observation is more than `lifetime` seconds ago."""
         old = [key for key, each in self.states.items() if now - each.last_abnormal > lifetime]
         for key in old:
             del self.states[key]

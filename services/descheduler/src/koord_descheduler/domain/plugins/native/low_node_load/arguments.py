@@ -31,7 +31,10 @@ _DEFAULTS: Final = AnomalyCondition()
 
 
 class AnomalyConditionArgs(WireModel):
-    """Numbers of rounds after which pods leave a hot node. A count of 0, or no timeout, takes the default."""
+    """Numbers of rounds after which pods leave a hot node.
+
+    A count of 0 and a missing timeout stand for the defaults.
+    """
 
     timeout: Duration | None = None
     consecutive_abnormalities: StrictInt = 0

@@ -76,7 +76,7 @@ class PoolLoad:
     prod_limits: Limits
 
     def usage_of(self, *, prod: bool) -> Table:
-        """Return the usage of all pods, or that of the prod pods."""
+        """Return the usage of each node by all pods, or by prod pods alone if `prod` is True."""
         return self.prod_usage if prod else self.usage
 
     def limits_of(self, *, prod: bool) -> Limits:
