@@ -142,6 +142,7 @@ def test_every_open_port_has_tls() -> None:
         secrets = {each["name"] for each in spec["volumes"] if "secret" in each}
         places = {each["mountPath"] for each in container["volumeMounts"] if each["name"] in secrets}
         flags = dict(flag.partition("=")[::2] for flag in container["args"])
+        assert not {"--address", "--port"} & flags.keys(), f"{name}: a configuration file would come before them"
         assert {Path(flags[f"--http-{part}-file"]).parent.as_posix() for part in ("cert", "key")} <= places, name
         probes = [container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
         assert {probe["scheme"] for probe in probes} == {"HTTPS"}, name
