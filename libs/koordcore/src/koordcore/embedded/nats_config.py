@@ -77,6 +77,19 @@ class NatsClusterMembership:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeafRemote:
+    """The connection of a server to servers of another domain, as one of their users.
+
+    Attributes:
+        urls: Addresses of their ports for other domains.
+        seed: Secret key of the user. It becomes part of the configuration file.
+    """
+
+    urls: tuple[str, ...]
+    seed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthCallout:
     """Rule of the server for clients without a key of their own: a service decides who they are (NATS auth callout).
 
@@ -101,6 +114,9 @@ class NatsServerConfig:
         sync_interval: `always`, or a duration such as `10s`. Servers that store facts use `always`.
         users: Users that may connect. Empty: the server does not authenticate (tests).
         account: Name of the one account. The system account has no users.
+        domain: Name of the JetStream domain; "" for none. Servers of different domains may be connected.
+        leaf_port: Port for servers of other domains; None: closed.
+        remote: Servers of another domain to which this one connects; None: none.
         callout: Who decides about clients without a key; None: they are refused.
 
     Source:
@@ -119,6 +135,9 @@ class NatsServerConfig:
     account: str = ACCOUNT
     users: tuple[NatsUser, ...] = ()
     callout: AuthCallout | None = None
+    domain: str = ""
+    leaf_port: int | None = None
+    remote: LeafRemote | None = None
     cluster: NatsClusterMembership | None = None
     tls: NatsTls | None = None
     log_file: Path | None = None
@@ -143,8 +162,19 @@ def render(config: NatsServerConfig) -> str:
             "max_file_store": config.max_file_store_bytes,
             "max_memory_store": config.max_memory_store_bytes,
             "sync_interval": config.sync_interval,
+            **({"domain": config.domain} if config.domain else {}),
         },
     }
+    if config.leaf_port is not None:
+        assert config.tls is not None, "a port for servers of other domains has TLS"
+        document["leafnodes"] = {
+            "listen": f"{config.host}:{config.leaf_port}",
+            "tls": _tls(config.tls, verify_clients=False),
+        }
+    if config.remote is not None:
+        assert config.tls is not None, "servers of other domains are reached over TLS"
+        remote = {"urls": list(config.remote.urls), "nkey": config.remote.seed, "account": config.account}
+        document["leafnodes"] = {"remotes": [{**remote, "tls": {"ca_file": str(config.tls.ca)}}]}
     if config.users:
         document["accounts"] = {
             config.account: {"jetstream": "enabled", "users": [_user(user) for user in config.users]},

@@ -35,6 +35,7 @@ __all__ = [
     "OpenLog",
     "cluster_name",
     "key_folder",
+    "mirror_info",
     "open_log",
     "operator_settings",
     "stream_info",
@@ -77,13 +78,16 @@ def cluster_name() -> str:
     return os.environ.get("KOORD_CLUSTER", DEFAULT_CLUSTER)
 
 
-def operator_settings(var: Path | None = None, principal: str | None = None) -> ConnectionSettings:
+def operator_settings(
+    var: Path | None = None, principal: str | None = None, address: str | None = None
+) -> ConnectionSettings:
     """Return address and key with which commands connect to the log.
 
     Args:
         var: Folder of the stack, or None for the one that runs (see `live_directory`).
         principal: Name of the service or operator whose key is used; None for the operator. KOORD_NATS_SEED must hold
             the key of this principal.
+        address: URLs of other servers than those of KOORD_NATS, separated by commas; None: those.
 
     Raises:
         LogTrouble: No stack runs and no address is set.
@@ -97,7 +101,7 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
     principal = principal or OPERATOR.name
     var = var or live_directory()
     given, seed, ca = (os.environ.get(name) for name in ("KOORD_NATS", "KOORD_NATS_SEED", "KOORD_NATS_CA"))
-    if given:
+    if given := address or given:
         return ConnectionSettings(
             urls=tuple(given.split(",")),
             name="koord",
@@ -120,17 +124,20 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
 
 
 @asynccontextmanager
-async def open_log(var: Path | None = None, principal: str | None = None) -> AsyncGenerator[OpenLog]:
+async def open_log(
+    var: Path | None = None, principal: str | None = None, address: str | None = None
+) -> AsyncGenerator[OpenLog]:
     """Connect to the log, and close the connection at the end of the block.
 
     Args:
         var: Folder of the stack, or None for the one that runs.
         principal: Name of the service or operator whose key is used; None for the operator.
+        address: URLs of other servers than those of KOORD_NATS, separated by commas; None: those.
 
     Raises:
         LogTrouble: The log cannot be reached, or it refused a request.
     """
-    settings = operator_settings(var, principal)
+    settings = operator_settings(var, principal, address)
     from koordcore.bus.archive.files import InvalidArchive
     from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
     from koordcore.bus.factory import bus_on, with_archive
@@ -177,6 +184,21 @@ async def stream_info(log: OpenLog, stream: str) -> dict[str, Any] | None:
         if error.err_code not in NOT_FOUND:
             raise
         return None
+
+
+async def mirror_info() -> dict[str, Any] | str | None:
+    """Return what the server of the mirror, KOORD_MIRROR, says about the stream of facts.
+
+    A text tells why it said nothing. None: there is no KOORD_MIRROR.
+    """
+    address = os.environ.get("KOORD_MIRROR")
+    if not address:
+        return None
+    try:
+        async with open_log(address=address) as log:
+            return await stream_info(log, log.names.ev) or "does not exist"
+    except LogTrouble as error:
+        return str(error)
 
 
 @contextmanager

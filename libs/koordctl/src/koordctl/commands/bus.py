@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from koordcore.events import CATALOGUE
@@ -17,10 +17,10 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import ask, find_service, live_directory, nothing_runs, running_stack
 from koordctl.access.fold_figures import HALTED, LAG, LAG_SECONDS, fold_figures
-from koordctl.access.log import cluster_name, open_log, operator_settings, stream_info, wait_for
+from koordctl.access.log import cluster_name, mirror_info, open_log, operator_settings, stream_info, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
-from koordctl.commands.operating import archive
+from koordctl.commands.operating import archive, mirror
 from koordctl.commands.operating.log_size import LogSize
 from koordctl.render.output import Format, console, fail, show_document, show_table
 
@@ -32,6 +32,8 @@ dlq = typer.Typer(help="Dead letters: work that failed and was parked with its r
 app.add_typer(dlq, name="dlq")
 app.command("genesis")(genesis.begin)
 app.command("archive")(archive.archive)
+app.command("mirror")(mirror.mirror)
+app.command("promote")(mirror.promote)
 
 FOLDING = ("manager", "scheduler", "projector")
 """Services that fold the log."""
@@ -44,7 +46,8 @@ _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
 def streams() -> None:
     """Show every stream: messages, size, first and last position, number of replicas, and whether all are current.
 
-    A server that is not current lacks messages: it was away, or is slow. Stop no other server meanwhile.
+    A server that is not current lacks messages: it was away, or is slow. Stop no other server meanwhile. With
+    KOORD_MIRROR, the mirror (`koord bus mirror`) is the last row.
 
     Examples:
 
@@ -60,7 +63,7 @@ async def _streams() -> list[list[object]]:
         from koordcore.bus.read.stream_reader import ApiError
         from koordcore.bus.setup.streams import streams as wanted
 
-        from koordctl.explain.health import replicas_behind
+        from koordctl.explain.health import mirror_trouble, replicas_behind
 
         rows: list[list[object]] = []
         for spec in wanted(log.names, replicas=1):
@@ -72,12 +75,20 @@ async def _streams() -> list[list[object]]:
             if info is None:
                 rows.append([spec.name, *[None] * 7, "does not exist"])
                 continue
-            state, limit = info["state"], info["config"]["max_bytes"]
-            size, most = f"{state['bytes'] / MIB:.1f}", f"{limit / MIB:.0f}"
-            ends = [state["first_seq"], state["last_seq"], state.get("num_subjects", 0), info["config"]["num_replicas"]]
-            current = ", ".join(replicas_behind(info)) or "yes"
-            rows.append([spec.name, state["messages"], size, most, *ends, current])
+            rows.append([spec.name, *_sizes(info), ", ".join(replicas_behind(info)) or "yes"])
+        mirrored = await mirror_info()
+        if isinstance(mirrored, str):
+            rows.append(["mirror", *[None] * 7, mirrored])
+        elif mirrored is not None:
+            rows.append(["mirror", *_sizes(mirrored), mirror_trouble(mirrored) or "yes"])
         return rows
+
+
+def _sizes(info: Mapping[str, Any]) -> list[object]:
+    state, config = info["state"], info["config"]
+    size, most = f"{state['bytes'] / MIB:.1f}", f"{config['max_bytes'] / MIB:.0f}"
+    ends = [state["first_seq"], state["last_seq"], state.get("num_subjects", 0), config["num_replicas"]]
+    return [state["messages"], size, most, *ends]
 
 
 @app.command()

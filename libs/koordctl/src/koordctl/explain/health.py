@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from koordcore.bus.setup.bootstrap import compare
+from koordcore.bus.setup.mirror import silent_seconds
 from koordcore.bus.setup.streams import StreamSpec
 from koordcore.protocol import keys
 from koordcore.protocol.objects import LabelSelector
@@ -23,6 +24,7 @@ LEAST_FREE: Final = 5 * GIB
 NIGHTLY_RUN: Final = "koord_nightly_last_run_timestamp_seconds"
 NIGHTLY_SUCCESS: Final = "koord_nightly_last_success_timestamp_seconds"
 NIGHTLY_REMEDY: Final = "docs/runbook.md, 'The nightly job failed'"
+MOST_SILENT_SECONDS: Final = 60.0
 HOUR: Final = 3600
 MOST_NIGHTLY_HOURS: Final = 26
 MANAGER_LABELS: Final = {keys.COMPONENT: "koord-manager"}
@@ -150,6 +152,27 @@ def replicas_behind(info: Mapping[str, Any]) -> list[str]:
         if not each["current"]
     ]
     return behind if servers.get("leader") else ["no leader", *behind]
+
+
+def mirror_trouble(info: Mapping[str, Any]) -> str:
+    """Return what is wrong with a mirror of the stream of facts; "" if it follows.
+
+    Args:
+        info: Answer of its server about the stream.
+    """
+    if "mirror" not in info:
+        return "is no mirror: it was promoted"
+    lag, silent = info["mirror"]["lag"], silent_seconds(info["mirror"])
+    if silent is None or silent > MOST_SILENT_SECONDS:
+        return f"does not hear of the first servers; it has the facts up to {info['state']['last_seq']}"
+    return f"is {lag} facts behind" if lag else ""
+
+
+def mirror_finding(trouble: str) -> Finding:
+    """Return the finding about a mirror of the stream of facts."""
+    if trouble:
+        return Finding("mirror", Verdict.WARNING, trouble, "docs/backup.md, 'A mirror on a second server'")
+    return Finding("mirror", Verdict.OK, "follows")
 
 
 def dead_letter_finding(parked: int) -> Finding:

@@ -4,6 +4,7 @@ Each principal gets a folder of its own, so that a service can be given its own 
 
     nats/nats-0.conf, tls.crt, tls.key, ca.crt    for the servers
     authority/ca.crt, ca.key                      to renew certificates; keep it offline
+    mirror/nats-mirror.conf, tls.crt, tls.key     for a second server with a mirror of the log
     scheduler/nats.seed, ca.crt                   for one service
     scheduler/tls.crt, tls.key                    for its HTTP server; also in postgres/ for the database
     jaeger/tls.crt, tls.key, ca.crt               for a server that is not ours
@@ -18,19 +19,26 @@ import datetime
 import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.manifest import INSTALLED, ISSUER, ServiceManifest, agent, agent_name, criproxy
+from koordcore.bus.setup.manifest import INSTALLED, ISSUER, MIRROR, ServiceManifest, agent, agent_name, criproxy
 from koordcore.bus.setup.node_tokens import NodeTokens
-from koordcore.bus.setup.principals import nats_user
+from koordcore.bus.setup.principals import MAIN_DOMAIN, nats_user
 from koordcore.bus.setup.spare_keys import exempt_keys, take_spare
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.bus.setup.tls_files import LOOPBACK_HOSTS, TlsFiles, ensure_server_certificate, ensure_tls_files
 from koordcore.embedded.keys import ensure_user_key
-from koordcore.embedded.nats_config import AuthCallout, NatsClusterMembership, NatsServerConfig, NatsTls, render
+from koordcore.embedded.nats_config import (
+    AuthCallout,
+    LeafRemote,
+    NatsClusterMembership,
+    NatsServerConfig,
+    NatsTls,
+    render,
+)
 from koordcore.events.envelope import name_from_token, name_token
 
 SERVERS: Final = "nats"
@@ -50,6 +58,7 @@ CA: Final = "ca.crt"
 CLIENT_PORT: Final = 4222
 MONITOR_PORT: Final = 8222
 ROUTE_PORT: Final = 6222
+LEAF_PORT: Final = 7422
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,7 @@ class Installation:
         serving: Further names of HTTP servers in their certificates, each as `user=host`.
         certificates: Names of servers that are no users of the log, such as Jaeger. Each one gets a folder with a
             certificate for its name. Its group can read the key, because such a server has a user of its own.
+        mirror: Name under which clients reach a second server, which has a mirror of the log; "" for none.
         log_bytes: Largest size of the stream of facts. The servers offer the space for all streams.
     """
 
@@ -87,6 +97,7 @@ class Installation:
     postgres: str = ""
     serving: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
+    mirror: str = ""
     log_bytes: int = StreamSizes().ev
 
     @property
@@ -95,7 +106,14 @@ class Installation:
         agents = tuple(agent(name_token(node), name=agent_name(node)) for node in self.nodes)
         proxies = tuple(criproxy(name_token(node), name=f"criproxy-{name_token(node)}") for node in self.nodes)
         every_node = (agent(), criproxy()) if self.simulates else ()
-        return (*INSTALLED, *agents, *proxies, *every_node, *((ISSUER,) if self.issues else ()))
+        return (
+            *INSTALLED,
+            *agents,
+            *proxies,
+            *every_node,
+            *((ISSUER,) if self.issues else ()),
+            *((MIRROR,) if self.mirror else ()),
+        )
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -149,20 +167,25 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
     _copy(tls.server_certificate, servers / "tls.crt")
     _copy(tls.server_key, servers / "tls.key")
     mounted = wanted.mounted_at
+    common = NatsServerConfig(
+        host="0.0.0.0",  # noqa: S104  # a server for other machines; every client needs a key
+        directory=wanted.store,
+        port=CLIENT_PORT,
+        monitor_port=MONITOR_PORT,
+        max_file_store_bytes=StreamSizes(ev=wanted.log_bytes).file_store(),
+        users=users,
+        callout=callout,
+        tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),
+    )
+    main = replace(common, domain=MAIN_DOMAIN, leaf_port=LEAF_PORT) if wanted.mirror else common
     for number, _ in enumerate(wanted.servers):
-        config = NatsServerConfig(
-            name=f"nats-{number}",
-            host="0.0.0.0",  # noqa: S104  # a server for other machines; every client needs a key
-            directory=wanted.store,
-            port=CLIENT_PORT,
-            monitor_port=MONITOR_PORT,
-            max_file_store_bytes=StreamSizes(ev=wanted.log_bytes).file_store(),
-            users=users,
-            callout=callout,
-            cluster=_membership(wanted.servers),
-            tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),
-        )
-        (servers / f"{config.name}.conf").write_text(render(config))
+        config = replace(main, name=f"nats-{number}", cluster=_membership(wanted.servers))
+        file = servers / f"{config.name}.conf"
+        # A server reads its domain at its start only.
+        needs_restart |= file.exists() and bool(wanted.mirror) != (f'"{MAIN_DOMAIN}"' in file.read_text())
+        file.write_text(render(config))
+    if wanted.mirror:
+        _write_mirror(wanted, common, tls, now)
     for manifest in wanted.manifests:
         if hosts := wanted.serving_hosts(manifest):
             folder = wanted.directory / manifest.name
@@ -173,6 +196,17 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
     if wanted.postgres:
         _ensure_database_files(wanted.directory, wanted.postgres, tls, now)
     return needs_restart
+
+
+def _write_mirror(wanted: Installation, common: NatsServerConfig, tls: TlsFiles, now: datetime.datetime) -> None:
+    """Write what the second server needs into the folder of the user as which it connects to the first ones."""
+    folder = wanted.directory / MIRROR.name
+    ensure_server_certificate(tls, folder, wanted.mirror, now=now, hosts=(wanted.mirror, *LOOPBACK_HOSTS))
+    urls = tuple(f"tls://{server}:{LEAF_PORT}" for server in wanted.servers)
+    remote = LeafRemote(urls=urls, seed=(folder / SEED).read_text().strip())
+    file = folder / "nats-mirror.conf"
+    file.touch(mode=0o600)
+    file.write_text(render(replace(common, name="nats-mirror", domain=MIRROR.name, remote=remote)))
 
 
 def _ensure_database_files(directory: Path, address: str, tls: TlsFiles, now: datetime.datetime) -> None:

@@ -34,6 +34,7 @@ class ServiceManifest:
             agent.
         proxy_nodes: Subject token of the CRI proxy's node; "*" for every node; "" if it is not a CRI proxy.
         issues: Whether it decides about clients without a key (`koordcore.bus.setup.issuing`).
+        mirrors: Whether a server of another domain may copy the stream of facts as this user.
         streams: Right to copy or change streams: "", "copy" (backups), "purge" (the retention job) or "create" (the
             bootstrap job, which also restores backups).
     """
@@ -56,6 +57,7 @@ class ServiceManifest:
     agent_nodes: str = ""
     proxy_nodes: str = ""
     issues: bool = False
+    mirrors: bool = False
     streams: str = ""
 
 
@@ -179,6 +181,9 @@ BOOTSTRAP = ServiceManifest(name="bootstrap", appends=("log",), snapshots=True, 
 
 ISSUER = ServiceManifest(name="issuer", answers=True, issues=True)
 """`koord keys issue`: decides which agent a client without a key is, and reads and writes nothing."""
+
+MIRROR = ServiceManifest(name="mirror", mirrors=True)
+"""The server of a mirror (`koordcore.bus.setup.mirror`): reads facts, and writes nothing."""
 
 BACKUP = ServiceManifest(name="backup", streams="copy")
 """`koord backup`: reads whole streams, and writes nothing."""

@@ -17,6 +17,10 @@ from koordcore.bus.setup.streams import streams
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats_config import NatsUser, UserPermissions
 
+MAIN_DOMAIN: Final = "main"
+"""JetStream domain of the servers that services use, if they have a mirror."""
+MIRROR_DELIVERY: Final = "koord.mirror"
+"""First tokens of the subjects on which facts travel to a mirror."""
 CALLOUT_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 """Subject on which the server asks who a client without a key is. Clients cannot publish on it."""
 
@@ -73,6 +77,11 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += _own_aggregate(names, "criproxy", manifest.proxy_nodes)
     if manifest.issues:
         subscribe += [CALLOUT_SUBJECT]
+    if manifest.mirrors:
+        # The server of the mirror makes a consumer, hears its messages and the answer, and answers flow control.
+        create = f"$JS.{MAIN_DOMAIN}.API.CONSUMER.CREATE.{names.ev}"
+        publish += [create, f"{create}.>", f"$JS.FC.{names.ev}.>", f"$JS.FC.*.*.{names.ev}.>"]
+        subscribe = [f"{MIRROR_DELIVERY}.>", "$JSC.R.*"]
     if manifest.streams == "purge":
         publish += [f"$JS.API.STREAM.PURGE.{names.ev}"]
     if manifest.streams == "create":

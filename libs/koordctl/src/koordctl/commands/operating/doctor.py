@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from koordctl.access.clients import ask, find_service, live_directory, running_stack
-from koordctl.access.log import LogTrouble, key_folder, open_log, stream_info, wait_for
+from koordctl.access.log import LogTrouble, key_folder, mirror_info, open_log, stream_info, wait_for
 from koordctl.explain import health
 from koordctl.render.output import Format, console, show_document, show_table
 
@@ -49,7 +49,7 @@ def doctor(
 
       koord doctor --kubeconfig ~/.kube/config
     """
-    findings = [*_services(), *_nightly(), *wait_for(_log()), *_machine()]
+    findings = [*_services(), *_nightly(), *wait_for(_log()), *wait_for(_mirror()), *_machine()]
     if kubeconfig is not None:
         findings += wait_for(_cluster(kubeconfig, context, namespace))
     shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
@@ -129,6 +129,13 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
             here = datetime.fromtimestamp((began + time.time()) / 2, UTC)
             findings.append(health.clock_finding(datetime.fromisoformat(info["ts"]), here))
     return findings
+
+
+async def _mirror() -> list[health.Finding]:
+    found = await mirror_info()
+    if found is None:
+        return []
+    return [health.mirror_finding(found if isinstance(found, str) else health.mirror_trouble(found))]
 
 
 async def _cluster(kubeconfig: Path, context: str, namespace: str) -> list[health.Finding]:

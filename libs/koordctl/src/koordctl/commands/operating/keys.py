@@ -59,6 +59,9 @@ def create(
         list[str] | None,
         typer.Option(help="Name of a server that is not ours, such as jaeger: it gets a certificate; repeatable."),
     ] = None,
+    mirror: Annotated[
+        str, typer.Option(metavar="HOST", help="Name of a second server, for a mirror of the log: koord bus mirror.")
+    ] = "",
     log_size: LogSize = None,
 ) -> None:
     """Create a key for each service and agent, certificates, and the configuration of the NATS servers.
@@ -88,6 +91,7 @@ def create(
             postgres=_database(postgres) or known.postgres,
             serving=_serving(serving) or known.serving,
             certificates=_others(certificate, known) or known.certificates,
+            mirror=mirror or known.mirror,
             log_bytes=log_size or known.log_bytes,
         )
     )

@@ -150,13 +150,15 @@ def _environment(user: str, keys: Path | None) -> dict[str, str]:
 def _results(folder: Path) -> dict[str, Check]:
     try:
         found = msgspec.json.decode((folder / "results.json").read_bytes(), type=dict[str, Check])
-    except (FileNotFoundError, msgspec.DecodeError):  # an interrupted write: the next run makes it again
+    except FileNotFoundError:
         found = {}
     return {check: found.get(check, Check()) for check in USERS}
 
 
 def _write(folder: Path, results: Mapping[str, Check]) -> None:
-    (folder / "results.json").write_bytes(msgspec.json.encode(results))
+    written = folder / "results.new"
+    written.write_bytes(msgspec.json.encode(results))
+    written.replace(folder / "results.json")
 
 
 @contextmanager
