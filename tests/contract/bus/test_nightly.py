@@ -160,7 +160,7 @@ class ComposeNight:
             "KOORD_CLUSTER": NAMES.cluster,
             "KOORD_NATS": site.url,
             "KOORD_NIGHTLY": self.url,
-            "KOORD_CA": str(site.folder / "monitoring" / "ca.crt"),
+            "KOORD_CA": str(site.folder / "operator" / "ca.crt"),
             "KOORD_VAR": str(folder),
         }
 
