@@ -151,14 +151,14 @@ FULL_ROUND = "maxNoOfPodsToEvictTotal"
 
 
 @pytest.mark.parametrize(
-    ("limits", "arguments", "code", "number"),
+    ("limits", "arguments", "code"),
     [
-        (EvictionLimits(total=1), {}, FULL_ROUND, Number(value=1, limit=1)),
-        (EvictionLimits(), {"maxMigratingPerNamespace": 1}, MAX_PER_NAMESPACE, None),
+        (EvictionLimits(total=1), {}, FULL_ROUND),
+        (EvictionLimits(), {"maxMigratingPerNamespace": 1}, MAX_PER_NAMESPACE),
     ],
 )
 def test_a_plan_that_is_refused_is_recorded_once_with_its_reason_and_asked_for_in_each_round(
-    limits: EvictionLimits, arguments: dict[str, int], code: str, number: Number | None
+    limits: EvictionLimits, arguments: dict[str, int], code: str
 ) -> None:
     shared, limiter, refused = SharedState(), EvictionLimiter(limits), Refused()
     controller = BUILT_IN["MigrationController"]
@@ -177,7 +177,7 @@ def test_a_plan_that_is_refused_is_recorded_once_with_its_reason_and_asked_for_i
     move = changed.refused[0].move
     assert "d/train" in move.reason
     assert move.inputs["moves"] == Number(value=2)
-    assert move.inputs.get(code) == number
+    assert move.inputs[code] == Number(value=1, limit=1)
     assert shared.of(JobRequests).take() == []
     limiter.limits = EvictionLimits()
     wide: Any = controller.make(controller.decode(FREE), shared)

@@ -1,6 +1,6 @@
 """Why pods were not moved: one record per pod, plugin and set of reasons, until a round no longer refuses it so."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.shell.telling import RoundTeller
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.decisions import REFUSALS, EvictionRefused, RefusalsChanged
-from koordcore.events.descheduling.inputs import Number
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.events.descheduling.rounds import RoundEnded
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.objects.mirror import PodSpecDeleted
@@ -22,6 +22,7 @@ from koordcore.state.rounds import RoundsState
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.stories.pod import Step, pod_story
 from koordcore.values import codec
+from support.descheduler import jobs
 from support.descheduler.kill import Kill
 from support.descheduler.views import pod_view_from_json
 from support.descheduler.world import World
@@ -39,6 +40,10 @@ def a_pod(number: int) -> PodView:
 
 def attempted(number: int, result: Result, evictor: str = "MigrationController") -> Attempt:
     return Attempt(pod=a_pod(number), profile="p", plugin="x", reason="hot", evictor=evictor, result=result)
+
+
+def no_numbers(pod: PodView, codes: Collection[str]) -> Inputs:
+    return {}
 
 
 def changes(attempts: Sequence[Attempt], refused: Refused, state: RoundsState | None = None) -> list[RefusalsChanged]:
@@ -61,14 +66,14 @@ def folded(*rounds: Sequence[RefusalsChanged]) -> RoundsState:
 def filtered(*numbers: int, codes: Sequence[str] = ("pvc",), plugin: str = "x") -> Refused:
     refused = Refused()
     for number in numbers:
-        refused.note_filtered("p", plugin, a_pod(number), codes)
+        refused.note_filtered("p", plugin, a_pod(number), codes, no_numbers)
     return refused
 
 
 def test_the_first_pods_of_each_plugin_are_recorded_in_the_order_asked_and_the_others_are_counted() -> None:
     order = [*range(MOST_FILTERED + 30, 0, -1)]
     refused = filtered(*order, *order)
-    refused.note_filtered("p", "y", a_pod(1), ("pvc",))
+    refused.note_filtered("p", "y", a_pod(1), ("pvc",), no_numbers)
     (fact,) = changes([], refused)
     assert [each.move.name for each in fact.refused] == [*map(str, order[:MOST_FILTERED]), "1"]
     assert [each.move.plugin for each in fact.refused].count("y") == 1
@@ -210,7 +215,7 @@ async def test_audit_and_story_say_once_why_a_pod_stays_also_after_a_restart(wor
 
 async def test_a_refusal_is_published_once_a_day_and_for_each_plugin_that_asked(world: World) -> None:
     refused = filtered(1)
-    refused.note_filtered("p", "y", a_pod(1), ("pvc",))
+    refused.note_filtered("p", "y", a_pod(1), ("pvc",), no_numbers)
     clock = ManualClock()
     teller = RoundTeller(world.bus.explanations, clock, "descheduler/0")
     story = RoundEnded(seconds=0.0, nodes=1)
@@ -247,3 +252,26 @@ async def test_a_leader_after_a_kill_repeats_no_record(world: World, is_done: bo
     assert kill.effects[-1] == str(REFUSALS)
     await play(world, settings)
     assert [each.pod for each in await refused_records(world)] == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "args", "code", "number"),
+    [
+        (1, {}, "expected_replicas", Number(value=1, limit=1)),
+        (20, {"maxMigratingPerNode": 1}, "max_migrating_per_node", Number(value=1, limit=1)),
+        (20, {"maxMigratingPerNamespace": 1}, "max_migrating_per_namespace", Number(value=1, limit=1)),
+        (20, {"maxMigratingGlobally": 1}, "max_migrating_globally", Number(value=1, limit=1)),
+        (20, {"maxMigratingPerWorkload": 1}, "max_migrating_per_workload", Number(value=1, limit=1)),
+        (20, {"maxUnavailablePerWorkload": 3}, "max_unavailable_per_workload", Number(value=18, limit=3)),
+    ],
+)
+async def test_a_pod_that_the_migration_controller_refuses_has_the_numbers_that_decided(
+    world: World, replicas: int, args: dict[str, Any], code: str, number: Number
+) -> None:
+    await world.workload(replicas)
+    gates = [] if "maxUnavailablePerWorkload" in args else ["MaxUnavailablePerWorkload"]
+    limits: dict[str, Any] = {"maxMigratingPerNode": 0, "skipEvictionGates": gates, "objectLimiters": {}, **args}
+    await play(world, jobs.configuration("EvictDirectly", interval="1h", **limits))
+    record = (await refused_records(world))[-1]
+    assert (record.pod, record.reasons, record.inputs) == ("q", [code], {code: number})
+    assert (await story(world, "u-q"))[0].endswith(f"; refused: {code} ({number.value} of {number.limit})")

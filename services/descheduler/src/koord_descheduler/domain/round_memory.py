@@ -237,8 +237,8 @@ def refusals_of(now: float, attempts: Iterable[Attempt], refused: Refused, limit
         counted = move if number is None else replace(move, inputs={codes[0]: number, **move.inputs})
         found.setdefault(move.choice, EvictionRefused(move=counted, codes=codes))
     for (profile, plugin), pods in refused.filtered.items():
-        for pod, codes in pods.values():
-            move = _move(now, pod, profile, plugin)
+        for pod, codes, inputs in pods.values():
+            move = replace(_move(now, pod, profile, plugin), inputs=inputs)
             found.setdefault(move.choice, EvictionRefused(move=move, codes=sorted({*codes})))
     return Refusals(found, dropped=len(tried) - len(noted) + sum(map(len, refused.others.values())))
 

@@ -6,6 +6,7 @@ Source:
 
 from collections.abc import Iterator, Mapping
 
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.protocol.selectors import Selector
 
 from koord_descheduler.domain.arguments.common import selector_or_all
@@ -53,6 +54,12 @@ class BaseFilter:
         The evict annotation of the pod makes all checks pass.
         """
         return () if pod.has_evict_annotation else (*self._kind(pod), *self._value(pod), *self._scope(pod))
+
+    def numbers(self, pod: PodView) -> Inputs:
+        """Return the priority of a pod and the threshold that it must not reach, by the code of that reason."""
+        if self._threshold is None or pod.priority is None:
+            return {}
+        return {codes.PRIORITY_THRESHOLD: Number(value=pod.priority, limit=self._threshold)}
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the code `node_fit` if the pod fits no other node, and the arguments ask for that check.

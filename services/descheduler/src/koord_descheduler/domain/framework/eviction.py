@@ -5,7 +5,7 @@ Source:
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 from koordcore.events.descheduling.inputs import Inputs, Number
 
 from koord_descheduler.domain.framework.plans import MovePlan
-from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin, PlanEvictPlugin
+from koord_descheduler.domain.framework.plugin import CountingPlugin, EvictPlugin, FilterPlugin, PlanEvictPlugin
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
@@ -228,6 +228,12 @@ class EvictionPath:
         """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
         return tuple(code for plugin in self.filters for code in plugin.pre_eviction_refusals(pod, self.cluster))
 
+    def numbers(self, pod: PodView, codes: Collection[str]) -> Inputs:
+        """Return the counts and limits of the reasons why plugins refuse a pod. See `Evictor.numbers`."""
+        counted = (each for each in (self.evict_plugin, *self.filters) if isinstance(each, CountingPlugin))
+        found = {code: number for each in counted for code, number in each.numbers(pod, self.cluster).items()}
+        return {code: found[code] for code in codes if code in found}
+
     def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
         """Evict a pod if the budgets allow it, and record the attempt.
 
@@ -324,7 +330,8 @@ class EvictionPath:
             return self._attempt(plan, pod, plugin, Result.ERROR)
         codes = self.refusals(pod)
         if codes:
-            return replace(self._attempt(plan, pod, plugin, Result.ERROR), codes=codes)
+            inputs = {**plan.inputs, **self.numbers(pod, codes)}
+            return replace(self._attempt(plan, pod, plugin, Result.ERROR), codes=codes, inputs=inputs)
         result = self.limiter.refusal(pod.node, pod.namespace)
         if result is not None:
             return self._attempt(plan, pod, plugin, result)

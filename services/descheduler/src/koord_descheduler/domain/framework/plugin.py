@@ -4,7 +4,7 @@ A plugin decides from its arguments, the view of the cluster and the budgets of 
 nothing itself: it requests evictions by `PluginRun.evict`, and proposes other changes by `PluginRun.propose`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -53,6 +53,15 @@ class Evictor(Protocol):
         """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
         ...
 
+    def numbers(self, pod: PodView, codes: Collection[str]) -> Inputs:
+        """Return the counts and limits for which filter plugins refuse a pod, by code.
+
+        Args:
+            pod: The refused pod.
+            codes: Codes of the reasons. Those without numbers are left out.
+        """
+        ...
+
     def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
         """Evict a pod if the limits allow it. Return whether it is evicted, or would be evicted without dry run."""
         ...
@@ -73,11 +82,14 @@ class Evictor(Protocol):
         ...
 
 
-NoteRefusal: TypeAlias = Callable[[str, str, PodView, Sequence[str]], None]
-"""Takes the names of a profile and of its plugin, a pod for which it asked, and why the filter plugins refuse it."""
+NumbersOf: TypeAlias = Callable[[PodView, Collection[str]], Inputs]
+"""Returns the counts and limits of some reasons against a pod, see `Evictor.numbers`."""
+NoteRefusal: TypeAlias = Callable[[str, str, PodView, Sequence[str], NumbersOf], None]
+"""Takes the names of a profile and of its plugin, a pod for which it asked, why the filter plugins refuse it, and a
+function that knows the numbers of these reasons."""
 
 
-def unnoted(profile: str, plugin: str, pod: PodView, codes: Sequence[str]) -> None:
+def unnoted(profile: str, plugin: str, pod: PodView, codes: Sequence[str], numbers: NumbersOf) -> None:
     """Ignore a refusal: the default for callers that do not count refusals."""
 
 
@@ -112,14 +124,14 @@ class PluginRun:
         """Return whether all filter plugins of the profile accept the eviction of a pod."""
         codes = self.evictor.refusals(pod)
         if codes:
-            self.refused(self.profile, self.plugin, pod, codes)
+            self.refused(self.profile, self.plugin, pod, codes, self.evictor.numbers)
         return not codes
 
     def pre_eviction_filter(self, pod: PodView) -> bool:
         """Return whether all filter plugins of the profile accept a pod just before its eviction."""
         codes = self.evictor.pre_eviction_refusals(pod)
         if codes:
-            self.refused(self.profile, self.plugin, pod, codes)
+            self.refused(self.profile, self.plugin, pod, codes, self.evictor.numbers)
         return not codes
 
     @property
@@ -200,6 +212,15 @@ class FilterPlugin(Plugin, Protocol):
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons against a pod that are checked just before its eviction."""
+        ...
+
+
+@runtime_checkable
+class CountingPlugin(Plugin, Protocol):
+    """A filter or evict plugin that compares numbers of a pod with limits."""
+
+    def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
+        """Return the counts and limits of the reasons that there can be against a pod, by code."""
         ...
 
 

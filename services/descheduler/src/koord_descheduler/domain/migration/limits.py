@@ -72,9 +72,23 @@ def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: Migrati
     Source:
         descheduler spec, 6.2
     """
-    replicas = None if pod.controller is None else cluster.workloads.get(pod.controller.uid, _UNKNOWN).replicas
-    if not has_expected_replicas(replicas, args):
+    if not has_expected_replicas(_replicas(pod, cluster), args):
         yield EXPECTED_REPLICAS
+
+
+def expected_replicas_number(pod: PodView, cluster: ClusterView, args: MigrationControllerArgs) -> Number:
+    """Return the replicas of a pod's workload, and the larger of the limits that must not be all of them.
+
+    The limit is None if one of the two is an invalid percentage.
+    """
+    replicas = _replicas(pod, cluster) or 0
+    limits = [limit_of(replicas, each) for each in (args.max_migrating_per_workload, args.max_unavailable_per_workload)]
+    known = [limit for limit in limits if limit is not None]
+    return Number(value=replicas, limit=max(known) if len(known) == len(limits) else None)
+
+
+def _replicas(pod: PodView, cluster: ClusterView) -> int | None:
+    return None if pod.controller is None else cluster.workloads.get(pod.controller.uid, _UNKNOWN).replicas
 
 
 def limit_refusals(

@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from koordcore.events.descheduling.inputs import Inputs
+
 from koord_descheduler.domain.framework.eviction import EVICTED, Attempt, Result
+from koord_descheduler.domain.framework.plugin import NumbersOf
 from koord_descheduler.domain.migration import limits
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.plugins.evictors.migration_controller import NAME as MIGRATION_CONTROLLER
@@ -30,10 +33,11 @@ _HOLDERS: Final[dict[str, Callable[[PodView], str]]] = {
 
 
 class FilteredPod(NamedTuple):
-    """A pod that a plugin wanted to evict, with the codes of the reasons why filter plugins refuse it."""
+    """A pod that a plugin wanted to evict, with the codes and numbers of the reasons why filter plugins refuse it."""
 
     pod: PodView
     codes: Sequence[str]
+    inputs: Inputs
 
 
 @dataclass(slots=True)
@@ -76,10 +80,11 @@ class Refused:
                 if name:
                     named.add(name)
 
-    def note_filtered(self, profile: str, plugin: str, pod: PodView, codes: Sequence[str]) -> None:
+    def note_filtered(self, profile: str, plugin: str, pod: PodView, codes: Sequence[str], numbers: NumbersOf) -> None:
         """Count a pod for which a plugin of a profile asked, and that filter plugins refuse. See `NoteRefusal`.
 
-        A pod that is being evicted is no refused one.
+        The numbers are computed for a pod that is kept with its reasons, and for no other one. A pod that is being
+        evicted is no refused one.
         """
         if codes[0] == EVICTED:
             return
@@ -88,7 +93,7 @@ class Refused:
         if pod.uid in asked:
             return
         if len(asked) < MOST_FILTERED:
-            asked[pod.uid] = FilteredPod(pod, codes)
+            asked[pod.uid] = FilteredPod(pod, codes, numbers(pod, codes))
         else:
             self.others.setdefault((profile, plugin), set()).add(pod.uid)
 

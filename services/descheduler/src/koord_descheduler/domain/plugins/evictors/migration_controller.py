@@ -8,6 +8,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Inputs
+
 from koord_descheduler.domain.arguments.common import native_args
 from koord_descheduler.domain.arguments.migration_controller import (
     RESERVATION_FIRST,
@@ -20,8 +22,12 @@ from koord_descheduler.domain.framework.plugin import Point
 from koord_descheduler.domain.framework.registry import PluginKind, SharedState
 from koord_descheduler.domain.migration.jobs import JobInFlight, JobsInFlight
 from koord_descheduler.domain.migration.limits import (
+    EXPECTED_REPLICAS,
     MoveLimits,
+    counted_limits,
+    expected_replicas_number,
     expected_replicas_refusals,
+    inputs_of,
     limit_refusals,
     per_node_limit,
 )
@@ -112,6 +118,15 @@ class MigrationController:
         if pod.has_evict_annotation:
             return ()
         return (*self._base.refusals(pod), *expected_replicas_refusals(pod, cluster, self._args))
+
+    def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
+        """Return the counts and limits of the reasons that there can be against a pod, by code."""
+        found = inputs_of(counted_limits(pod, cluster, self._jobs, self._args))
+        return {
+            **found,
+            EXPECTED_REPLICAS: expected_replicas_number(pod, cluster, self._args),
+            **self._base.numbers(pod),
+        }
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons against a pod that are checked just before its eviction."""
