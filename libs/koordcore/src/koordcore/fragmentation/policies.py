@@ -44,7 +44,7 @@ class Scored(NamedTuple):
 
 
 class NodeTags(NamedTuple):
-    """Which kinds of pods (`affinity_tag`) run on N nodes, for GpuClustering.
+    """The kinds of pods (`affinity_tag`) that run on each of N nodes, for the policy GpuClustering.
 
     Attributes:
         has_tag: bool (N,), whether a pod with the tag of the scored pod runs on the node.

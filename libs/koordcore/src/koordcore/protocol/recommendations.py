@@ -45,7 +45,7 @@ class UpdateMode(StrEnum):
 
 
 class ControlledValues(StrEnum):
-    """Whether a recommendation sets only the requests of a container, or requests and limits."""
+    """The values of a container that a recommendation sets: only its requests, or requests and limits."""
 
     REQUESTS_AND_LIMITS = "RequestsAndLimits"
     REQUESTS_ONLY = "RequestsOnly"

@@ -10,7 +10,7 @@ class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=
 
 
 class LogState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What was done to the log itself.
+    """State of the log itself: its newest restore.
 
     Attributes:
         restored_to: Position of the last fact that the newest restore kept; 0 if all facts were kept.

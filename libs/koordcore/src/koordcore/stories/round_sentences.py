@@ -1,4 +1,4 @@
-"""What events of the descheduler's rounds say about one pod: ranks, and why it stays.
+"""Sentences from events of the descheduler's rounds about one pod: its rank, and why it stays on its node.
 
 Source:
     descheduler spec, 9.2 (4), 12

@@ -1,4 +1,4 @@
-"""What-if runs of admission: recorded decisions compared with those under other profiles or feature gates."""
+"""What-if runs of admission: recorded decisions compared with decisions under other profiles or feature gates."""
 
 import json
 from collections.abc import Iterable, Mapping

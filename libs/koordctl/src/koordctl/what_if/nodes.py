@@ -1,4 +1,4 @@
-"""What-if runs of node decisions: recorded ones compared with those under another slo-controller-config."""
+"""What-if runs of node decisions: recorded decisions compared with decisions under another slo-controller-config."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass

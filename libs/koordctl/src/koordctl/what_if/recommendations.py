@@ -1,4 +1,4 @@
-"""What-if runs of the recommender: recorded recommendations compared with those under other settings."""
+"""What-if runs of the recommender: recorded recommendations compared with recommendations under other settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the installed proxy is started with: the systemd unit, and the launcher of one version.
+"""Files that start the installed proxy: the systemd unit, and the launcher of one version.
 
 The launcher starts the copied Python by the dynamic linker of the copy. So the distribution of the host and its version
 of glibc do not matter.

@@ -30,7 +30,7 @@ CallObserver = Callable[[str, str, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """What all connections share.
+    """Objects that all connections of the proxy share.
 
     Attributes:
         runtime: Socket of the container runtime.

@@ -27,7 +27,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(slots=True, kw_only=True)
 class DebugFlags:
-    """Which details of decisions are logged.
+    """Flags that select which details of decisions are logged.
 
     Attributes:
         top_scores: Number of best nodes in the table of scores; 0 logs no table.

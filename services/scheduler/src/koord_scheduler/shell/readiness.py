@@ -1,4 +1,4 @@
-"""Whether the scheduler may decide pods now, and waiting until it may."""
+"""Readiness: whether the scheduler may decide pods now, and waiting until it may."""
 
 import asyncio
 from typing import Final, Protocol

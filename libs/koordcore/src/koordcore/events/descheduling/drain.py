@@ -1,4 +1,4 @@
-"""How the drain of a node, or of a group of nodes, proceeds: the node is closed, and its pods move to other nodes.
+"""Progress of the drain of a node or of a group of nodes: a node is closed, and its pods move to other nodes.
 
 Writer: the leading descheduler.
 

@@ -1,4 +1,4 @@
-"""How the migration of a pod proceeds: a PodMigrationJob reserves resources elsewhere, then evicts the pod.
+"""Progress of the migration of a pod: a PodMigrationJob reserves resources elsewhere, then evicts the pod.
 
 Writer: the leading descheduler. Aggregate: `migration.<uid of the PodMigrationJob>`.
 

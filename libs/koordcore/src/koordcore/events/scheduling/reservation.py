@@ -1,4 +1,4 @@
-"""How a Reservation (resources of a node for certain pods only) fails or ends. Writer: schedulers.
+"""The end of a Reservation (resources of a node for certain pods only): it fails or succeeds. Writer: schedulers.
 
 Aggregate: `reservation.<uid>`.
 

@@ -23,7 +23,7 @@ class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether pods would find nodes in one topology domain.
+    """Outlook of a pod, job or gang in one topology domain: the nodes that it would get, or the refused nodes.
 
     Attributes:
         schedulable: Whether nodes were found.

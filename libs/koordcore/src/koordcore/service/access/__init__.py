@@ -1,1 +1,1 @@
-"""Who may send which request over HTTP: authentication, roles, limits and the audit of requests."""
+"""Access control of HTTP servers: authentication, roles, limits and the audit of requests."""

@@ -19,7 +19,7 @@ MARK: Final = 16
 
 
 class Authentication:
-    """Who sends a request, according to the access file as it is now.
+    """Authentication: finds the sender of a request and its roles, by the present access file.
 
     Args:
         live: The access file.

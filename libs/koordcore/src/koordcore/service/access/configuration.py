@@ -39,7 +39,7 @@ class _Part(BaseModel):
 
 
 class Members(_Part):
-    """Who has a role.
+    """The members of a role: the subjects and groups that have it.
 
     Attributes:
         groups: Groups of the issuer's claim.
@@ -166,7 +166,7 @@ def read_access(file: Path) -> tuple[Access, tuple[Path, ...]]:
 
 
 class LiveAccess:
-    """What the access file says now. If a changed file is not valid, the last valid content stays in force.
+    """The present content of the access file. If a changed file is not valid, the last valid content stays in force.
 
     Args:
         file: The access file.

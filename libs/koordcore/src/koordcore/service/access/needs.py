@@ -1,6 +1,6 @@
-"""What each HTTP route of every service needs: nothing, the role `view`, or the role `operate`.
+"""The role that each HTTP route of every service needs: none, `view` or `operate`.
 
-This table is the only place that says so. A route that it does not list needs `operate`. A test compares the table
+This table is the only place with these roles. A route that it does not list needs `operate`. A test compares the table
 with the routes in the source of all services. Next module to read: `gate`.
 """
 
@@ -24,7 +24,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a request needs.
+    """Access rule of one route: role, audit and cost of its requests.
 
     Attributes:
         path: Path of the route, with parameters in braces as in Starlette.

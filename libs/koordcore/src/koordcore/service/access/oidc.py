@@ -53,7 +53,7 @@ class IssuerUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a verified token says.
+    """The claims in a verified token of an OIDC issuer.
 
     Attributes:
         subject: Value of the claim that names the subject.

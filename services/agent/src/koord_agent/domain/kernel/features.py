@@ -34,7 +34,7 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Whether one feature of a machine can be used, and why not.
+    """Result of the check whether one feature of a machine can be used.
 
     Attributes:
         feature: Name of the feature, or v1 name of a cgroup file.

@@ -103,7 +103,7 @@ def _number(text: str, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResctrlSupport:
-    """Whether a CPU can divide and monitor its last-level cache and memory bandwidth with resctrl.
+    """Support of a CPU for resctrl: dividing and monitoring its last-level cache and memory bandwidth.
 
     Attributes:
         vendor: `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`.

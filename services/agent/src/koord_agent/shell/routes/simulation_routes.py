@@ -43,7 +43,7 @@ class DeviceFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether a simulated node finds its devices."""
+    """Body of the request that hides or shows the devices of a simulated node."""
 
     node: str
     found: bool

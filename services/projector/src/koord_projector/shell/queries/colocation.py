@@ -89,7 +89,7 @@ class AgentEviction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How best-effort pods are held back at one moment, and who disturbed whom before it.
+    """Colocation at one moment: limits of best-effort pods, and the contentions before this moment.
 
     Attributes:
         suppressed_nodes: Number of nodes whose best-effort pods have a quota.

@@ -73,7 +73,7 @@ class FoundObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What matches a text at one moment, with the same largest number of results for each list.
+    """Objects that match a text at one moment. Each list has the same largest number of results.
 
     Attributes:
         pods: Pods whose `namespace/name` contains the text or whose uid is the text, newest submission first.

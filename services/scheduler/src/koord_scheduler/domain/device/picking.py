@@ -29,7 +29,7 @@ NO_SCORES: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """How the Reservations of a pod restrict or extend the devices of a node that it may use.
+    """Effect of a pod's Reservations on the devices of a node that the pod may use: restricted or extended.
 
     Attributes:
         preferred: Device type -> minor numbers that are taken first.

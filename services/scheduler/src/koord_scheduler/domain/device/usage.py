@@ -47,7 +47,7 @@ def without(
 
 
 class DeviceUse:
-    """What the pods on one node hold of its devices.
+    """Use of the devices of one node by pods.
 
     Attributes:
         amounts: Device type -> minor number -> resource name -> amount, all above 0. An unused device has no entry.

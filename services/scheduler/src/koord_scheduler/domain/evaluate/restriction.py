@@ -1,4 +1,4 @@
-"""Which nodes are candidates of an attempt, and which feasible nodes are scored."""
+"""Restrictions of an attempt: its candidate nodes, and the feasible nodes that are scored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ UNRESTRICTED: Final = Restriction()
 
 
 class ScoredAs(NamedTuple):
-    """Which feasible nodes are scored, and for which copy of the pod.
+    """The feasible nodes that are scored, and the copy of the pod for which they are scored.
 
     Attributes:
         subject: Class, kind and profile of the copy.

@@ -1,4 +1,4 @@
-"""What remains for further replicas, and what runs out first."""
+"""Room for further replicas after a capacity question, and the resource that runs out first."""
 
 from typing import Final
 

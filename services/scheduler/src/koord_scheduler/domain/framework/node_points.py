@@ -45,7 +45,7 @@ class RowStates(NamedTuple):
 
 
 class Reads(Enum):
-    """Which properties of a node the results of a filter or score depend on: its shape, or also its load.
+    """Properties of a node on which the results of a filter or score depend: its shape, or also its load.
 
     The scheduler keeps a cached result until such a property changes. LOAD changes whenever a pod comes to the node
     or leaves it.

@@ -93,7 +93,7 @@ class Room(Protocol):
 
 
 class VictimRules(Protocol):
-    """Which pods may be victims of a preemption for one pod, and how many nodes the search tries."""
+    """Rules of a preemption for one pod: the possible victims, and the number of nodes that the search tries."""
 
     @property
     def name(self) -> str:

@@ -120,7 +120,7 @@ class BeforeFilterPlugin(Plugin, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Which nodes are scored in one cycle, and for which pod.
+    """The nodes that are scored in one cycle, and the pod for which they are scored.
 
     Attributes:
         pod: A copy of the pod that scores see; None for the pod itself.

@@ -24,7 +24,7 @@ from koord_scheduler.domain.gang.topology_layers import NODE_LAYER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How many members of a job `place` must place, and the room that the nodes offer.
+    """Input of `place`: the number of members of a job, and the room that the nodes offer.
 
     Attributes:
         members: Number of members, at least 1.

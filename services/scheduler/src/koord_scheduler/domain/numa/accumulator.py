@@ -19,14 +19,14 @@ NOT_ENOUGH_CPUS = "not enough cpus available to satisfy request"
 
 
 class BindPolicy(StrEnum):
-    """How CPUs are chosen for a pod: FULL_PCPUS takes whole physical cores, SPREAD_BY_PCPUS one CPU of each core."""
+    """Policy of the choice of CPUs: FULL_PCPUS takes whole physical cores, SPREAD_BY_PCPUS one CPU of each core."""
 
     FULL_PCPUS = "FullPCPUs"
     SPREAD_BY_PCPUS = "SpreadByPCPUs"
 
 
 class ExclusivePolicy(StrEnum):
-    """What a pod with bound CPUs avoids to share with other such pods: a physical core, a NUMA zone, or NONE (nothing).
+    """Unit that a pod with bound CPUs does not share with other such pods: a physical core, a NUMA zone, or NONE.
 
     Only pods with the same policy avoid each other. It is a preference.
     """

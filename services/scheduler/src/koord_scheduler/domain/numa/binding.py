@@ -43,7 +43,7 @@ class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodBinding:
-    """How a pod wants its CPUs to be bound, by its QoS class and annotation; the policy of a node comes in `Binding`.
+    """Wish of a pod about the binding of its CPUs, by its QoS class and annotation. `Binding` adds the node's policy.
 
     Attributes:
         milli: CPU that the pod requests, in milli-cores.
@@ -60,7 +60,7 @@ class PodBinding:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How many CPUs a pod binds on one node, and how they are chosen.
+    """CPUs that a pod binds on one node: their number, and how they are chosen.
 
     Attributes:
         count: Number of CPUs.

@@ -50,7 +50,7 @@ class Allocator(Protocol):
 
 
 class NumaBooks:
-    """Which CPUs and zone amounts the pods on every node hold, with the hardware of the nodes.
+    """CPUs and zone amounts that the pods on every node hold, with the hardware of the nodes.
 
     Attributes:
         columns: The free CPUs and amounts of all nodes, as arrays.

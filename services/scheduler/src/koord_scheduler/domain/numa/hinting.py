@@ -1,4 +1,4 @@
-"""Which sets of zones can satisfy a pod's requests for CPU, memory and other resources that zones report.
+"""Hints: the sets of zones that can satisfy a pod's requests for CPU, memory and other resources of zones.
 
 Source: scheduler-fine-grained spec, 1.6; vectors scheduler/numa_admit.
 """

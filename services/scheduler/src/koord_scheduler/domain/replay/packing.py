@@ -1,4 +1,4 @@
-"""How full the nodes are, to compare two placements."""
+"""Packing: how full the nodes are, to compare two placements."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """How full the nodes are: numbers of pods and nodes, and requested amounts in percent of allocatable.
+    """The packing of nodes: numbers of pods and nodes, and requested amounts in percent of allocatable.
 
     Attributes:
         nodes: Number of nodes.

@@ -1,4 +1,4 @@
-"""How a Reservation ends (it expires, its node is deleted, its single use began), and when its object is deleted.
+"""The end of a Reservation (it expires, its node is deleted, its single use began), and the deletion of its object.
 
 Times are Unix seconds as floats, or RFC 3339 texts in a status.
 
@@ -21,7 +21,7 @@ _LATEST: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a Reservation expires; times are Unix seconds.
+    """Lifetime of a Reservation; times are Unix seconds.
 
     Attributes:
         created: Time of its creation.

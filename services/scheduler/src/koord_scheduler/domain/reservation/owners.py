@@ -1,4 +1,4 @@
-"""Which pods a Reservation is for, by the owner rules in `spec.owners`.
+"""Owner rules: which pods may use a Reservation, by `spec.owners`.
 
 Source: scheduler-fine-grained spec, 3.4.
 """

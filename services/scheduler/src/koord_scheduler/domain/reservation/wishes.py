@@ -1,4 +1,4 @@
-"""What the scheduler reads from a pod about Reservations. Pods with equal values share cached results."""
+"""Properties of pods that concern Reservations. Pods with equal values share cached results."""
 
 from dataclasses import dataclass
 from typing import Final

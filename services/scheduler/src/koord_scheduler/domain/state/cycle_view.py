@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CycleView:
-    """Which pod each node sees in one cycle: the pod itself, or a copy that a plugin made for some nodes.
+    """The pod as each node sees it in one cycle: the pod itself, or a copy that a plugin made for some nodes.
 
     Attributes:
         pod: The pod that nodes outside of `apart` see.

@@ -12,7 +12,7 @@ from koord_scheduler.domain.topology_hints.hints import Hint, Hints, Zones, ids_
 
 
 class TopologyPolicy(Enum):
-    """How strictly the resources of a pod must come from the same NUMA zones, as in the kubelet's topology manager."""
+    """Policy about the NUMA zones of a pod's resources: how strictly they must be the same (as in the kubelet)."""
 
     NONE = ""
     BEST_EFFORT = "BestEffort"

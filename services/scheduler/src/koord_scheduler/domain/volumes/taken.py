@@ -1,4 +1,4 @@
-"""What placed pods take of volumes and claims, from their allocations."""
+"""Volumes and claims that placed pods take, from their allocations."""
 
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo

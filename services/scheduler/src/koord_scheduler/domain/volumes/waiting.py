@@ -1,4 +1,4 @@
-"""Which pods were rejected because of a claim, so that a change of the claim or of its class wakes them."""
+"""Pods that were rejected because of a claim. A change of the claim or of its class wakes them."""
 
 from collections.abc import Collection
 

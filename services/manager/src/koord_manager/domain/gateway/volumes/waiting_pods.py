@@ -1,4 +1,4 @@
-"""Which placed pods wait for a claim to be bound, so that a change of the claim retries their bindings at once."""
+"""Placed pods that wait for a claim to be bound. A change of the claim retries their bindings at once."""
 
 from collections.abc import Iterable
 

@@ -48,7 +48,7 @@ def _or_devices(resources: tuple[WeightedResource, ...]) -> tuple[WeightedResour
 
 
 class DeviceScoringStrategy(wire.WireModel):
-    """How DeviceShare scores nodes and devices: least or most allocated first, by weighted resources."""
+    """Strategy of DeviceShare for scores of nodes and devices: least or most allocated first, by weighted resources."""
 
     type: Allocation = "LeastAllocated"
     resources: Annotated[tuple[WeightedResource, ...], AfterValidator(_or_devices)] = _DEVICES
@@ -61,7 +61,7 @@ def _positive(value: float) -> float:
 
 
 class GpuTemplates(wire.WireModel):
-    """Which ConfigMap contains the templates of shared GPU resources, and for which resources templates are used."""
+    """Settings of templates of shared GPU resources: their ConfigMap, and the resources for which they are used."""
 
     config_map_namespace: wire.Text = GPU_TEMPLATES[0]
     config_map_name: wire.Text = GPU_TEMPLATES[1]
@@ -100,7 +100,7 @@ class TypicalGpuPod(wire.WireModel):
 
 
 class TypicalPodLearning(wire.WireModel):
-    """How the scheduler learns the typical pods of GPU fragmentation from the pods of the cluster.
+    """Settings by which the scheduler learns the typical pods of GPU fragmentation from the pods of the cluster.
 
     Attributes:
         window: Seconds. Pods that were created earlier do not count.

@@ -88,7 +88,7 @@ class SchedulingHintArgs(wire.WireModel):
 
 
 class ResourceStrategy(wire.WireModel):
-    """Which nodes NodeResourcesFitPlus prefers by one resource (`type`), and how much this counts (`weight`)."""
+    """Strategy of NodeResourcesFitPlus for one resource: the preferred nodes (`type`), and the weight of the score."""
 
     type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
     weight: wire.Weight = 1

@@ -61,7 +61,7 @@ class RequestedToCapacityRatio(wire.WireModel):
 
 
 class FitScoringStrategy(wire.WireModel):
-    """How NodeResourcesFit scores nodes, by which resources and weights.
+    """Strategy of NodeResourcesFit for scores of nodes: its type, resources and weights.
 
     Only the type RequestedToCapacityRatio reads `requested_to_capacity_ratio`, and then it is required.
     """

@@ -1,4 +1,4 @@
-"""Which GPUs of one node a pod is given.
+"""Choice of GPUs of one node for a pod.
 
 gpu_tree     by the topology tree of the node
 partitions   by a table of partitions

@@ -1,4 +1,4 @@
-"""Which nodes have the CPUs and zones that a pod needs: for many nodes over arrays, and for one node without.
+"""The filter by CPUs and zones: whether nodes have what a pod needs, for many nodes over arrays or for one node.
 
 Counts per zone decide nearly always. The exact decision (`need.plan`) is made only where a pod may have to span zones,
 or where other plugins have hints. Both ways give the same codes, and the same answers as the exact decision (tested).

@@ -32,7 +32,7 @@ class ShareOfLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceShare:
-    """How the runtime of a quota was computed for one resource. Amounts: milli-cores for cpu, whole units otherwise.
+    """Computation of a quota's runtime for one resource. Amounts: milli-cores for cpu, whole units otherwise.
 
     Attributes:
         resource: Name of the resource.

@@ -12,7 +12,7 @@ from koord_scheduler.domain.quota.specs.text import list_text
 
 
 class Check(StrEnum):
-    """Which check of `admit` refused a pod: QUOTA, NON_PREEMPTIBLE or PARENT.
+    """The check of `admit` that refused a pod: QUOTA, NON_PREEMPTIBLE or PARENT.
 
     QUOTA is its quota, NON_PREEMPTIBLE the min of its quota, PARENT an ancestor.
     """

@@ -37,7 +37,7 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What followed from a new, changed or deleted quota.
+    """Consequences of a new, changed or deleted quota.
 
     Attributes:
         moved: (uid, name of the quota before, name of the quota now) of each pod that changed its quota, ordered by

@@ -1,4 +1,4 @@
-"""Which quotas use more than their runtime for too long, and which of their pods are evicted therefore.
+"""Overuse: finds quotas that use more than their runtime for too long, and chooses their pods to evict.
 
 Source:
     scheduler-core spec, 10.8; pitfall 6
