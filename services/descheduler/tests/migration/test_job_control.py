@@ -171,6 +171,27 @@ async def test_a_job_without_delete_options_uses_the_default_ones(world: World) 
     assert request.grace_period_seconds == 5
 
 
+async def test_a_dry_run_passes_all_options_on_and_is_tried_once(world: World) -> None:
+    await world.pod("p", "b")
+    options = {"gracePeriodSeconds": 3, "propagationPolicy": "Orphan", "dryRun": ["All"]}
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly", ttl="1h", deleteOptions=options))
+    await world.pod("q", "b")
+    free: dict[str, Any] = {
+        "skipEvictionGates": ["MaxMigratingPerWorkload", "MaxUnavailablePerWorkload"],
+        "objectLimiters": {},
+    }
+    async with world.service(configuration(plugins=False, evictQPS=1000, **free)):
+        (request,) = await until(world.requests)
+        assert request.grace_period_seconds == 3
+        assert request.delete_options == {"propagationPolicy": "Orphan", "dryRun": ["All"]}
+        await world.answer("p", PodEvictionFailed(reason="DryRun"))
+        await world.custom("PodMigrationJob", job("k", "q", mode="EvictDirectly", ttl="1h"))
+        await _asked(world, 2)
+        await world.answer("q", PodEvictionFailed(reason="Forbidden"))
+        await _asked(world, 3)
+    assert [each.name for each in await world.requests()] == ["p", "q", "q"]
+
+
 async def test_eviction_that_the_gateway_gave_up_is_asked_for_again(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))

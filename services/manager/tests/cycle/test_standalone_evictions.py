@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
@@ -51,7 +52,9 @@ class Cluster:
         document = {"metadata": {"namespace": "shop", "name": "web"}, "spec": {"selector": selector, **spec}}
         self.write(BUDGET.kind, BUDGET.id, CustomObjectObserved(object=document))
 
-    def ask(self, uid: str, method: str = "evict", *, patience: int = 0, initiator: str = "scheduler") -> None:
+    def ask(
+        self, uid: str, method: str = "evict", *, patience: int = 0, initiator: str = "scheduler", **more: Any
+    ) -> None:
         event = PodEvictionRequested(
             namespace="shop",
             name=uid,
@@ -59,6 +62,7 @@ class Cluster:
             method=method,
             reason="Test",
             give_up_after_seconds=patience,
+            **more,
         )
         self.write("eviction", uid, event)
 
@@ -130,6 +134,19 @@ def test_eviction_held_up_for_too_long_is_given_up() -> None:
     [draft] = decision
     assert isinstance(draft.event, PodEvictionFailed)
     assert "web" in draft.event.message
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"dryRun": ["All"]}, "DryRun"), ({"preconditions": {"uid": "other"}}, "Conflict")]
+)
+def test_a_dry_run_or_a_precondition_keeps_the_pod(options: dict[str, Any], reason: str) -> None:
+    cluster = Cluster("a")
+    cluster.ask("a", delete_options=options)
+    decision = decide_eviction(cluster.view, cluster.budgets, "a", NOW)
+    assert not isinstance(decision, BlockedByBudget)
+    [draft] = decision
+    assert isinstance(draft.event, PodEvictionFailed)
+    assert draft.event.reason == reason
 
 
 def test_request_for_a_pod_that_is_gone_is_answered() -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ from koord_manager.domain.gateway.binding import (
     outcome_draft,
     pending_binding,
 )
-from koord_manager.domain.gateway.eviction import Evicted, Eviction, GivenUp, Waits, judge_eviction
+from koord_manager.domain.gateway.eviction import Evicted, Eviction, GivenUp, Waits, eviction_request, judge_eviction
 from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
@@ -345,6 +345,25 @@ def test_what_an_answer_to_an_eviction_means(status: int, patience: int, ended: 
     eviction = Eviction("uid", request, "2026-01-01T00:00:00Z")
 
     assert judge_eviction(eviction, status, "m", datetime(2026, 1, 1, 0, 1, tzinfo=UTC)) == ended
+
+
+def test_delete_options_are_passed_on_and_the_uid_always_is() -> None:
+    options = {"propagationPolicy": "Orphan", "dryRun": ["All"], "preconditions": {"resourceVersion": "7"}}
+    request = PodEvictionRequested(
+        namespace="d", name="p", initiator="descheduler", reason="Descheduled", delete_options=options
+    )
+    eviction, now = Eviction("uid", request, "2026-01-01T00:00:00Z"), datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    sent = cast("dict[str, object]", eviction_request(eviction).body)
+    assert sent["deleteOptions"] == {
+        **options,
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "uid", "resourceVersion": "7"},
+    }
+    tried, refused = (judge_eviction(eviction, status, "m", now) for status in (201, 409))
+    assert isinstance(tried, GivenUp)
+    assert tried.reason == "DryRun"
+    assert refused == GivenUp("Conflict", "m")
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["{}", "{}m", "{}k"]))

@@ -6,6 +6,8 @@ Source:
     event-bus spec, 2.1, 9.3, 12
 """
 
+from typing import Any, Final
+
 from koordcore.events.descheduling.inputs import Inputs
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.registry import CATALOGUE
@@ -68,6 +70,8 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
         reason: Reason in the Kubernetes event and condition, for example "Preempted", "Evicted".
         message: Why the pod is evicted, one sentence for people.
         grace_period_seconds: Grace period of the deletion; None: that of the pod.
+        delete_options: Further options of the deletion, as in Kubernetes' DeleteOptions: `propagationPolicy`,
+            `orphanDependents`, `preconditions`, `dryRun`.
         give_up_after_seconds: Time for which a disruption budget may delay the eviction; 0: no limit.
         trigger: Plugin, controller or drain on whose behalf the component requests it; "" if it acts for itself.
         job: Name of the PodMigrationJob that it belongs to; "" if there is none.
@@ -85,6 +89,7 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
     reason: str
     message: str = ""
     grace_period_seconds: int | None = None
+    delete_options: dict[str, Any] = {}
     give_up_after_seconds: int = 0
     trigger: str = ""
     job: str = ""
@@ -92,6 +97,11 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
     round: str = ""
     profile: str = ""
     inputs: Inputs = {}
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Return whether the eviction is only tried, and the pod stays."""
+        return bool(self.delete_options.get("dryRun"))
 
 
 @CATALOGUE.register(kind="eviction")
@@ -130,6 +140,12 @@ class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     reason: str
     message: str = ""
+
+
+ONLY_TRIED: Final = PodEvictionFailed(
+    reason="DryRun", message="the pod could be evicted; it stays, because deleteOptions ask for a dry run"
+)
+"""The end of an eviction that was a dry run."""
 
 
 @CATALOGUE.register(kind="drift")

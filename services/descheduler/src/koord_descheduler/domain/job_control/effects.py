@@ -39,6 +39,8 @@ from koord_descheduler.domain.migration.world import (
 )
 from koord_descheduler.domain.view.pods import PodView
 
+_OWN_OPTIONS: Final = ("apiVersion", "kind", "gracePeriodSeconds")
+"""Options of a deletion that the request for an eviction has as fields of its own, or that the gateway sets."""
 _API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 
 
@@ -109,6 +111,8 @@ def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: f
 def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Container[str], policy: JobPolicy) -> Looked:
     """Return a look that evicts the pod again, if an earlier eviction was given up; otherwise `looked` itself.
 
+    An eviction that is a dry run is not repeated: its pod stays until the job is late.
+
     Args:
         job: The job before the look.
         looked: The result of the look.
@@ -128,7 +132,8 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
         or keys.SOFT_EVICTION in pod.annotations
     ):
         return looked
-    return replace(looked, effects=(eviction_of(job, pod, policy),))
+    again = eviction_of(job, pod, policy)
+    return looked if (again.options or {}).get("dryRun") else replace(looked, effects=(again,))
 
 
 def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> Looked:
@@ -175,7 +180,8 @@ def soft_eviction(done: Plan, outcomes: Sequence[ChangeOutcome]) -> ChangedField
 
 
 def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str, Any] | None) -> PodEvictionRequested:
-    grace = (options or {}).get("gracePeriodSeconds")
+    given = options or {}
+    grace = given.get("gracePeriodSeconds")
     return PodEvictionRequested(
         namespace=pod.namespace,
         name=pod.name,
@@ -185,6 +191,7 @@ def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str
         reason=REASON,
         message=f"{job.cause} (migration job {job.name})"[:LONGEST_MESSAGE],
         grace_period_seconds=grace if isinstance(grace, int) else None,
+        delete_options={name: value for name, value in given.items() if name not in _OWN_OPTIONS},
         trigger=job.annotations.get(keys.EVICT_TRIGGER, ""),
         job=job.name,
         job_uid=job.uid,

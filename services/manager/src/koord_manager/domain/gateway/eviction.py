@@ -12,7 +12,13 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects.gateway import (
+    ONLY_TRIED,
+    PodEvicted,
+    PodEvictionDelayed,
+    PodEvictionFailed,
+    PodEvictionRequested,
+)
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView
@@ -86,7 +92,13 @@ def is_leaving(view: ManagerView, eviction: Eviction) -> bool:
 def eviction_request(eviction: Eviction) -> Request:
     """Return the HTTP request that evicts the pod, or that deletes it for the method `delete`."""
     asked = eviction.request
-    options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": eviction.uid}}
+    preconditions = {"uid": eviction.uid, **asked.delete_options.get("preconditions", {})}
+    options: Json = {
+        **asked.delete_options,
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": preconditions,
+    }
     if asked.grace_period_seconds is not None:
         options["gracePeriodSeconds"] = asked.grace_period_seconds
     path = pod_path(asked.namespace, asked.name)
@@ -106,13 +118,16 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
 
     Args:
         eviction: The eviction.
-        status: HTTP status; 409 means that another pod has the name now, so the pod is gone.
+        status: HTTP status; 409 means that another pod has the name now, so the pod is gone. If the eviction has
+            preconditions of its own, one of them may be violated instead.
         message: Text of the answer.
         now: The time, to check the time limit of the eviction.
     """
     match meaning_of(status):
         case Meaning.DONE:
-            return Evicted()
+            return GivenUp(ONLY_TRIED.reason, ONLY_TRIED.message) if eviction.request.is_dry_run else Evicted()
+        case Meaning.CONFLICT if eviction.request.delete_options.get("preconditions"):
+            return GivenUp("Conflict", message)
         case Meaning.GONE | Meaning.CONFLICT:
             return Evicted(gone=True)
         case Meaning.REFUSED:

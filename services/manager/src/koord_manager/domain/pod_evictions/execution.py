@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.objects.gateway import ONLY_TRIED, PodEvicted, PodEvictionDelayed, PodEvictionFailed
 from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
@@ -63,6 +63,12 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
         if budget:
             message = f"disruption budget {budget} did not allow it for {request.give_up_after_seconds} s"
             return [Draft(ref, PodEvictionFailed(reason=HELD_UP, message=message), request_state.seq)]
+    wanted = request.delete_options.get("preconditions", {})
+    if any(wanted.get(name, has) != has for name, has in (("uid", uid), ("resourceVersion", meta.resource_version))):
+        failed = PodEvictionFailed(reason="Conflict", message=f"the pod does not meet the preconditions {wanted}")
+        return [Draft(ref, failed, request_state.seq)]
+    if request.is_dry_run:
+        return [Draft(ref, ONLY_TRIED, request_state.seq)]
     gone = PodSpecDeleted(namespace=meta.namespace, name=meta.name)
     return [Draft(AggregateRef("podspec", uid), gone, spec.seq), Draft(ref, PodEvicted(), request_state.seq)]
 
