@@ -239,7 +239,7 @@ def _reserved(
     kubelet: KubeletCpuManagerPolicy,
     problems: list[str],
 ) -> dict[int, str]:
-    """Return CPU -> why pods never get it.
+    """Return CPU -> reason why pods never get this CPU.
 
     Source: scheduler-fine-grained spec, 1.2.
     """

@@ -84,7 +84,7 @@ class JobControl:
     _due: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """Uid of a job that waits -> Unix seconds of the next look, if nothing changes before."""
     _seen: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], init=False)
-    """Uid of a job -> what it looked at last, see `version_of`."""
+    """Uid of a job -> the state of objects on which its last step was based, see `version_of`."""
     _collected_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:

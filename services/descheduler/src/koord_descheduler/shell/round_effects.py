@@ -99,8 +99,8 @@ class RoundEffects:
             term: The term of the leader.
 
         Returns:
-            The uid of each pod that keeps its deletion cost -> why; whether the manager has answered. If it has not,
-            each further request would hold up the round for as long.
+            The uid of each pod that keeps its deletion cost -> the reason; whether the manager has answered. If it has
+            not, each further request would hold up the round for as long.
         """
         refused: dict[str, str] = {}
         for begin in range(0, len(costs), _CHANGES_AT_ONCE):

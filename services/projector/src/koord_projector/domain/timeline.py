@@ -39,7 +39,14 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_timeline(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[TimelineEntry]:
-    """Return all events in a pod's life, oldest first. The arguments are those of `koordcore.stories.pod.pod_story`."""
+    """Return all events in a pod's life, oldest first.
+
+    Args:
+        uid: Uid of the pod.
+        facts: Facts about the pod and its nodes, in any order. Facts about other pods are left out. The aggregates are
+            listed in `koordcore.stories.pod.pod_story`.
+        explanations: Explanations of decisions about the pod, each stream in its order.
+    """
     return [_entry(moment) for moment in pod_story(uid, facts, explanations)]
 
 

@@ -249,7 +249,7 @@ class DeletionCostsCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=Tr
     """The deletion costs of the last `DeletionCostsDecided` were written to the pods.
 
     Attributes:
-        refused: Uid of a pod that keeps its deletion cost -> why.
+        refused: Uid of a pod whose deletion cost could not be written -> the reason.
     """
 
     refused: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Why a node was chosen for a pod, or why none was: a value in placement events and in explanations.
+"""The reason why a node, or no node, was chosen for a pod: a value in placement events and in explanations.
 
 The counts add up: feasible + sum of excluded = considered. They are recorded during the decision.
 

@@ -19,7 +19,7 @@ MARK: Final = 16
 
 
 class Authentication:
-    """Authentication: finds the sender of a request and its roles, by the present access file.
+    """Finds the sender of a request and its roles, by the present access file.
 
     Args:
         live: The access file.

@@ -109,7 +109,13 @@ def pod_batch_values(
 def container_batch_values(
     container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values for the cgroup of one container. The arguments are those of `pod_batch_values`."""
+    """Return the values for the cgroup of one container.
+
+    Args:
+        container: Batch resources of the container.
+        ratio: CPU normalization ratio of the node. None if there is none.
+        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota.
+    """
     quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
     memory = container.limits.get(BATCH_MEMORY, 0)
     shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))

@@ -197,7 +197,11 @@ def pod_memory(
 ) -> PodMemory | None:
     """Return the values of the memory.* files of one pod and its containers; None if it is neither Pending nor Running.
 
-    The arguments are those of `memory_values`.
+    Args:
+        pod: The pod.
+        classes: QoS class -> settings, from `class_settings`.
+        allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
+        page_size: Size of a memory page in bytes.
     """
     if not pod.is_active:
         return None

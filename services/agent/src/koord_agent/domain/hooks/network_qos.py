@@ -51,13 +51,13 @@ def network_policy(strategy: Mapping[str, Any]) -> str:
 
 
 def class_network_qos(strategy: Mapping[str, Any], of_class: str) -> Mapping[str, Any]:
-    """Return `networkQOS` of a QoS class, such as `lsClass`; empty if it is absent or disabled."""
+    """Return the section `networkQOS` of a QoS class (such as `lsClass`) in a strategy; empty if absent or disabled."""
     found = section(section(strategy, of_class), "networkQOS")
     return found if found.get("enable") else {}
 
 
 def section(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an object in a JSON object; empty if it is absent or not an object."""
+    """Return the object under a name in a JSON object; empty if the value is absent or not an object."""
     found = parent.get(name)
     return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 

@@ -38,7 +38,7 @@ class PodResourcesProxy(UnixServer):
         super().__init__(socket, _Forwarding(self._forward), name="pod-resources")
 
     def _forward(self, method: str, request: bytes, context: Any) -> bytes:
-        """Return the answer of the kubelet, with devices if the call is `List`. Its errors are those of the caller."""
+        """Return the answer of the kubelet, with devices if the call is `List`. The caller gets its errors, too."""
         options = [("grpc.max_receive_message_length", LARGEST_MESSAGE), ("grpc.enable_http_proxy", 0)]
         with grpc.insecure_channel(f"unix://{self._kubelet}", options=options) as channel:
             unary: Any = channel.unary_unary

@@ -209,7 +209,7 @@ class NodeSettings:
 
 
 def mount_resctrl(target: Path) -> bool:
-    """Mount resctrl at its usual directory. Return False if it cannot be mounted."""
+    """Mount resctrl at a directory. Return False if the directory does not exist or the mount fails."""
     if not target.is_dir():
         return False
     command = ["mount", "-t", "resctrl", "resctrl", str(target)]

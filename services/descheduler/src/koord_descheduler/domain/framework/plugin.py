@@ -150,7 +150,7 @@ class PluginRun:
         return self.evictor.evict(pod, reason, self.plugin, inputs or {})
 
     def try_evict(self, pod: PodView, reason: str, inputs: Inputs | None = None) -> None:
-        """Record that the plugin, which is in dry run, would evict a pod. See `evict`."""
+        """Record that the plugin, which is in dry run, would evict a pod."""
         self.evictor.try_evict(pod, reason, self.plugin, inputs or {})
 
     def evict_together(self, plan: MovePlan) -> PodView | None:
@@ -158,7 +158,10 @@ class PluginRun:
         return self.evictor.evict_together(plan, self.plugin)
 
     def try_evict_together(self, plan: MovePlan) -> PodView | None:
-        """Record that the plugin, which is in dry run, would evict all pods of a plan. See `evict_together`."""
+        """Record that the plugin, which is in dry run, would evict all pods of a plan.
+
+        Return the first pod if the evict plugin cannot carry out plans, so that none would be evicted; otherwise None.
+        """
         return self.evictor.try_evict_together(plan, self.plugin)
 
     def propose(self, proposal: Proposal) -> None:

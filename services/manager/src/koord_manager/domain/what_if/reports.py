@@ -10,7 +10,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
 Moment = tuple[int, str]
-"""When an event was stored: the server's time of both streams, or the writer's if the log has none."""
+"""(server's time in nanoseconds, writer's time as text) of an event. The times of all streams can be compared."""
 
 
 def moment_of(stored: StoredEvent) -> Moment:

@@ -80,8 +80,8 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
         pods_total: Number of all such pods.
         nodes: Names of nodes that contain the text.
         objects: Other objects whose namespace, name or resource contains the text.
-        facts: The fact at this position, and facts with this id, trace, correlation or type among the newest 200,000 up
-            to the moment, newest first.
+        facts: Facts up to the moment, newest first: the fact at the position that the text states, and those of the
+            newest 200,000 whose id, trace, correlation or type is the text.
     """
 
     moment: Moment
@@ -93,7 +93,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def search_everything(connection: AsyncConnection, moment: Moment, wanted: str, *, limit: int) -> SearchAnswer:
-    """Return what matches a text; nothing for an empty one.
+    """Return the objects and facts that match a text; none for an empty text.
 
     Args:
         connection: Read transaction.

@@ -13,7 +13,7 @@ from koord_scheduler.domain.queue.queued_pod import QueuedPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """Why one pod was not placed, as it is published to the stream of explanations.
+    """The reason why one pod was not placed, as it is published to the stream of explanations.
 
     Attributes:
         trigger: Id of the event that caused the attempt.

@@ -154,7 +154,8 @@ class NodeStates:
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: As for `Lender.lent`.
+            limits: Resources that the owner may take only from the Reservation; None for a pod that ignores
+                Reservations.
         """
         use = self._use(row)
         devices = use.give(uid)

@@ -1,4 +1,4 @@
-"""Why the devices of a node do not suit a pod."""
+"""Reasons why the devices of a node do not suit a pod."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray
 
 
 class Refusal(NamedTuple):
-    """Why a node cannot give devices to a pod.
+    """Reason why a node cannot give devices to a pod.
 
     Attributes:
         reason: Phrase for the user.

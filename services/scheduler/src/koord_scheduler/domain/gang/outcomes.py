@@ -27,7 +27,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a pod of a gang may not enter the queue, be attempted or be placed now.
+    """Reason why a pod of a gang may not enter the queue, be attempted or be placed now.
 
     Attributes:
         reason: Code of the reason.

@@ -15,7 +15,7 @@ Turn = tuple[int, str, str, str]
 
 
 class RoundEnd(StrEnum):
-    """Why a scheduling round ended: its group succeeded, all members were attempted, or the gang was deleted."""
+    """Reason why a scheduling round ended: its group succeeded, all members were attempted, or the gang was deleted."""
 
     SUCCEEDED = "succeeded"
     GANG_GONE = "gang-gone"

@@ -16,7 +16,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class Source:
-    """Why a pod counts on a node, as bits of an int.
+    """Reasons why a pod counts on a node, as bits of an int.
 
     LOGGED: the log placed it. ASSUMED: this scheduler placed it and the log has not answered. BOUND: the API says
     that it runs there. The values are plain integers, because flags of the standard library cost a microsecond per

@@ -188,7 +188,8 @@ class NumaBooks:
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: As for `Lender.lent`.
+            limits: Resources that the owner may take only from the Reservation; None for a pod that ignores
+                Reservations.
         """
         book = self.book(row)
         taken = book.pods.get(uid)

@@ -169,7 +169,7 @@ class Allocated(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """Why a node cannot satisfy a pod, as phrases for users."""
+    """Reasons why a node cannot satisfy a pod, as phrases for users."""
 
     reasons: tuple[str, ...]
 

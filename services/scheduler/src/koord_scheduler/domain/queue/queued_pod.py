@@ -9,7 +9,7 @@ from koord_scheduler.domain.queue.unschedulable import Rank
 
 
 class Block(NamedTuple):
-    """Why a plugin rejected a group of pods before nodes were filtered. The group waits for an event that changes this.
+    """Reason why a plugin rejected a group of pods before the filters. The group waits for an event that changes this.
 
     Attributes:
         plugin: Name of the plugin.

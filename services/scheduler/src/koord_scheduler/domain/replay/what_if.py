@@ -49,7 +49,14 @@ EVENTS_OF_PROGRESS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The node of a pod in the recording and its node in the re-run, if they differ; "" for none."""
+    """A pod that has another node in the re-run than in the recording.
+
+    Attributes:
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        recorded: Its node in the recording; "" if it had none.
+        rerun: Its node in the re-run; "" if it got none.
+    """
 
     namespace: str
     name: str

@@ -58,7 +58,7 @@ def all_lent(lenders: Sequence[Lender], row: int, uid: str, limits: frozenset[st
         lenders: The plugins.
         row: Position of the node.
         uid: Uid of the Reservation.
-        limits: As for `Lender.lent`.
+        limits: Resources that the owner may take only from the Reservation; None for a pod that ignores Reservations.
     """
     with ExitStack() as stack:
         for lender in lenders:

@@ -87,13 +87,13 @@ class PreAllocations:
     Args:
         nodes: The node columns.
         population: Numbers of pods on nodes by their labels.
-        lenders: Name -> plugin whose resources Reservations hold besides amounts.
+        lenders: Name -> plugin whose resources (CPUs, devices) Reservations may hold.
         operating: Uids of pods that act as Reservations themselves. They keep their place.
-        find: Returns the Reservation with a name.
+        find: Takes a name, and returns the Reservation with this name.
 
     Attributes:
         config: The argument `preAllocationConfig`.
-        pods_on: Returns the pods that count on the node with a name.
+        pods_on: Takes the name of a node, and returns the pods that count there.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class Rests(Generic[T]):
 
         Args:
             uid: Uid of the holder.
-            reservation: As for `came`.
+            reservation: Uid of the Reservation that the holder used; its own uid if it is a Reservation; else empty.
 
         Returns:
             Uid of the Reservation that the pod used -> what the Reservation counts as holding now; empty if there is

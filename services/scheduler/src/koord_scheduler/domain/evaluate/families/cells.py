@@ -1,4 +1,7 @@
-"""The nodes of one family, in cells. A node that has changed is evaluated again once for all classes of the family."""
+"""The nodes of one family, in cells: all nodes of a cell have equal results.
+
+A node that has changed is evaluated again once for all classes of the family.
+"""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, NamedTuple, TypeAlias
@@ -104,11 +107,11 @@ class Cells:
         return self.nodes.load is self._load
 
     def cell_of(self, row: int) -> int:
-        """Return the index of the cell of the node at position `row`."""
+        """Return the index of the cell (nodes with equal results) that contains the node at position `row`."""
         return self._cell_of[row]
 
     def fixed(self, row: int) -> int:
-        """Return the fixed total of the node at position `row`."""
+        """Return the fixed total (sum of weighted scores) of the node at position `row`."""
         return self._fixed[row]
 
     def _raw(self, index: int, row: int) -> int:
