@@ -10,7 +10,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
 Moment = tuple[int, str]
-"""(server's time in nanoseconds, writer's time as text) of an event. The times of all streams can be compared."""
+"""(server's time in nanoseconds, 0 if unknown; writer's time as text) of an event. Comparable across streams."""
 
 
 def moment_of(stored: StoredEvent) -> Moment:

@@ -154,8 +154,7 @@ class NodeStates:
         Args:
             row: Position of the node.
             uid: Uid of the Reservation.
-            limits: Resources that the owner may take only from the Reservation; None for a pod that ignores
-                Reservations.
+            limits: Resources that the owner may take only from the Reservation; None: it ignores Reservations.
         """
         use = self._use(row)
         devices = use.give(uid)
