@@ -21,6 +21,7 @@ from koordcore.ports.leadership import Term
 from koordcore.state.rounds import RoundsState
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.stories.pod import Step, pod_story
+from koordcore.stories.round_sentences import round_sentence
 from koordcore.values import codec
 from support.descheduler import jobs
 from support.descheduler.kill import Kill
@@ -91,20 +92,25 @@ def test_refused_attempts_are_recorded_up_to_a_bound_in_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "evictor", "code"),
+    ("result", "evictor", "code", "text"),
     [
-        (Result.NODE_LIMIT, "MigrationController", "maxNoOfPodsToEvictPerNode"),
-        (Result.ERROR, "MigrationController", OBJECT_LIMITER),
-        (Result.ERROR, "other", "refused by other"),
-        (Result.NOT_BETTER, "MigrationController", "no better cluster after the move"),
+        (Result.NODE_LIMIT, "MigrationController", "maxNoOfPodsToEvictPerNode", ""),
+        (Result.ERROR, "MigrationController", OBJECT_LIMITER, ""),
+        (Result.ERROR, "other", "evict_plugin", "refused by other"),
+        (Result.NO_PLACE, "MigrationController", "no_place", "no node for the pod"),
+        (Result.NOT_BETTER, "MigrationController", "not_better", "no better cluster after the move"),
+        (Result.UNPROVED, "MigrationController", "unproved", "no answer of the scheduler"),
     ],
 )
 def test_an_attempt_is_refused_by_a_limit_by_the_evictor_or_by_the_proof(
-    result: Result, evictor: str, code: str
+    result: Result, evictor: str, code: str, text: str
 ) -> None:
     (fact,) = changes([attempted(1, Result.SUCCESS), attempted(2, result, evictor)], Refused())
     (found,) = fact.refused
-    assert (found.move.name, found.move.reason, found.codes) == ("2", "hot", [code])
+    assert (found.move.name, found.move.reason, found.codes, found.text) == ("2", "hot", [code], text)
+    sentence = round_sentence(found, "u-2")
+    assert sentence is not None
+    assert sentence.partition("; refused: ")[2].partition(" (2 of 2)")[0] == (f"{code} ({text})" if text else code)
     assert found.move.inputs == ({code: Number(value=2, limit=2)} if result is Result.NODE_LIMIT else {})
 
 

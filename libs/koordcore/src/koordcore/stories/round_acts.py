@@ -52,7 +52,7 @@ def round_acts(
         return
     if isinstance(event, RefusalsChanged):
         for each in event.refused:
-            reasons = [text for text in (*each.codes, each.move.reason) if text]
+            reasons = [text for text in (*each.codes, each.text, each.move.reason) if text]
             yield RoundAct("evict_request", "refused", {**_subject(each.move), "reasons": reasons})
         return
     if isinstance(event, RoundCarriedOut):

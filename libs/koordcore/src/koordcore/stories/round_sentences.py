@@ -34,4 +34,5 @@ def _refusal(refused: EvictionRefused) -> str:
     move = refused.move
     numbers = {code: f" ({each.value} of {each.limit})" for code, each in move.inputs.items()}
     reasons = ", ".join(f"{code}{numbers.get(code, '')}" for code in refused.codes)
-    return f"plugin {move.plugin} (profile {move.profile}) asked for it; refused: {reasons}"
+    text = f" ({refused.text})" if refused.text else ""
+    return f"plugin {move.plugin} (profile {move.profile}) asked for it; refused: {reasons}{text}"

@@ -49,6 +49,14 @@ _MOST_POSITIONS: Final = 200
 """Nodes in a fact whose reports are named. The digest covers all of them."""
 _MOST_REFUSED: Final = 1000
 """Refused attempts of a round that are recorded."""
+EVICTOR: Final = "evict_plugin"
+"""Code of a pod that the evict plugin did not take."""
+_OF_THE_PROOF: Final = {
+    Result.NO_PLACE: "no_place",
+    Result.NOT_BETTER: "not_better",
+    Result.UNPROVED: "unproved",
+}
+"""Result of an attempt that the scheduler's answer refused -> code of the reason."""
 DetectorStates = Mapping[tuple[UsageKind, str], Detector]
 
 
@@ -235,7 +243,8 @@ def refusals_of(now: float, attempts: Iterable[Attempt], refused: Refused, limit
         codes = sorted({*attempt.codes}) or [_code(attempt)]
         number = limiter.number(attempt.result, move.node, move.namespace)
         counted = move if number is None else replace(move, inputs={codes[0]: number, **move.inputs})
-        found.setdefault(move.choice, EvictionRefused(move=counted, codes=codes))
+        text = "" if attempt.codes else _text(attempt)
+        found.setdefault(move.choice, EvictionRefused(move=counted, codes=codes, text=text))
     for (profile, plugin), pods in refused.filtered.items():
         for pod, codes, inputs in pods.values():
             move = replace(_move(now, pod, profile, plugin), inputs=inputs)
@@ -261,8 +270,15 @@ def refusal_changes(refusals: Refusals, state: RoundsState | None) -> Iterator[R
 def _code(attempt: Attempt) -> str:
     """Return the code of the reason why an attempt was refused. The object limiter is why a job is not taken."""
     if attempt.result is Result.ERROR:
-        return OBJECT_LIMITER if attempt.evictor == MIGRATION_CONTROLLER else f"refused by {attempt.evictor}"
-    return LIMIT_NAMES.get(attempt.result, str(attempt.result))
+        return OBJECT_LIMITER if attempt.evictor == MIGRATION_CONTROLLER else EVICTOR
+    return _OF_THE_PROOF.get(attempt.result) or LIMIT_NAMES[attempt.result]
+
+
+def _text(attempt: Attempt) -> str:
+    """Return the sentence that belongs to a code which does not explain itself; else ""."""
+    if _code(attempt) == EVICTOR:
+        return f"refused by {attempt.evictor}"
+    return str(attempt.result) if attempt.result in _OF_THE_PROOF else ""
 
 
 def decided_costs(

@@ -181,10 +181,12 @@ class EvictionRefused(Event, frozen=True, kw_only=True):
         move: The pod, and the plugin that wanted to evict it. If a limit of the round refused it, the inputs have count
             and limit.
         codes: Codes of the reasons for which it is refused, sorted.
+        text: The reason as a sentence, if the proof or the evict plugin refused it; else "".
     """
 
     move: RoundMove
     codes: list[str]
+    text: str = ""
 
 
 @CATALOGUE.register(kind="descheduling")
