@@ -119,7 +119,7 @@ class Arrivals:
         return kept
 
     def _score(self, pod: GpuPod, kept: _Kept, unknown: dict[bytes, int]) -> None:
-        """Score one node of each unknown state."""
+        """Score one node of each state whose score is not known yet."""
         rows = list(unknown.values())
         nodes = self.nodes.of_rows(rows)
         tagged = self._tagged[rows]

@@ -166,7 +166,7 @@ class Repacker:
         yield from sorted(found, key=lambda each: len(each.leaving))[:_MOST_TRIED]
 
     def _candidate(self, node: int, waiting: Waiting) -> _Candidate | None:
-        """Return the pods that must leave a node; None if it is too small."""
+        """Return the pods that must leave a node to make room; None if too few GPUs, cpu or memory could be freed."""
         on_gpu: dict[int, set[int]] = {gpu: set() for gpu in range(int(self.nodes.gpu_count[node]))}
         for index in self._on_node[node]:
             for gpu in self.running[index].placed.gpus:

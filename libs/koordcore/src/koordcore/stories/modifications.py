@@ -299,7 +299,7 @@ def _of_node(
 def _subject(
     stored: StoredEvent, event: Event, request: PodEvictionRequested | None, known: AggregateState | None
 ) -> dict[str, Any]:
-    """Return the fields of a record that tell what it is about."""
+    """Return the fields of a record that name its object, and the reasons or results that its event states."""
     if isinstance(event, DeschedulerConfigured):
         changes = [f"{path}: {each.before or '-'} -> {each.after or '-'}" for path, each in event.changes.items()]
         return {

@@ -214,7 +214,7 @@ class DeschedulerRerun:
             self._slow[name_from_token(stored.ref.id)] = report.signals[_SLOWDOWN] / 100
 
     def _play_until(self, now: float) -> None:
-        """Play the rounds that are due. The first one begins with the window."""
+        """Play the rounds that begin at or before `now`. The first round begins with the window."""
         if not self._next_round:
             self._next_round = now
         while self._next_round and self._next_round <= now:
@@ -292,7 +292,7 @@ class DeschedulerRerun:
                 self._slowdowns.append((slowdown, before[name][1], after[name][1]))
 
     def _loads(self, cluster: ClusterView) -> Iterator[tuple[str, tuple[bool, float]]]:
-        """Yield each measured node: whether it is hot, and its share of used cpu."""
+        """Yield (name, (whether the node is hot, used share of its cpu)) of each node with a measured load."""
         load = measured(self._pool, cluster.nodes, cluster, self._expires)
         hot = [bool(row.any()) for row in load.over(prod=False)]
         cpu = load.resources.index("cpu") if "cpu" in load.resources else 0

@@ -30,7 +30,7 @@ FOLDS: Final = ("manager", "scheduler")
 
 
 class NotTrimmable(Exception):
-    """A fold has no snapshot yet, so no fact may be trimmed."""
+    """No fact may be deleted from the log yet, because a fold has no snapshot."""
 
 
 async def archive_facts(

@@ -47,7 +47,7 @@ class SoleLeader:
         """No-op, because there is no other candidate."""
 
     def stand(self) -> None:
-        """No-op, because it never withdraws."""
+        """No-op, because a sole leader never withdraws."""
 
     async def resign(self) -> None:
         """End the term."""

@@ -87,7 +87,7 @@ def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[Aggre
 
 
 def _seek(state: SchedulerState, wanted: set[str]) -> None:
-    """Find the pods of new questions, in one pass over all pods."""
+    """Record the placed pods that new ScheduleExplanations ask about, and wake the pending ones."""
     book, roster = state.status.explanations, state.cluster.gangs.roster
     for pod in state.pods.values() if wanted else ():
         if wanted.isdisjoint(keys_of(pod, roster)):

@@ -92,7 +92,7 @@ def _details(nodes: NodeColumns, engine: Engine, subject: Subject, refusals: Ref
 
 
 def _told(state: SchedulerState, detail: Detail) -> str:
-    """Return the text of the detail with the name of the pod that it is about."""
+    """Return the text of a detail. If another pod is the cause, the text contains its name."""
     if detail.row < 0:
         return detail.text
     node = state.nodes.names[detail.row]

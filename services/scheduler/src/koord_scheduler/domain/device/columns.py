@@ -334,5 +334,5 @@ def _undominated(left: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]
 
 
 def _counted(amount: int) -> int:
-    """Return what an amount adds to the sum of a node."""
+    """Return the part of a free amount that counts in sums: 0 if the amount is absent or unlimited."""
     return 0 if amount in (ABSENT, UNLIMITED) else amount

@@ -116,7 +116,7 @@ def _frozen(of_type: dict[int, dict[str, int]] | None) -> tuple[object, ...]:
 
 
 def _lower(counts: dict[str, dict[int, dict[str, int]]], type_: str, minor: int, name: str, amount: int) -> None:
-    """Subtract an amount, and remove what becomes empty."""
+    """Subtract an amount, and remove entries that become empty."""
     of_type = counts[type_]
     of_device = of_type[minor]
     left = of_device[name] - amount

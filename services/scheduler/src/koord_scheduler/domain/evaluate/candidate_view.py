@@ -335,7 +335,7 @@ class CandidateView:
         return [sum(part.values()) for part in parts]
 
     def _weigh_one(self, row: int) -> int:
-        """Return the total score of one row, without arrays."""
+        """Return the total score of one node, without arrays."""
         views, pod, nodes, row_scores = self._views, self._pod, self._views.nodes, self._later.row_scores
         parts: dict[str, int] = {}
         for index, (plugin, weight) in enumerate(views.scores):

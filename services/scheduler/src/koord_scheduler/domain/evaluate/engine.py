@@ -201,7 +201,7 @@ class Engine:
         return Choice(len(sifted.rows), best, top, [*view.exclusions(), *sifted.exclusions])
 
     def _ranked(self, view: View | CandidateView, barred: Iterable[int], seed: int) -> Choice:
-        """Choose among all feasible nodes of the view except the barred ones."""
+        """Choose among all feasible nodes of the view, except the nodes that are barred from this attempt."""
         barred = [row for row in barred if isinstance(view, View) and view.is_feasible(row)]
         feasible, exclusions = view.feasible - len(barred), view.exclusions()
         best = view.best(self.top_scores + len(barred), seed) if feasible else []

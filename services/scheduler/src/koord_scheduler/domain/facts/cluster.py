@@ -161,7 +161,7 @@ class Cluster:
         self.warnings: list[str] = []
 
     def _read_of_name(self, pod: Pod) -> tuple[Hashable, ...]:
-        """Return what depends on a pod's own name or uid; usually nothing."""
+        """Return the inputs of decisions that depend on a pod's own name or uid; usually none."""
         groups = self.reservations.owners.named(pod)
         return (*groups, pod.metadata.name) if has_ephemeral_claims(pod) else groups
 

@@ -136,7 +136,7 @@ class Trial:
         return dict.fromkeys(queued.uid for queued in sorted(active, key=lambda queued: queued.rank))
 
     def _heard(self, decided: Placement | list[PodExplanation] | None) -> Iterator[str]:
-        """Record a decision, and yield the pods that it is about."""
+        """Record a decision of the trial, and yield the uids of the pods of the question that it decided."""
         for each in [decided] if isinstance(decided, Placement) else decided or ():
             uid = each.uid
             if uid not in self.pods:
@@ -174,7 +174,7 @@ class Trial:
         self._confirm()
 
     def _confirm(self) -> None:
-        """Confirm what the log would store."""
+        """Confirm all waiting events of the copy, as if the log had stored them."""
         state = self._state
         while (taken := state.status.next()) is not None:
             state.status.stored(taken, [self._next_seq() for _ in taken.drafts])

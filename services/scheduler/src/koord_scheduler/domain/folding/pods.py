@@ -167,7 +167,7 @@ def _may_be_bound(pod: PodRecord, profile: str) -> bool:
 
 
 def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str) -> None:
-    """Count the pod on the node where it runs according to the API; "" for none."""
+    """Count the pod on the node to which it is bound at the API server; "" if it is not bound."""
     if pod.bound_node and pod.bound_node != node:
         state.assumed.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
         state.hints.room_appeared(pod.bound_node, trigger)

@@ -226,7 +226,7 @@ class Roster:
         return is_first
 
     def put_member(self, member: Member) -> None:
-        """Add a pod to the gang that it names, which must exist."""
+        """Add a pod to its gang. The gang must exist."""
         self.members[member.uid] = member
         self._uids[member.key] = member.uid
         self.gangs[member.gang_id].add(member)

@@ -52,7 +52,7 @@ _PROD, _OTHER = range(2)
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """The data about one row."""
+    """The data about one node, from which its row of the columns is computed."""
 
     facts: NodeFacts | None = None
     thresholds: NodeThresholds | None = None

@@ -250,7 +250,7 @@ class _Accumulator:
     def _take_first_of(
         self, lists: Iterable[list[int]], ordered: Callable[[list[int]], Sequence[int]] = lambda cpus: cpus
     ) -> bool:
-        """Take from the first list that is long enough; return whether there is one."""
+        """Take the needed CPUs from the first list that has enough; return False if no list has enough."""
         for cpus in lists:
             if len(cpus) >= self._need:
                 self._take_list(ordered(cpus))
@@ -258,14 +258,14 @@ class _Accumulator:
         return False
 
     def _take_list(self, cpus: Sequence[int]) -> None:
-        """Take CPUs in this order until there are enough."""
+        """Take CPUs of the list, from its begin, until the pod has enough."""
         for cpu in cpus[: self._need]:
             self._taken |= 1 << cpu
         self._need -= min(len(cpus), self._need)
         self._free &= ~self._taken
 
     def _spread(self, cpus: list[int]) -> list[int]:
-        """Return the CPUs in rounds, each with one CPU of each core."""
+        """Return the CPUs in another order: first one CPU of each core, then a second one of each core, and so on."""
         if len(cpus) <= self._layout.cpus_per_core:
             return cpus
         core_of = self._layout.core_of

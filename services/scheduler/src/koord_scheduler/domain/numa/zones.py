@@ -294,7 +294,7 @@ def not_as_required(layout: CpuLayout, binding: Binding, cpus: CpuMask) -> str:
 
 
 def _cpu_shares(split: Mapping[int, Amounts]) -> dict[int, int]:
-    """Return zone -> number of CPUs that it has to give."""
+    """Return zone -> number of whole CPUs in its amounts."""
     return {zone: amounts[CPU] // 1000 for zone, amounts in split.items() if CPU in amounts}
 
 

@@ -149,7 +149,7 @@ def _job_of(state: SchedulerState, pod: PodRecord) -> str:
 
 
 class _Search:
-    """One plugin's search for one pod."""
+    """Search of one plugin for pods that can be preempted for one pod."""
 
     def __init__(self, state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: VictimRules) -> None:
         self._state = state

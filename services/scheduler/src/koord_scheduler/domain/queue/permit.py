@@ -104,7 +104,7 @@ class WaitingPods:
         return [uid for uid, held in self._held.items() if held.work.node == node]
 
     def on_nodes(self) -> dict[str, int]:
-        """Return node name -> number of pods that wait at Permit with it."""
+        """Return node name -> number of pods that got this node and wait at Permit."""
         counts: dict[str, int] = {}
         for held in self._held.values():
             counts[held.work.node] = counts.get(held.work.node, 0) + 1

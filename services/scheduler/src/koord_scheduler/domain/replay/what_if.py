@@ -304,7 +304,7 @@ class WhatIf:
         self._land()
 
     def _decide(self, now: float, uid: str) -> bool:
-        """Make one attempt. Return False if no pod is ready."""
+        """Attempt to place the pod `uid` once. Return False if it is not ready."""
         decided = decide_next(self.state, now, uid)
         self.decided += isinstance(decided, Placement)
         self._land()

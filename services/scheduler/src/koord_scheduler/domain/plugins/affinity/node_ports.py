@@ -120,7 +120,7 @@ class NodePorts:
         return 0
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the node has no free host ports for pods of the class; empty if it has. See `Lender.refused`."""
+        """Return why the node has no free host ports for pods of the class; empty if it has."""
         return (NO_PORTS,) if self._code(pod_class)(row) else ()
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ class Judge:
         return code
 
     def _static(self, need: Need, hardware: NodeHardware) -> tuple[int, Terms | None]:
-        """Return the code that no pod on the node changes, else what applies there."""
+        """Return the code of a refusal that does not depend on pods of the node; else 0, and the terms of the node."""
         terms = terms_on(need, hardware)
         if isinstance(terms, str):
             return _KINDS[terms], None
