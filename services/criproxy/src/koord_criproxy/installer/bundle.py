@@ -92,7 +92,7 @@ def _tree(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _distributions(root: str) -> set[str]:
-    """Return the normalised names of a distribution and of all that it requires."""
+    """Return the normalised names of a Python distribution and of all distributions that it requires."""
     found: set[str] = set()
     waiting = [root]
     while waiting:

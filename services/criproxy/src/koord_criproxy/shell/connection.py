@@ -218,7 +218,7 @@ class Connection:
             self._refuse(held, f"koord-criproxy: {error!r}", time.monotonic() - began)
 
     def _refuse(self, held: Held, details: str, seconds: float) -> None:
-        """Answer an intercepted call with an error; no-op if it has ended."""
+        """Answer an intercepted call with an error. No-op if the call has ended."""
         self._tunnel.refuse(held.stream, UNKNOWN, details)
         if self._calls.pop(held.stream, None) is not None:
             self._backend.observe(held.path, STATUS_NAMES[UNKNOWN], seconds)

@@ -189,7 +189,7 @@ class DrainControl:
         return await self.writer.change(changes) if changes else []
 
     async def _forget(self, name: str, facts: DrainState, options: "_LookOptions") -> None:
-        """Take back a drain whose object was deleted, then forget it."""
+        """Undo the drain of a deleted DrainNode. If the drain has ended already, only drop its state."""
         if facts.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED):
             await self._record(
                 AggregateRef("drain", name_token(name)), facts.object_uid, DrainForgotten(), options.term
@@ -219,7 +219,7 @@ class DrainControl:
             await self._record(ref, group.metadata.uid, event, options.term)
 
     async def _forget_group(self, name: str, facts: DrainGroupState, options: "_LookOptions") -> None:
-        """Take back the drains of a group whose object was deleted, then forget it."""
+        """Undo the drains of a deleted DrainNodeGroup. If the group has ended already, only drop its state."""
         ref = AggregateRef("draingroup", name_token(name))
         if facts.phase in FINAL_GROUPS:
             await self._record(ref, facts.object_uid, DrainGroupForgotten(), options.term)

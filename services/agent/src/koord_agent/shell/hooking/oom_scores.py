@@ -62,7 +62,7 @@ class OomScores:
         return problems
 
     def gauges(self) -> Iterator[Gauge]:
-        """Yield the score of each container of which at least one process has it."""
+        """Yield the OOM score of each container with at least one process that has the container's score."""
         for (pod, namespace, uid, container), score in self._held.items():
             labels = {"pod_name": pod, "pod_namespace": namespace, "pod_uid": uid, "container_name": container}
             yield Gauge("container_oom_score_adj", labels, score)

@@ -33,7 +33,7 @@ CPU_MANAGER_STATE: Final = "cpu_manager_state"
 
 @dataclass(slots=True)
 class _Bucket:
-    """Token bucket that limits lists between the regular ones."""
+    """Token bucket. It limits how often pods are listed outside of the regular interval."""
 
     tokens: float = SOON_AT_ONCE
     at: float = 0.0

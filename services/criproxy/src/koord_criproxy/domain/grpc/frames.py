@@ -123,7 +123,7 @@ class FrameReader:
         self._rest = data[position:]
 
     def _with_block(self, frame: RawFrame) -> tuple[RawFrame, bytes] | None:
-        """Add a frame to the block of headers; the block if it is complete."""
+        """Add a frame to the block of headers. Return the block if the frame completes it, else None."""
         block = self._block
         if block is None and frame.kind == HEADERS:
             block, self._fragments = frame, frame.payload()

@@ -186,7 +186,7 @@ def _unused_reservations(view: DrainView, pods: Mapping[str, PodProgress]) -> li
 
 
 def _tracked(view: DrainView, progress: DrainProgress) -> dict[str, PodProgress]:
-    """Return the tracked pods, with those that are seen for the first time."""
+    """Return the pods whose progress the drain records, with the pods of the node that it did not know before."""
     pods = dict(progress.pods)
     is_confirmed = view.drain.spec.confirm_state is drain_documents.ConfirmState.CONFIRMED
     for pod in view.pods:

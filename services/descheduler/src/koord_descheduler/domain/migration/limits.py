@@ -33,7 +33,7 @@ class CountedLimit(NamedTuple):
 
     Attributes:
         code: Code of the limit.
-        used: What counts against it now, without the migration.
+        used: Number of pods that count against the limit now, without the migration.
         limit: The limit; None if it is an invalid percentage.
     """
 
@@ -43,7 +43,7 @@ class CountedLimit(NamedTuple):
 
     @property
     def is_reached(self) -> bool:
-        """Return whether one more migration would exceed it."""
+        """Return whether one more migration would exceed the limit."""
         return self.limit is None or self.used >= self.limit
 
 

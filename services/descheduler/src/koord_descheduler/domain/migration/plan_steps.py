@@ -83,7 +83,7 @@ def is_forgettable(state: RepackState, now: float) -> bool:
 
 
 def _lost(found: Mapping[str, MigrationJob | None], planned: float, now: float) -> str:
-    """Return why a plan cannot be carried out any more; "" if it can."""
+    """Return the reason why a plan cannot be carried out any more; "" if there is none."""
     for name, job in found.items():
         if job is None:
             if now - planned > UNSEEN_SECONDS:

@@ -152,7 +152,7 @@ class _Run:
         return self._world.pod(self._pod.namespace, self._pod.name)
 
     def _is_stranger(self, pod: PodView) -> bool:
-        """Return whether a pod has the name of the job's pod, and is another one."""
+        """Return whether a pod with the name of the job's pod has another uid, so that it is another pod."""
         return bool(self._pod.uid) and pod.uid != self._pod.uid
 
     def _is_in_time(self, now: float) -> bool:
@@ -315,7 +315,7 @@ class _Run:
         self._tell("Complete", message)
 
     def _set(self, type_: ConditionType, condition: Condition) -> bool:
-        """Set a condition; return whether it changed."""
+        """Set a condition of the job. Return whether the condition changed."""
         before = self.job
         self.job = before.with_condition(type_, condition)
         return self.job is not before

@@ -99,7 +99,7 @@ def is_unbound_pod(found: Object) -> bool:
 
 
 def clean_meta(meta: ObjectMeta) -> None:
-    """Remove what the log does not keep of an object's metadata."""
+    """Remove the fields of an object's metadata that the log does not keep."""
     meta.resource_version = ""
     meta.annotations.pop(LAST_APPLIED, None)
 

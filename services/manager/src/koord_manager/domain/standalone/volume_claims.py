@@ -83,7 +83,7 @@ def _bound(view: ManagerView, wanted: ClaimBinding, node: str, now: str) -> list
 
 
 def _made(view: ManagerView, claim: storage.PersistentVolumeClaim, name: str, node: str, now: str) -> Json:
-    """Return a volume for a claim that only one node can use."""
+    """Return a new volume for a claim. Only pods on the node `node` can use the volume."""
     class_name = storage.storage_class_of(claim)
     found = _object(view, "storageclasses", "", class_name)
     provisioner = object_from_json(found, storage.StorageClass).provisioner if found is not None else ""

@@ -86,7 +86,7 @@ def _staying(node: NodeView, run: PluginRun) -> list[PodView]:
 
 
 class _NodeVisit:
-    """The evictions from one node; every success lowers what is requested there."""
+    """The evictions from one node. Each successful eviction lowers the sum of requests on the node."""
 
     def __init__(self, args: RemovePodsViolatingNodeReservationArgs, node: NodeView, run: PluginRun) -> None:
         self._args = args

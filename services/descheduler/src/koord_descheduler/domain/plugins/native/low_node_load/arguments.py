@@ -41,7 +41,7 @@ class AnomalyConditionArgs(WireModel):
     consecutive_normalities: StrictInt = 0
 
     def condition(self) -> AnomalyCondition:
-        """Return the condition with defaults for what is missing."""
+        """Return the condition. Missing values have their defaults."""
         return AnomalyCondition(
             abnormalities=self.consecutive_abnormalities or _DEFAULTS.abnormalities,
             normalities=self.consecutive_normalities or _DEFAULTS.normalities,
