@@ -178,7 +178,7 @@ metrics: setup ## regenerate docs/metrics.md from what running services serve
 
 docs: setup ## the documentation site, with the reference from the docstrings, in var/docs-site
 	@$(UV) sync --quiet --frozen --all-packages --inexact --group docs
-	@echo "==> building var/docs-site"; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	@echo "==> building var/docs-site"; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build
 
 clean: ## remove what the recipes made
 	@rm -rf var .venv .pytest_cache .ruff_cache .hypothesis

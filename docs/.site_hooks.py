@@ -4,12 +4,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+from markdown.extensions.toc import slugify_unicode
 from mkdocs.structure.files import File, Files
 
 _OUTSIDE = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)+((?:examples|services|libs|schemas|k8s|tests|README|CONTRIBUTING|CHANGELOG)[^)]*)\)"
 )
 _FROM_ROOT = re.compile(r"\[([^\]]+)\]\((?!https?:|#|docs/)([^)]+)\)")
+
+
+def on_config(config: Any) -> Any:
+    """Make the ids of headings as GitHub does, where Chinese headings have some, too."""
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify_unicode
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

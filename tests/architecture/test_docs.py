@@ -55,6 +55,14 @@ def test_a_page_has_the_same_sections_tables_and_commands_in_both_languages(page
     assert blocks(translated) == blocks(page)
 
 
+def test_the_site_has_every_page_in_its_navigation() -> None:
+    """`make docs` does not fail on a page that nobody can find."""
+    named = set(re.findall(r"(?:[\w/-]+/)?[\w-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("\nhooks:")[0]))
+    docs = ROOT / "docs"
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
+    assert pages == named - {"index.md"}
+
+
 def outline(page: Path) -> list[str]:
     """Return the level of each heading, and the columns of each row of a table, in their order."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
