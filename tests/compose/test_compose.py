@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from support.compose import (
     ROOT,
     Compose,
     docker,
-    ensure_images,
     missing_monitoring,
     missing_programs,
-    start_dockerd,
+    prepared_images,
 )
 from support.guide import GUIDE, Reader
 from support.until import until_blocking
@@ -40,15 +38,8 @@ PODS = 40
 
 @pytest.fixture(scope="module", autouse=True)
 def images() -> Iterator[None]:
-    folder = ROOT / "var" / "compose-test"
-    daemon = start_dockerd(folder)
-    try:
-        ensure_images(folder)
+    with prepared_images():
         yield
-    finally:
-        if daemon is not None:
-            daemon.terminate()
-            daemon.wait()
 
 
 def test_the_image_is_small_and_runs_every_service_without_rights() -> None:
@@ -82,65 +73,24 @@ def system() -> Iterator[Compose]:
         compose("down", "--volumes", "--timeout", "5", check=False)
 
 
-def manifests(first: int, count: int) -> str:
-    """Pods with the name of a number each, as a manifest."""
-    pod = """
-apiVersion: v1
-kind: Pod
-metadata: {{name: web-{number}, labels: {{app: web}}}}
-spec:
-  schedulerName: koord-scheduler
-  containers: [{{name: main, image: web, resources: {{requests: {{cpu: 250m, memory: 256Mi}}}}}}]
-"""
-    return "---".join(pod.format(number=number) for number in range(first, first + count))
-
-
-def apply(compose: Compose, folder: Path, first: int, count: int) -> None:
-    """Apply pods; repeated while no manager leads, because a document that was refused for it was not stored."""
-    file = folder / f"pods-{first}.yaml"
-    file.write_text(manifests(first, count))
-    relative = str(file.relative_to(ROOT))  # the working directory of the container is the repository
-
-    def applied() -> bool:
-        compose.koord("apply", "-f", relative, check=False)
-        return len(pods(compose)) >= first + count
-
-    until_blocking(applied, f"{count} pods are stored")
-
-
-def pods(compose: Compose) -> dict[str, str]:
-    """Name -> node of every pod, "" while it waits."""
-    text = compose.koord("get", "pods", "-o", "json", check=False)
-    try:
-        found: list[dict[str, dict[str, str]]] = json.loads(text)["items"]
-    except ValueError:
-        return {}
-    return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in found}
-
-
 def test_nothing_is_lost_when_containers_are_killed_and_the_system_restarts(system: Compose) -> None:
-    folder = ROOT / "var" / "compose-test" / "pods"
-    folder.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    system("up", "--detach", "--no-build", *CORE)
-    system.wait_healthy()
-    apply(system, folder, 0, 1)
-    until_blocking(lambda: all(pods(system).values()), "the first pod is placed")
-    print(f"up to a placed pod: {time.monotonic() - began:.1f} s")  # for the record, not asserted
+    print(f"up to a placed pod: {system.start_to_placed_pod():.1f} s")  # for the record, not asserted
 
-    apply(system, folder, 1, PODS)
+    system.apply_pods(1, PODS)
     for service in ("scheduler-1", "manager-1", "nats", "postgres", "projector", "agent"):
         docker("kill", system.container(service))
         docker("start", system.container(service))
-    apply(system, folder, 1 + PODS, PODS)
+    system.apply_pods(1 + PODS, PODS)
     system.wait_healthy()
-    until_blocking(lambda: len(pods(system)) == 1 + 2 * PODS and all(pods(system).values()), "all placed", seconds=180)
-    before = pods(system)
+    until_blocking(
+        lambda: len(system.pods()) == 1 + 2 * PODS and all(system.pods().values()), "all placed", seconds=180
+    )
+    before = system.pods()
 
     system("stop", "--timeout", "10")
     system("start")
     system.wait_healthy()
-    assert pods(system) == before
+    assert system.pods() == before
     assert "equal" in system.koord("verify")
 
 
@@ -184,8 +134,6 @@ def has_caught_up(container: str) -> bool:
 def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
     compose = Compose("koordha", free_ports(1)[0], "--env-file", "deploy/compose/ha.env", "--profile", "ha")
     servers = ("nats", "nats-2", "nats-3")
-    folder = ROOT / "var" / "compose-test" / "ha"
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         compose("up", "--detach", "--no-build", *servers, *CORE)
         compose.wait_healthy(*servers)
@@ -194,10 +142,10 @@ def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
         containers = [compose.container(server) for server in servers]
         for number, server in enumerate(servers):
             docker("kill", compose.container(server))
-            apply(compose, folder, 5 * number, 5)
+            compose.apply_pods(5 * number, 5)
             wanted = 5 * (number + 1)
             until_blocking(
-                lambda wanted=wanted: sum(map(bool, pods(compose).values())) == wanted, "all placed", seconds=180
+                lambda wanted=wanted: sum(map(bool, compose.pods().values())) == wanted, "all placed", seconds=180
             )
             docker("start", compose.container(server))
             compose.wait_healthy(*servers)
@@ -264,9 +212,7 @@ def test_a_service_reads_its_own_key_only_and_renewed_certificates_need_no_resta
 def test_traces_and_metrics_travel_over_tls_to_servers_with_certificates_of_their_own(system: Compose) -> None:
     system("up", "--detach", "--no-build", *CORE, "nightly", *MONITORING)
     system.wait_healthy()
-    folder = ROOT / "var" / "compose-test" / "traced"
-    folder.mkdir(parents=True, exist_ok=True)
-    apply(system, folder, 0, 1)
+    system.apply_pods(0, 1)
     until_blocking(lambda: {"koord-manager", "koord-scheduler", "koord-agent"} <= services_in_jaeger(system), "traces")
     until_blocking(lambda: scraped(system) == {"up"}, "Prometheus reads the metrics of every service")
 

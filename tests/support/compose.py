@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +43,14 @@ MONITORING: Final = {
     "prometheus": shutil.which("prometheus") or "",
 }
 """Services whose images are stood in for by a program of this machine; Grafana's cannot."""
+POD: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: web-{number}, labels: {{app: web}}}}
+spec:
+  schedulerName: koord-scheduler
+  containers: [{{name: main, image: web, resources: {{requests: {{cpu: 250m, memory: 256Mi}}}}}}]
+"""
 ENDING: Final = ("objects", "objects-host")
 """Services that do something once and end."""
 
@@ -121,6 +131,20 @@ def ensure_images(folder: Path) -> None:
     run("make", "image", f"IMAGE={IMAGE}", "IMAGE_FLAGS=--network host")
 
 
+@contextmanager
+def prepared_images() -> Generator[None]:
+    """Run dockerd with the images inside the block, unless it runs already."""
+    folder = ROOT / "var" / "compose-test"
+    daemon = start_dockerd(folder)
+    try:
+        ensure_images(folder)
+        yield
+    finally:
+        if daemon is not None:
+            daemon.terminate()
+            daemon.wait()
+
+
 def run_bytes(*words: str) -> bytes:
     """Run a program and return its output as bytes."""
     return subprocess.run(words, capture_output=True, check=True).stdout
@@ -137,6 +161,7 @@ class Compose:
 
     def __init__(self, project: str, port: int, *flags: str) -> None:
         jaeger, prometheus = free_ports(2)
+        self.project = project
         self._words = ("docker-compose", "--project-name", project, *flags)
         self.environment = {
             **os.environ,
@@ -185,4 +210,39 @@ class Compose:
         began = time.monotonic()
         for service in (*CORE, *services):
             until_blocking(lambda service=service: self.is_healthy(service), f"{service} is healthy", seconds=180)
+        return time.monotonic() - began
+
+    def pods(self) -> dict[str, str]:
+        """Name -> node of every pod, "" while it waits."""
+        text = self.koord("get", "pods", "-o", "json", check=False)
+        try:
+            found: list[dict[str, dict[str, str]]] = json.loads(text)["items"]
+        except ValueError:
+            return {}
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in found}
+
+    def apply_pods(self, first: int, count: int) -> None:
+        """Apply pods with the name of a number each.
+
+        Repeated while no manager leads, because a document that was refused for it was not stored.
+        """
+        folder = ROOT / "var" / "compose-test" / "pods"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self.project}-{first}.yaml"
+        file.write_text("---".join(POD.format(number=number) for number in range(first, first + count)))
+        relative = str(file.relative_to(ROOT))  # the working directory of the container is the repository
+
+        def applied() -> bool:
+            self.koord("apply", "-f", relative, check=False)
+            return len(self.pods()) >= first + count
+
+        until_blocking(applied, f"{count} pods are stored")
+
+    def start_to_placed_pod(self) -> float:
+        """Start the core services, submit a pod, and return the seconds until it is placed."""
+        began = time.monotonic()
+        self("up", "--detach", "--no-build", *CORE)
+        self.wait_healthy()
+        self.apply_pods(0, 1)
+        until_blocking(lambda: all(self.pods().values()), "the first pod is placed")
         return time.monotonic() - began
