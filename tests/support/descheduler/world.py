@@ -27,6 +27,7 @@ from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended, Conflict, EventLog
 from koordcore.protocol.objects import Node, node_from_json, pod_from_json
 from koordcore.requests.objects import (
+    ChangeNode,
     ChangeOutcome,
     ChangeResult,
     CreateObject,
@@ -83,13 +84,16 @@ class World:
 
     async def write(self, ref: AggregateRef, event: Event) -> None:
         """Append a fact behind the last one of its aggregate."""
-        self._written += 1
-        origin = Origin(causation_id=f"t/{self._written}", correlation_id="", actor="t", occurred_at=AT)
+        origin = self._origin()
         outcome = await self.bus.events.append(CATALOGUE.seal([Draft(ref, event, self._last.get(ref, 0))], origin))
         if isinstance(outcome, Conflict):  # the service has written to the aggregate
             outcome = await self.bus.events.append(CATALOGUE.seal([Draft(ref, event, await self.last(ref))], origin))
         assert isinstance(outcome, Appended), outcome
         self._last[ref] = outcome.last_seq
+
+    def _origin(self) -> Origin:
+        self._written += 1
+        return Origin(causation_id=f"t/{self._written}", correlation_id="", actor="t", occurred_at=AT)
 
     async def pod(self, name: str, node: str, *, ready: bool = True) -> None:
         """Write a pod of a ReplicaSet that runs."""
@@ -201,22 +205,41 @@ class World:
         return dict(self._customs.get(kind, {}))
 
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
-        """Change objects. See `ObjectWriter.change`."""
+        """Change objects. See `ObjectWriter.change`.
+
+        New objects are stored together, so that no look at the jobs of a round finds only a part of them.
+        """
         self.changes += changes
-        results = [await self._changed(change) for change in changes]
+        new: list[Draft] = []
+        results = [
+            self._created(change, new) if isinstance(change, CreateObject) else await self._changed(change)
+            for change in changes
+        ]
+        if new:
+            outcome = await self.bus.events.append(CATALOGUE.seal(new, self._origin()))
+            assert isinstance(outcome, Appended), outcome
+            self._last |= {draft.ref: outcome.last_seq for draft in new}
         why = {ChangeResult.REFUSED: "not allowed"}
         return [ChangeOutcome(result=result, message=why.get(result, "")) for result in results]
 
-    async def _changed(self, change: ObjectChange) -> ChangeResult:
-        if (change.document["metadata"]["name"] if isinstance(change, CreateObject) else change.name) in self.refuses:
+    def _created(self, change: CreateObject, new: list[Draft]) -> ChangeResult:
+        """Create an object, and add its fact to `new`."""
+        kind, name = change.document["kind"], change.document["metadata"]["name"]
+        if name in self.refuses:
             return ChangeResult.REFUSED
-        if isinstance(change, CreateObject):
-            kind, name = change.document["kind"], change.document["metadata"]["name"]
-            if name in self.objects(kind):
-                return ChangeResult.EXISTS
-            metadata = {"uid": f"uid-{name}", "creationTimestamp": LATE, **change.document["metadata"]}
-            await self.custom(kind, {**change.document, "metadata": metadata})
-        elif isinstance(change, DeleteObject):
+        if name in self.objects(kind):
+            return ChangeResult.EXISTS
+        metadata = {"uid": f"uid-{name}", "creationTimestamp": LATE, **change.document["metadata"]}
+        document = {**change.document, "metadata": metadata}
+        self._customs.setdefault(kind, {})[name] = document
+        ref = custom_ref(_PLURALS[kind], metadata.get("namespace", ""), name)
+        new.append(Draft(ref, CustomObjectObserved(object=document), self._last.get(ref, 0)))
+        return ChangeResult.DONE
+
+    async def _changed(self, change: DeleteObject | PatchObject | ChangeNode) -> ChangeResult:
+        if change.name in self.refuses:
+            return ChangeResult.REFUSED
+        if isinstance(change, DeleteObject):
             if change.name not in self.objects(change.kind):
                 return ChangeResult.ABSENT
             await self.delete(change.kind, change.name)

@@ -1,6 +1,7 @@
 """Migration jobs in the service: from a round or a hand-written object to the eviction, over kills and aborts."""
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from koordcore.state.migrations import MigrationState
 from koordcore.stories.migrations import migration_story
 from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
+from koordcore.values.timestamps import rfc3339
 from support.descheduler.jobs import configuration, is_told, job, leave, progress, reached
 from support.descheduler.world import AT, World
 from support.until import until
@@ -190,6 +192,20 @@ async def test_a_dry_run_passes_all_options_on_and_is_tried_once(world: World) -
         await world.answer("q", PodEvictionFailed(reason="Forbidden"))
         await _asked(world, 3)
     assert [each.name for each in await world.requests()] == ["p", "q", "q"]
+
+
+async def test_the_request_for_an_eviction_expires_with_its_job(world: World) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    for name, more in (("p", {"ttl": "10m"}), ("q", {"ttl": "0s"})):
+        await world.pod(name, "b")
+        document = job(f"j-{name}", name, mode="EvictDirectly", **more)
+        document["metadata"]["creationTimestamp"] = rfc3339(now - timedelta(minutes=4))
+        await world.custom("PodMigrationJob", document)
+    async with world.service(configuration(plugins=False, objectLimiters={"workload": {"duration": "0s"}})):
+        await _asked(world, 2)
+    patience = {each.name: each.give_up_after_seconds for each in await world.requests()}
+    assert 0 < patience["p"] <= 360
+    assert patience["q"] == 0
 
 
 async def test_eviction_that_the_gateway_gave_up_is_asked_for_again(world: World) -> None:

@@ -133,7 +133,24 @@ def test_eviction_held_up_for_too_long_is_given_up() -> None:
     assert not isinstance(decision, BlockedByBudget)
     [draft] = decision
     assert isinstance(draft.event, PodEvictionFailed)
-    assert "web" in draft.event.message
+    assert draft.event.reason == "DisruptionBudget"
+
+
+def test_an_expired_request_is_not_carried_out_although_its_budget_would_allow_it() -> None:
+    cluster = Cluster("a")
+    cluster.protect(maxUnavailable=0)
+    cluster.ask("a", patience=60)
+    assert cluster.carried_out(59) == []
+    cluster.protect(maxUnavailable=1)
+    assert cluster.carried_out(61) == []
+    assert not cluster.view.state.of_kind(EvictionState)
+
+
+def test_a_request_that_nobody_has_tried_expires_too() -> None:
+    cluster = Cluster("ab")
+    cluster.ask("a", patience=60)
+    cluster.ask("b", patience=0)
+    assert cluster.carried_out(61) == ["b"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Source:
     event-bus spec, 2.1 and 4.1
 """
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from koordcore.events.agents.criproxy import RegisteredHookServer
 from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
 from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
 from koordcore.events.management.recommendation import ContainerRecommendation, RecommendationCondition
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, PlacedMember
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
@@ -282,6 +283,17 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
     request: PodEvictionRequested
     requested_at: str
     delays: list[str] = []
+
+    def expired(self, now: datetime) -> PodEvictionFailed | None:
+        """Return the end of a request that has expired, so that it must not be carried out; None if it has not.
+
+        Its reason is that of the last delay, or "Expired" if no attempt has failed.
+        """
+        seconds = self.request.give_up_after_seconds
+        if not seconds or (now - datetime.fromisoformat(self.requested_at)).total_seconds() <= seconds:
+            return None
+        reason = self.delays[-1] if self.delays else "Expired"
+        return PodEvictionFailed(reason=reason, message=f"the request was not carried out within {seconds} s")
 
 
 class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):

@@ -72,7 +72,7 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
         grace_period_seconds: Grace period of the deletion; None: that of the pod.
         delete_options: Further options of the deletion, as in Kubernetes' DeleteOptions: `propagationPolicy`,
             `orphanDependents`, `preconditions`, `dryRun`.
-        give_up_after_seconds: Time for which a disruption budget may delay the eviction; 0: no limit.
+        give_up_after_seconds: Time after which the request expires, and must not be carried out; 0: never.
         trigger: Plugin, controller or drain on whose behalf the component requests it; "" if it acts for itself.
         job: Name of the PodMigrationJob that it belongs to; "" if there is none.
         job_uid: Uid of that job; "" if there is none.

@@ -7,6 +7,7 @@ Source:
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any, Final
 
 from koordcore.events.descheduling.operation import ChangedField
@@ -104,7 +105,7 @@ def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: f
                 elif policy == SOFT_EVICTION:
                     changes.append(_soft_eviction(job, pod, options, now))
                 else:
-                    found = replace(found, eviction=_eviction(job, pod, policy, options))
+                    found = replace(found, eviction=_eviction(job, pod, policy, options, now))
     return found
 
 
@@ -179,7 +180,10 @@ def soft_eviction(done: Plan, outcomes: Sequence[ChangeOutcome]) -> ChangedField
     return None
 
 
-def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str, Any] | None) -> PodEvictionRequested:
+def _eviction(
+    job: MigrationJob, pod: PodView, policy: str, options: Mapping[str, Any] | None, now: float
+) -> PodEvictionRequested:
+    """Return the request for an eviction. It expires with the job, so that no pod leaves after its job has failed."""
     given = options or {}
     grace = given.get("gracePeriodSeconds")
     return PodEvictionRequested(
@@ -191,6 +195,7 @@ def _eviction(job: MigrationJob, pod: PodView, policy: str, options: Mapping[str
         reason=REASON,
         message=f"{job.cause} (migration job {job.name})"[:LONGEST_MESSAGE],
         grace_period_seconds=grace if isinstance(grace, int) else None,
+        give_up_after_seconds=max(1, ceil(job.created + job.ttl - now)) if job.ttl else 0,
         delete_options={name: value for name, value in given.items() if name not in _OWN_OPTIONS},
         trigger=job.annotations.get(keys.EVICT_TRIGGER, ""),
         job=job.name,

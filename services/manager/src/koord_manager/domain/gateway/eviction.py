@@ -1,8 +1,9 @@
 """Decide which pods have to be evicted through the API server, and interpret its answers.
 
 A request with the method `evict` becomes a policy/v1 Eviction, which respects disruption budgets. If a budget refuses
-it (429), it is retried until the time limit of the request. The method `delete` is used for preemption, where the
-scheduler has checked the budgets. Both name the uid of the pod, so a new pod with the same name is never evicted.
+it (429), it is retried until the request expires. An expired request is never sent. The method `delete` is used for
+preemption, where the scheduler has checked the budgets. Both name the uid of the pod, so a new pod with the same name
+is never evicted.
 
 Source:
     event-bus spec, 3.2; https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
@@ -89,6 +90,13 @@ def is_leaving(view: ManagerView, eviction: Eviction) -> bool:
     return spec is None or spec.object.metadata.deletion_timestamp is not None
 
 
+def expired(view: ManagerView, uid: str, now: datetime) -> GivenUp | None:
+    """Return the outcome of an eviction whose request has expired, so that it must not be sent; else None."""
+    state = view.state.of_kind(EvictionState).get(uid)
+    failure = state.expired(now) if state is not None else None
+    return GivenUp(failure.reason, failure.message) if failure is not None else None
+
+
 def eviction_request(eviction: Eviction) -> Request:
     """Return the HTTP request that evicts the pod, or that deletes it for the method `delete`."""
     asked = eviction.request
@@ -113,7 +121,7 @@ def eviction_request(eviction: Eviction) -> Request:
     return Request("evict", "POST", f"{path}/eviction", body)
 
 
-def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime) -> Evicted | GivenUp | Waits:
+def judge_eviction(eviction: Eviction, status: int, message: str) -> Evicted | GivenUp | Waits:
     """Interpret the API server's answer to an eviction: it is done, has failed for good, or must be retried.
 
     Args:
@@ -121,7 +129,6 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
         status: HTTP status; 409 means that another pod has the name now, so the pod is gone. If the eviction has
             preconditions of its own, one of them may be violated instead.
         message: Text of the answer.
-        now: The time, to check the time limit of the eviction.
     """
     match meaning_of(status):
         case Meaning.DONE:
@@ -133,10 +140,6 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
         case Meaning.REFUSED:
             return GivenUp("Forbidden" if status == 403 else "Invalid", message)
         case Meaning.LATER:
-            patience = eviction.request.give_up_after_seconds
-            waited = (now - datetime.fromisoformat(eviction.requested_at)).total_seconds()
-            if status == 429 and patience and waited > patience:
-                return GivenUp("TooManyRequests", message)
             return Waits(_DELAYS.get(status, "ServerError"), message)
 
 

@@ -52,17 +52,16 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
     ref, spec = AggregateRef("eviction", uid), view.state.of_kind(PodSpecState).get(uid)
     if spec is None:
         return [Draft(ref, PodEvicted(gone=True), request_state.seq)]
+    if (over := request_state.expired(now)) is not None:
+        return [Draft(ref, over, request_state.seq)]
     meta, request = spec.object.metadata, request_state.request
     if request.method == "evict" and request.initiator != AGENT:
         budget = budgets.take(uid, meta.namespace)
-        if budget and not _is_over(request_state, now):
+        if budget:
             if HELD_UP in request_state.delays:
                 return BlockedByBudget(budget)
             message = f"disruption budget {budget} does not allow it"
             return [Draft(ref, PodEvictionDelayed(reason=HELD_UP, message=message), request_state.seq)]
-        if budget:
-            message = f"disruption budget {budget} did not allow it for {request.give_up_after_seconds} s"
-            return [Draft(ref, PodEvictionFailed(reason=HELD_UP, message=message), request_state.seq)]
     wanted = request.delete_options.get("preconditions", {})
     if any(wanted.get(name, has) != has for name, has in (("uid", uid), ("resourceVersion", meta.resource_version))):
         failed = PodEvictionFailed(reason="Conflict", message=f"the pod does not meet the preconditions {wanted}")
@@ -71,9 +70,3 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
         return [Draft(ref, ONLY_TRIED, request_state.seq)]
     gone = PodSpecDeleted(namespace=meta.namespace, name=meta.name)
     return [Draft(AggregateRef("podspec", uid), gone, spec.seq), Draft(ref, PodEvicted(), request_state.seq)]
-
-
-def _is_over(state: EvictionState, now: datetime) -> bool:
-    """Return whether the time limit of the request has passed; a request without a limit never ends."""
-    patience = state.request.give_up_after_seconds
-    return patience > 0 and (now - datetime.fromisoformat(state.requested_at)).total_seconds() > patience

@@ -286,6 +286,8 @@ class Outbox:
         answer = NOT_ASKED
         if evictions.is_leaving(view, eviction):
             ended = evictions.Evicted(gone=True)
+        elif (expired := evictions.expired(view, uid, self._facts.clock.now())) is not None:
+            ended = expired
         else:
             asked = eviction.request
             if asked.method == "delete":
@@ -294,7 +296,7 @@ class Outbox:
             failpoint("eviction_decided_before_request")
             answer = await self._send(evictions.eviction_request(eviction))
             retry_after = answer.retry_after
-            ended = evictions.judge_eviction(eviction, answer.status, answer.message(), self._facts.clock.now())
+            ended = evictions.judge_eviction(eviction, answer.status, answer.message())
         if isinstance(ended, evictions.Waits) and BUDGET_CAUSE in answer.body:
             self._pending_writes.hold(uid, eviction.request, ended.why)
         if evictions.eviction_draft(view, eviction, ended) is not None:
