@@ -14,6 +14,7 @@ from koordcore.bus.read.stream_reader import patient_api
 from koordcore.bus.setup.bootstrap import Change, StreamDiffers, bootstrap
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
+from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import NamespaceObserved, PriorityClassDeleted
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from support.bus.bus_worlds import SMALL, sealed
@@ -115,6 +116,23 @@ async def test_a_stream_that_somebody_changed_stops_the_bootstrap(
     changed = {**await config_of(connection, NAMES.ev), field: value}
     await patient_api(connection, f"$JS.API.STREAM.UPDATE.{NAMES.ev}", json.dumps(changed).encode())
     with pytest.raises(StreamDiffers, match=f"KOORD_EV_boot.*{field}"):
-        await bootstrap(connection, specs)
+        await bootstrap(connection, streams(NAMES, replicas=1, sizes=replace(SMALL, cmd=SMALL.cmd * 2)))
     assert (await config_of(connection, NAMES.ev))[field] == value
+    assert (await config_of(connection, NAMES.cmd))["max_bytes"] == SMALL.cmd
+    await connection.drain_and_close()
+
+
+async def test_a_compressed_log_is_read_after_it_is_not_compressed_any_more(fresh_nats_server: NatsServer):
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
+    compressed = streams(NAMES, replicas=1, sizes=SMALL)
+    plain = [replace(spec, compression="none") for spec in compressed]
+    connection = await connect(ConnectionSettings(urls=settings.urls))
+    await bootstrap(connection, compressed)
+    async with open_bus(settings) as bus:
+        for number in range(2):
+            await bus.events.append([sealed("priorityclass", f"c{number}", PriorityClassDeleted(name="c"))])
+            assert (await bootstrap(connection, plain))[NAMES.ev] is (Change.UNCHANGED if number else Change.UPDATED)
+        assert (await config_of(connection, NAMES.ev)).get("compression", "none") == "none"
+        found = [await bus.events.last_of(AggregateRef("priorityclass", f"c{number}")) for number in range(2)]
+        assert [stored and stored.seq for stored in found] == [1, 2]
     await connection.drain_and_close()

@@ -9,7 +9,7 @@ from koordcore.bus.client.connection import BusConnection, ConnectionSettings, c
 from koordcore.bus.factory import bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.replicas import CopyDigest, difference, read_copies
-from koordcore.bus.setup.bootstrap import bootstrap
+from koordcore.bus.setup.bootstrap import bootstrap, replicas_of
 from koordcore.bus.setup.manifest import AUDITOR, BOOTSTRAP, MANAGER, ServiceManifest
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
@@ -85,6 +85,9 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
 
                 victim = next(server for server in cluster.servers if server.url != connection.client.connected_url)
                 assert await current_by_stream(cluster.urls) == dict.fromkeys([*REPLICATED, *SINGLE], "yes")
+                where = {"KOORD_NATS": ",".join(cluster.urls), "KOORD_CLUSTER": NAMES.cluster}
+                await asyncio.to_thread(koord, "bus", "bootstrap", env=where)
+                assert await replicas_of(connection, NAMES.ev) == len(cluster.servers)
                 await victim.stop()
 
                 async def is_seen() -> bool:

@@ -93,14 +93,22 @@ def _sizes(info: Mapping[str, Any]) -> list[object]:
 
 @app.command()
 def bootstrap(
-    replicas: Annotated[int, typer.Option(min=1, max=5, help="Servers that store each stream: 3 in production.")] = 1,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=5,
+            help="Servers that store each stream: 3 in production. Default: as many as now, 1 for a new log.",
+        ),
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the servers.")] = 60.0,
     log_size: LogSize = None,
 ) -> None:
     """Create the streams and consumers of the cluster on the servers, or change them where no data is lost.
 
     Services create no stream. Run this once before they start, and again after an upgrade; it is idempotent, and never
-    makes a stream smaller. It connects as the user `bootstrap` to KOORD_NATS with the key KOORD_NATS_SEED.
+    makes a stream smaller. If a change would lose data, it changes nothing. It connects as the user `bootstrap` to
+    KOORD_NATS with the key KOORD_NATS_SEED.
 
     Examples:
 
@@ -112,13 +120,13 @@ def bootstrap(
         console.print(f"{stream}: {change}")
 
 
-async def _bootstrap(replicas: int, wait: float, log_size: int | None) -> dict[str, str]:
+async def _bootstrap(replicas: int | None, wait: float, log_size: int | None) -> dict[str, str]:
     from dataclasses import replace
 
     from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected, connect
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError
-    from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
+    from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers, replicas_of
     from koordcore.bus.setup.bootstrap import bootstrap as create
     from koordcore.bus.setup.consumers import bootstrap_consumers
     from koordcore.bus.setup.consumers import consumers as durable
@@ -135,7 +143,8 @@ async def _bootstrap(replicas: int, wait: float, log_size: int | None) -> dict[s
                 while True:
                     try:
                         names = BusNames(cluster_name())
-                        done = await create(connection, wanted(names, replicas=replicas, sizes=sizes))
+                        number = replicas or await replicas_of(connection, names.ev) or 1
+                        done = await create(connection, wanted(names, replicas=number, sizes=sizes))
                         done |= await bootstrap_consumers(connection, durable(names))
                     except NoAnswer:  # JetStream has no leader yet
                         await asyncio.sleep(POLL_SECONDS)

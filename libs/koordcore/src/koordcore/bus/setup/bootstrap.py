@@ -24,8 +24,11 @@ _NO_STREAM: Final = 10059
 
 _log = logging.getLogger("koordcore.bus")
 
-SAFE_FIELDS = frozenset({"description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"})
-"""Fields that may change on an existing stream. `max_bytes` only grows: a full stream then accepts messages again."""
+SAFE_FIELDS = frozenset(
+    {"compression", "description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"}
+)
+"""Fields that may change on an existing stream. `max_bytes` only grows: a full stream then accepts messages again. A
+new `compression` concerns new files; the server reads both kinds."""
 
 _ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}
 
@@ -55,6 +58,8 @@ class Change(StrEnum):
 async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
     """Create the given streams on the NATS server. Change those that exist if no data is lost.
 
+    If one stream must not be changed, none is created or changed.
+
     Returns:
         Stream name -> change.
 
@@ -65,7 +70,23 @@ async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> d
         NoAnswer: No answer came in time. It is unknown whether the server acted.
     """
     require_version(connection.server_version)
-    return {spec.name: await _ensure(connection, spec) for spec in specs}
+    planned = [(spec.name, *await _planned(connection, spec)) for spec in specs]
+    for name, change, config in planned:
+        if change is not Change.UNCHANGED:
+            request = "CREATE" if change is Change.CREATED else "UPDATE"
+            await patient_api(connection, f"$JS.API.STREAM.{request}.{name}", json.dumps(config).encode())
+    return {name: change for name, change, _ in planned}
+
+
+async def replicas_of(connection: BusConnection, stream: str) -> int | None:
+    """Return the number of servers that store a stream; None if the stream does not exist.
+
+    Raises:
+        ApiError: The server refused the request.
+        NoAnswer: No answer came in time.
+    """
+    found = await _config_of(connection, stream)
+    return None if found is None else int(found["num_replicas"])
 
 
 def require_version(version: str) -> None:
@@ -104,25 +125,28 @@ async def until_created(connection: BusConnection, names: BusNames) -> None:
             return
 
 
-async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
-    wanted = spec.config()
+async def _config_of(connection: BusConnection, stream: str) -> dict[str, Any] | None:
+    """Return the configuration of a stream on the server; None if the stream does not exist."""
     try:
-        data = await patient_api(connection, f"$JS.API.STREAM.INFO.{spec.name}", b"")
+        data = await patient_api(connection, f"$JS.API.STREAM.INFO.{stream}", b"")
     except ApiError as error:
         if error.err_code != _NO_STREAM:
             raise
-        await patient_api(connection, f"$JS.API.STREAM.CREATE.{spec.name}", json.dumps(wanted).encode())
-        return Change.CREATED
-    found = cast("dict[str, Any]", json.loads(data)["config"])
+        return None
+    return cast("dict[str, Any]", json.loads(data)["config"])
+
+
+async def _planned(connection: BusConnection, spec: StreamSpec) -> tuple[Change, dict[str, Any]]:
+    """Return what a stream needs, and the configuration to create or update it with."""
+    wanted, found = spec.config(), await _config_of(connection, spec.name)
+    if found is None:
+        return Change.CREATED, wanted
     wanted["max_bytes"] = max(spec.max_bytes, found["max_bytes"])
     differences = compare(found, wanted)
     refused = {field: pair for field, pair in differences.items() if field not in SAFE_FIELDS}
     if refused:
         raise StreamDiffers(spec.name, refused)
-    if not differences:
-        return Change.UNCHANGED
-    await patient_api(connection, f"$JS.API.STREAM.UPDATE.{spec.name}", json.dumps({**found, **wanted}).encode())
-    return Change.UPDATED
+    return Change.UPDATED if differences else Change.UNCHANGED, {**found, **wanted}
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
