@@ -73,8 +73,10 @@ STATUS: Final = "gateway-status"
 QUEUES: Final = (BINDING, EVICTION, NODE, STATUS)
 """The queues of the gateway, most urgent first. Their keys are uids of pods, tokens of nodes, and `kind/id` of an
 aggregate whose status is written to a custom resource."""
-MAX_EVENTS: Final = 10_000
-"""Maximum number of Kubernetes events that wait; the oldest are dropped, because the facts are in the log."""
+MAX_EVENTS: Final = 100_000
+"""Maximum number of Kubernetes events that wait, some 40 MiB; the oldest are dropped, because the facts are in the log.
+
+Bindings come first, so the events of a burst of pods are written after it."""
 RECENT: Final = timedelta(minutes=2)
 """Age of a placement up to which a new leader records its event again, because the leader before may not have done it.
 It is longer than a lease and the longest queue of events at the shipped rate limit."""
@@ -90,7 +92,7 @@ class PendingWrites:
     Attributes:
         queue: Keys of the objects, in the queues of `QUEUES`.
         nominated: Uid of a pod -> node to write as its nominated node, or empty to clear it.
-        events: Kubernetes events to record, at most 10,000; if there are more, the oldest are dropped.
+        events: Kubernetes events to record, at most `MAX_EVENTS`; if there are more, the oldest are dropped.
     """
 
     def __init__(self, jitter: Callable[[], float] = lambda: 1.0) -> None:
