@@ -11,13 +11,13 @@ HALTED: Final = "koord_bus_follower_halted"
 
 
 def fold_figures(url: str, label: str = "fold") -> dict[str, dict[str, float]] | None:
-    """Return metric -> fold -> value, for the metrics of a service that have a label `fold`.
+    """Return metric -> value of a label -> value of the metric, for the metrics of a service that have this label.
 
     None if the service does not answer.
 
     Args:
         url: Base URL of the service.
-        label: Another label than `fold`.
+        label: Name of the label. The default is `fold`, whose values are the names of folds.
     """
     from prometheus_client.parser import text_string_to_metric_families
 

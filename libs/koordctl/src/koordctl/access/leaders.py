@@ -40,6 +40,9 @@ class Leading(NamedTuple):
 def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float | None, now: float) -> Leading:
     """Return whether a service has a running leader, according to its lease.
 
+    It has one if the lease has a holder, the holder's process runs and is not younger than the lease, and the lease was
+    renewed within the renew deadline.
+
     Args:
         service: Name of the service.
         record: The lease. None or a lease without a holder means that it was released or has expired.

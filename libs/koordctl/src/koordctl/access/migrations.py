@@ -19,7 +19,16 @@ _JOBS = "podmigrationjobs"
 
 
 async def with_cost(life: Coroutine[Any, Any, PodStory]) -> PodStory:
-    """Return the life of a pod with the time for which its workload missed it, if a migration took the pod."""
+    """Return the story of a pod with the seconds for which its workload missed it, if a migration took the pod.
+
+    Otherwise, the story is returned unchanged.
+
+    Args:
+        life: Returns the story of the pod. It is awaited here.
+
+    Raises:
+        LogTrouble: The log cannot be reached.
+    """
     story = await life
     job = "" if story.disruption is None else story.disruption.job
     migration = await migration_of(job) if job else None
@@ -28,6 +37,8 @@ async def with_cost(life: Coroutine[Any, Any, PodStory]) -> PodStory:
 
 async def migration_of(name: str) -> MigrationStory | None:
     """Return the story of the last migration whose job has this name, also after the job was deleted.
+
+    None if the log has no object of this name.
 
     Args:
         name: Name of the PodMigrationJob.

@@ -46,7 +46,8 @@ async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
 
     Args:
         log: The log.
-        text: RFC 3339 time of the run's clock.
+        text: RFC 3339 time, by the clock of the events. It differs from the host's clock if the stack runs with
+            `--speed`. A time without an offset is UTC.
         from_first: Whether the first fact of the log may be the result although earlier ones were dropped. Otherwise,
             the command ends with an error.
 

@@ -12,7 +12,7 @@ from koordctl.access.clients import live_directory
 def run_clock() -> Clock:
     """Return the clock that the events of the current log follow.
 
-    If KOORD_NATS names a remote log, this is the clock of the host.
+    If KOORD_NATS names a remote log, or no stack has stored a clock, this is the clock of the host.
     """
     if os.environ.get("KOORD_NATS"):
         return SystemClock()

@@ -35,6 +35,7 @@ def descheduler_configuration(file: Path | None) -> DeschedulerConfiguration:
     """Return the effective configuration in a file, or the default one if the file is None.
 
     If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
+    If the file cannot be read, end it with status 2.
     """
     try:
         text = _DEFAULT if file is None else file.read_bytes()

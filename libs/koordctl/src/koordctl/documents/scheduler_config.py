@@ -23,6 +23,7 @@ def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
     """Return the scheduler configuration in a file, or the default one if the file is None.
 
     If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
+    If it is not YAML or JSON, or has no documents, end it with status 2.
     """
     if file is not None:
         documents_of(file, wanted="a KubeSchedulerConfiguration")

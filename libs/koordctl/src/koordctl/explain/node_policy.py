@@ -20,7 +20,8 @@ Show = Callable[[int], str]
 def formula_line(resource: str, terms: OvercommitTerms) -> str:
     """Return the line that shows how a batch resource was computed, with its numbers in cores or GiB.
 
-    The formula is `batch = capacity - margin - max(system, reserved) - used`.
+    The formula is `batch = capacity - margin - max(system, reserved) - used`. With the policy `request`, it is
+    `batch = capacity - margin - reserved - requested`.
     """
     show = shown(resource)
     taken = terms.high_priority_request if terms.policy == "request" else terms.high_priority_used
@@ -40,7 +41,8 @@ def formula_line(resource: str, terms: OvercommitTerms) -> str:
 def mid_line(resource: str, terms: MidTerms) -> str:
     """Return the line that shows how a mid resource was computed, with its numbers.
 
-    The formula is `mid = max(min(reclaimable, unused), 0) + share of the unallocated`, at most the cap.
+    The formula is `mid = max(min(reclaimable, unused), 0) + share of the unallocated`, at most the cap. In mode
+    `static`, it is a fixed ratio of the capacity, at most the cap.
     """
     show = shown(resource)
     head = f"mid {resource} {show(terms.result)} = "

@@ -46,7 +46,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     Changes of the best-effort quota are not included.
 
     Attributes:
-        at: RFC 3339, the run's clock.
+        at: RFC 3339 time of the event.
         position: Position of the event in the log.
         what: Kind of the action or event, for example an eviction.
         sentence: Description of the action.
@@ -62,7 +62,7 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The measured usage of a node in one report of its agent.
 
     Attributes:
-        at: RFC 3339, the run's clock.
+        at: RFC 3339 time of the report.
         node: Usage of the node.
         system: Usage outside of pods, or None if unknown.
         best_effort: Usage of best-effort pods.

@@ -65,7 +65,13 @@ UNLIMITED = 1 << 60
 
 
 def amounts(values: Mapping[str, int]) -> str:
-    """Return amounts as text, for example `cpu 4, memory 8.0Gi`, or `-` if there are none."""
+    """Return amounts as text, for example `cpu 4, memory 8.0Gi`, or `-` if there are none.
+
+    Amounts from `UNLIMITED` on mean "no limit" and are left out.
+
+    Args:
+        values: Resource -> amount, in milli-cores for cpu and whole units for other resources.
+    """
     return amounts_text({name: amount for name, amount in values.items() if abs(amount) < UNLIMITED})
 
 

@@ -9,7 +9,7 @@ _NOT_DONE: Final = ("refused", "failed", "not-found")
 
 
 def is_refused(result: Mapping[str, Any]) -> bool:
-    """Return whether the manager refused to apply or delete the document.
+    """Return whether the document was not applied or deleted: the manager refused it, it failed, or was not found.
 
     Args:
         result: One result of the manager.

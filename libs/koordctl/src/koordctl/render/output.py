@@ -22,7 +22,13 @@ class Format(StrEnum):
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing found") -> None:
-    """Print a table in the style of kubectl: upper-case headers, no lines. If piped, print it plain and unwrapped."""
+    """Print a table in the style of kubectl: upper-case headers, no lines. If piped, print it plain and unwrapped.
+
+    Args:
+        columns: Headers.
+        rows: Cells of each row, one per column. None is printed as `-`, a float with one decimal place.
+        empty: Sentence for stderr if there are no rows. Then no headers are printed.
+    """
     lines = [[_text(cell) for cell in row] for row in rows]
     if not lines:
         errors.print(empty)

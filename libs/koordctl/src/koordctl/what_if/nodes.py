@@ -74,7 +74,7 @@ class NodeComparison:
 
 
 def tally_document(tally: Tally) -> dict[str, int]:
-    """Return the numbers of decisions as JSON values."""
+    """Return the numbers of decisions as JSON values, with the keys `recorded`, `rerun`, `same` and `notRetained`."""
     return {
         "recorded": tally.recorded,
         "rerun": tally.rerun,
@@ -85,7 +85,13 @@ def tally_document(tally: Tally) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field that differs, with its recorded and its re-run value; None means that the field is absent."""
+    """A field whose value in the recording differs from that in the re-run. None: that side does not have the field.
+
+    Attributes:
+        path: Path of the field, with dots.
+        recorded: Its value in the recording.
+        rerun: Its value in the re-run.
+    """
 
     path: str
     recorded: Any
@@ -98,25 +104,41 @@ def slo_differences(fate: NodeFate) -> list[Difference]:
 
 
 def measuring_differences(fate: NodeFate) -> list[Difference]:
-    """Return the fields of `metricCollectPolicy` that differ between the record and the re-run."""
+    """Return the fields of a node's `metricCollectPolicy` that differ between the recording and the re-run.
+
+    A side without this policy has no fields.
+    """
     before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.rerun))
     return list(_differences(before or {}, after or {}))
 
 
 def ratio_differences(fate: NodeFate) -> list[Difference]:
-    """Return the amplification ratios of a node that differ, with their values as texts of the node's annotations."""
+    """Return the amplification ratios of a node that differ between the recording and the re-run.
+
+    The values are the texts of the node's annotations; None on a side without the annotation.
+    """
     before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def health_differences(fate: NodeFate) -> list[Difference]:
-    """Return the parts of a node's health that differ: level, weight and threshold offsets."""
+    """Return the parts of a node's health that differ between the recording and the re-run.
+
+    The paths are `level`, `weight` and, for each threshold that differs, `offsets.NAME`. If one side has no health, the
+    paths are `level`, `weight` and `offsets`, with None on that side. The list is empty if nothing differs.
+
+    Args:
+        fate: The node's state at the end of the window, in the recording and in the re-run.
+    """
     before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def device_differences(fate: NodeFate) -> list[Difference]:
-    """Return the resources and labels of a node's devices that differ between the record and the re-run."""
+    """Return the resources and labels of a node's devices that differ between the recording and the re-run.
+
+    The paths are `resources.NAME` and `labels.KEY`.
+    """
     before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
@@ -135,7 +157,10 @@ def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def lends_otherwise(fate: NodeFate) -> bool:
-    """Return whether batch or mid resources of a node, or of one of its NUMA zones, differ from the record."""
+    """Return whether batch or mid resources of a node, or of one of its NUMA zones, differ from the recording.
+
+    A side without a policy counts as one without such resources.
+    """
     before, after = fate.recorded or NodePolicyState(seq=0), fate.rerun or NodePolicyState(seq=0)
     return (policy_resources(before), before.zones) != (policy_resources(after), after.zones)
 

@@ -75,14 +75,14 @@ def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
 
 
 def requests_differ(fate: RecommendationFate) -> bool:
-    """Return whether the recommended requests of a container differ."""
+    """Return whether the recommended requests of a container differ between the recording and the re-run."""
     return any(
         (one.recorded and one.recorded.target) != (one.rerun and one.rerun.target) for one in container_fates(fate)
     )
 
 
 def bounds_differ(fate: RecommendationFate) -> bool:
-    """Return whether the recommended bounds of a container differ.
+    """Return whether the recommended bounds of a container differ between the recording and the re-run.
 
     Pods with requests within the bounds are not re-created.
     """
@@ -94,7 +94,7 @@ def bounds_differ(fate: RecommendationFate) -> bool:
 
 
 def conditions_differ(fate: RecommendationFate) -> bool:
-    """Return whether the conditions of a Recommendation differ between the record and the re-run."""
+    """Return whether types or statuses of a Recommendation's conditions differ between the recording and the re-run."""
     return _conditions(fate.recorded) != _conditions(fate.rerun)
 
 

@@ -84,6 +84,8 @@ def detectors_of(state: RoundsState | None) -> dict[tuple[UsageKind, str], Detec
 def detector_changes(before: DetectorStates, after: DetectorStates) -> list[DetectorGroup]:
     """Return the detectors that a round changed. Nodes that end in the same state are one group.
 
+    The state of a group is None if its detectors were reset.
+
     Args:
         before: Detectors at the start of the round.
         after: Detectors at its end. Those that were reset are absent.
@@ -314,8 +316,11 @@ def seconds_until_next(state: RoundsState | None, interval: float, now: float) -
 
     Args:
         state: The folded facts of rounds; None if there are none.
-        interval: Seconds from the start of a round to the start of the next.
+        interval: Seconds from the start of a round to the start of the next. The result is never larger.
         now: Unix seconds.
+
+    Returns:
+        Seconds; 0.0 if the round is due, or no round has a fact yet.
     """
     if state is None or not state.started_at:
         return 0.0

@@ -88,7 +88,9 @@ class DeschedulerMetrics:
                 self.nodes.labels(each.plugin, each.pool, name).set(number)
 
     def count(self, attempts: Iterable[Attempt], refused: Set[str]) -> None:
-        """Count the attempts of a round that failed. The others count when the eviction was called, see `called`.
+        """Count the attempts of a round that did not succeed, by their result. Dry runs count here, too.
+
+        An attempt in `refused` counts as an error. Successful ones count when the eviction was called, see `called`.
 
         Args:
             attempts: The attempts.

@@ -14,17 +14,23 @@ SECONDS: Final = 20.0
 
 
 class NotWritten(Exception):
-    """The manager does not answer, or cannot write now. The caller must try again later."""
+    """The manager does not answer, or cannot write now. Some of the changes may have been made. Try again later."""
 
 
 class ObjectWriter(Protocol):
     """Changes objects."""
 
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
-        """Change objects, and return one outcome per change.
+        """Change objects.
+
+        Args:
+            changes: The changes, in the order in which they are made.
+
+        Returns:
+            One outcome per change, in the same order: done, it existed already, the object does not exist, or refused.
 
         Raises:
-            NotWritten: Some of the changes may not have been made.
+            NotWritten: There is no answer with outcomes. All, some or none of the changes may have been made.
         """
         ...
 
@@ -42,7 +48,18 @@ class ManagerWriter:
         self._names = names
 
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
-        """Change objects, and return one outcome per change. See `ObjectWriter.change`."""
+        """Ask the leading manager to change objects, and wait up to `SECONDS` for its answer.
+
+        Args:
+            changes: The changes, in the order in which they are made.
+
+        Returns:
+            One outcome per change, in the same order: done, it existed already, the object does not exist, or refused.
+
+        Raises:
+            NotWritten: The manager did not answer in time, or refused the whole request. All, some or none of the
+                changes may have been made.
+        """
         request = ChangeRequest(changes=list(changes))
         try:
             answer = await ask(self._connection, self._names, MANAGER_CHANGE_OBJECTS, request, seconds=SECONDS)

@@ -98,7 +98,17 @@ class ProfileConfiguration(WireModel):
 
 
 class DeschedulerConfiguration(WireModel):
-    """A DeschedulerConfiguration. None stands for a default that depends on another field."""
+    """A DeschedulerConfiguration.
+
+    Attributes:
+        enable_contention_profiling: None: the value of `enable_profiling`.
+        healthz_bind_address: Host and port; "": the default. The same holds for `metrics_bind_address`.
+        descheduling_interval: Seconds from the start of a round to the start of the next; 0: one round per term.
+        dry_run: Whether evictions are counted and not carried out.
+        node_selector: Nodes of the rounds; None: all.
+        max_no_of_pods_to_evict_per_node: Limit of one round; None: no limit. The two limits after it are alike.
+        profiles: The profiles; empty: one default profile.
+    """
 
     api_version: Annotated[Text, _exactly(API_VERSION)]
     kind: Annotated[Text, _exactly(KIND)]

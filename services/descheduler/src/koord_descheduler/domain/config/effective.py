@@ -30,7 +30,10 @@ _DEFAULT_PLUGINS: Final[Mapping[Point, tuple[str, ...]]] = {
 
 
 def with_defaults(written: document.DeschedulerConfiguration, registry: Registry) -> document.DeschedulerConfiguration:
-    """Return the effective configuration of a document.
+    """Return the effective configuration of a document: a copy in which all defaults are filled in.
+
+    Without profiles, it gets the default profile. The plugins of each profile are merged with the default ones, and the
+    arguments of native plugins are complete.
 
     Args:
         written: The document.
@@ -77,8 +80,8 @@ def profile_args(profile: document.ProfileConfiguration, name: str, registry: Re
 def complete_address(text: str) -> str:
     """Return an address with host and port.
 
-    Without host it gets 0.0.0.0, and a bare IP address gets the default port. Other texts are returned unchanged, so
-    that the validation can name them.
+    An empty text becomes 0.0.0.0:10251. An address such as ":8080" gets the host 0.0.0.0, and a bare IP address gets
+    the port 10251. Other texts are returned unchanged, so that the validation can name them.
     """
     if not text:
         return f"{_ANY_HOST}:{DEFAULT_PORT}"

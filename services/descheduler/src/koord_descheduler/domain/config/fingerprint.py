@@ -24,7 +24,9 @@ def configuration_hash(configuration: DeschedulerConfiguration) -> str:
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, ChangedField]:
-    """Return path -> values of the fields that differ between two configurations, at most 100.
+    """Return path -> values of the fields that differ between two configurations, the first 100 by path.
+
+    The values are JSON texts, cut after 256 characters. "" means that one configuration does not have the field.
 
     Args:
         before: The effective configuration before, as JSON.

@@ -54,7 +54,8 @@ def converted(policy: Mapping[str, Any]) -> dict[str, Any]:
         policy: The decoded policy. Its plugins and their arguments are not checked.
 
     Raises:
-        InvalidInput: The document is not a policy, or a field of it has a wrong type.
+        InvalidInput: The document is not a policy, a field of it has a wrong type, its node selector is invalid, or it
+            names an unknown extension point or enables an unknown strategy.
     """
     if policy.get("kind") != POLICY:
         raise InvalidInput(POLICY, policy.get("kind"), "kind")

@@ -110,7 +110,8 @@ def _arguments(profile: ProfileConfiguration, path: str, registry: Registry) -> 
 def framework_problems(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
     """Yield every reason why the profiles of a configuration cannot be built.
 
-    Arguments of plugins that are not enabled are not checked.
+    Arguments of plugins that are not enabled are not checked, nor are those of the MigrationController, which
+    `value_problems` checks.
 
     Source:
         descheduler spec, 3.3 (stage framework)

@@ -92,7 +92,11 @@ class GroupStep:
 
 
 def first_group(state: ClusterState, groups: Iterable[drain_documents.DrainNodeGroup]) -> str:
-    """Return the name of the group that may drain nodes: the active one, else the first that waits; "" for none.
+    """Return the name of the only group that may drain nodes now; "" for none.
+
+    That is the first active group: it has begun, and has not succeeded, failed or been aborted. The phase Waiting
+    counts as active. If no group is active, it is the first group that has not begun: it has the phase Pending, or no
+    facts.
 
     Args:
         state: The folded facts.
@@ -116,6 +120,9 @@ def drain_name(group: str, node: str) -> str:
 
 def look_at_group(look: GroupLook) -> GroupStep:
     """Decide the next step of a group from the present state: label nodes, plan a node, or confirm drains.
+
+    If the group has ended, the step is empty. If the group is deleted, aborted by its annotation or older than its time
+    to live, the step aborts it. A group that has not begun and is not the first one stays Pending.
 
     Args:
         look: The inputs.
@@ -171,7 +178,7 @@ def taken_back(
     drains: Mapping[str, DrainState],
     existing: Mapping[str, drain_documents.DrainNode],
 ) -> list[ObjectChange]:
-    """Return the changes that end all drains of a group and remove its labels.
+    """Return the changes that abort all unfinished drains of a group, and remove its label from all its nodes.
 
     Args:
         group: Name of the group.

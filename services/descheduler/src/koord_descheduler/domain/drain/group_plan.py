@@ -58,8 +58,9 @@ class GroupView:
 def next_node(view: GroupView, plan: GroupPlan) -> str | StopReason:
     """Return the name of the node to plan next, or the reason why there is none.
 
-    The emptiest candidate is taken, if the free amounts of the other candidates suffice for its pods and for the share
-    that the group must keep free.
+    Candidates are the ready nodes of the group that are not planned and not being drained. The emptiest one is taken.
+    If the group must keep a share free, the free amounts of the other candidates must suffice for the pods of this node
+    and for the share.
 
     Args:
         view: Nodes, pods and Reservations, with the places that the previous plans hold.
@@ -92,7 +93,9 @@ def next_node(view: GroupView, plan: GroupPlan) -> str | StopReason:
 
 
 def confirmed(group: DrainNodeGroup, plan: GroupPlan) -> tuple[str, ...]:
-    """Return the nodes whose drains are confirmed: the first `partition` available ones; none while paused.
+    """Return the nodes whose drains are to be confirmed: the first `partition` available ones in planning order.
+
+    Without `partition`, these are all available nodes. While the group is paused, there are none.
 
     Source:
         descheduler spec, 11.4 (3)

@@ -112,6 +112,9 @@ def is_garbage(view: DrainView, progress: DrainProgress) -> bool:
 def look(view: DrainView, progress: DrainProgress) -> DrainStep:
     """Decide the next steps of a drain from its progress and the present state of node, pods and Reservations.
 
+    An aborted drain stays as it is. A complete drain only gets or loses the condition about unexpected pods. Only the
+    first drain of a node leaves the phase Pending.
+
     Args:
         view: The present state.
         progress: State of the drain after the last call.

@@ -35,7 +35,9 @@ def progress_of(state: DrainState | None) -> DrainProgress:
 def event_of(
     drain: DrainNode, state: DrainState | None, after: DrainProgress, *, now: str, explain: Explain
 ) -> Event | None:
-    """Return the fact that records the new progress of a drain; None if nothing changed.
+    """Return the one fact that records the new progress of a drain; None if nothing changed.
+
+    The fact that a running drain was confirmed is recorded alone. Other changes are recorded by a later look.
 
     Args:
         drain: The DrainNode.

@@ -56,7 +56,10 @@ class BaseFilter:
         return () if pod.has_evict_annotation else (*self._kind(pod), *self._value(pod), *self._scope(pod))
 
     def numbers(self, pod: PodView) -> Inputs:
-        """Return the priority of a pod and the threshold that it must not reach, by the code of that reason."""
+        """Return code `priority_threshold` -> priority of the pod, and the threshold that it must not reach.
+
+        Empty if there is no threshold, or if the pod has no priority.
+        """
         if self._threshold is None or pod.priority is None:
             return {}
         return {codes.PRIORITY_THRESHOLD: Number(value=pod.priority, limit=self._threshold)}

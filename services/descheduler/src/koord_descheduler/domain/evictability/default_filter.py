@@ -60,7 +60,10 @@ class DefaultFilter:
         return (*identity_refusals(pod), *self._protected(pod, cluster), *self._limited(pod, cluster))
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the reasons that count just before an eviction: labels of the namespace, and node fit."""
+        """Return the codes of the reasons that count just before an eviction: labels of the namespace, and node fit.
+
+        The evict annotation does not lift them. A namespace selector counts only if it has `matchLabels`.
+        """
         refusals: list[str] = []
         if self._namespaces is not None:
             labels = cluster.namespaces.get(pod.namespace)

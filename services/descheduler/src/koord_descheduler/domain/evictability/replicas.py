@@ -13,7 +13,8 @@ from koord_descheduler.domain.arguments.workload_limit import workload_limit
 def has_expected_replicas(replicas: int | None, args: MigrationControllerArgs) -> bool:
     """Return whether a pod of a workload may be migrated, judged by the replicas of the workload.
 
-    A workload with one replica, or with as many as may be in migration or unavailable, must not be touched.
+    A workload with one replica, or with as many as may be in migration or unavailable, must not be touched. If one of
+    these two limits is an invalid percentage, the result is False. If the arguments switch this check off, it is True.
 
     Args:
         replicas: Replicas of the workload, 0 if it is unknown; None for a pod without controller, which passes.

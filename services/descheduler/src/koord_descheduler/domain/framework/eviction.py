@@ -92,7 +92,9 @@ class EvictionLimiter:
         self.by_namespace.clear()
 
     def refusal(self, node: str, namespace: str) -> Result | None:
-        """Return the limit that one more eviction exceeds; None if no limit refuses it.
+        """Return the limit that one more eviction would exceed; None if no limit refuses it. Count nothing.
+
+        If the total limit refuses it, `is_exhausted` becomes True.
 
         Args:
             node: Node of the pod; "" if it has none.
@@ -235,10 +237,10 @@ class EvictionPath:
         return {code: found[code] for code in codes if code in found}
 
     def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
-        """Evict a pod if the budgets allow it, and record the attempt.
+        """Evict a pod if the limits of the round allow it, and record the attempt. The filter plugins are not asked.
 
         Returns:
-            Whether the pod is evicted, or would be in a dry run. Only then it counts against the budgets. False, and no
+            Whether the pod is evicted, or would be in a dry run. Only then it counts against the limits. False, and no
             attempt, if it is being evicted already.
         """
         if pod.uid in self.evicted:

@@ -121,14 +121,17 @@ class PluginRun:
     refused: NoteRefusal = unnoted
 
     def filter(self, pod: PodView) -> bool:
-        """Return whether all filter plugins of the profile accept the eviction of a pod."""
+        """Return whether all filter plugins of the profile accept the eviction of a pod. `refused` is told if not."""
         codes = self.evictor.refusals(pod)
         if codes:
             self.refused(self.profile, self.plugin, pod, codes, self.evictor.numbers)
         return not codes
 
     def pre_eviction_filter(self, pod: PodView) -> bool:
-        """Return whether all filter plugins of the profile accept a pod just before its eviction."""
+        """Return whether all filter plugins accept a pod just before its eviction. `refused` is told if not.
+
+        The plugin calls this after `filter`, for pods that it is about to evict.
+        """
         codes = self.evictor.pre_eviction_refusals(pod)
         if codes:
             self.refused(self.profile, self.plugin, pod, codes, self.evictor.numbers)
@@ -154,7 +157,10 @@ class PluginRun:
         self.evictor.try_evict(pod, reason, self.plugin, inputs or {})
 
     def evict_together(self, plan: MovePlan) -> PodView | None:
-        """Ask for the eviction of all pods of a plan, or of none. Return the first pod that is refused."""
+        """Ask for the eviction of all pods of a plan, or of none.
+
+        Return the first pod that is refused; None if all are evicted, or would be in a dry run.
+        """
         return self.evictor.evict_together(plan, self.plugin)
 
     def try_evict_together(self, plan: MovePlan) -> PodView | None:

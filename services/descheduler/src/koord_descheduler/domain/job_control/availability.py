@@ -33,6 +33,9 @@ class Availability:
     def refusal(self, pod: PodView) -> CountedLimit | None:
         """Return the limit that forbids to make a pod unavailable now; None if its workload can spare it.
 
+        None also if no limit applies: the pod has no controller or has the evict annotation, arbitration is off, or the
+        check is switched off. The pod of an unknown workload is refused.
+
         Pods that are unavailable now, and replicas without a pod, count against the limit. Jobs that wait for their
         Reservation do not count, so that two jobs of a workload cannot wait for each other.
         """

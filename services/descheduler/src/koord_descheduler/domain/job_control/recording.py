@@ -129,6 +129,8 @@ def advanced_event(
 ) -> Event | None:
     """Return the fact that records how a look changed a job; None if nothing changed.
 
+    If the job has ended, this is the fact of its end, even if nothing else changed.
+
     Args:
         before: The job before the look, with its facts.
         after: The job afterwards.

@@ -68,7 +68,7 @@ def dry_run(
     """Simulate rounds on a cluster; yield questions to the scheduler, and get its answers.
 
     A question asks where the pods that left would find a place. Each one has all pods that left so far, so that all
-    moves together are one consistent plan.
+    moves together are one consistent plan. At most `MOST_MOVES` pods move.
 
     Args:
         player: Simulates the rounds. Its arbitration and object limiters decide which pods leave.

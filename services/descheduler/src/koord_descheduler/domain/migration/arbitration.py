@@ -76,7 +76,8 @@ def arbitrate(
 ) -> Arbitrated:
     """Decide all waiting jobs. A job that passes counts for the limits of the jobs after it.
 
-    If arbitration is switched off, neither order nor limits apply; pods that must not be migrated are still refused.
+    A job passes, waits for limits, or fails because its pod must not be migrated. A job without an existing pod passes.
+    If arbitration is switched off, or the pod has the evict annotation, limits do not apply to the job.
 
     Args:
         jobs: All jobs. Those that have ended or passed are not decided again.
@@ -126,8 +127,8 @@ def ordered(
 ) -> list[MigrationJob]:
     """Return the waiting jobs in the order of their decision, by four stable sorts.
 
-    By creation, newest second first; by the give-up order of their pods, missing pods first; pods of one batch Job
-    together; batch Jobs with more pods in migration first.
+    Each sort outranks those before it: by creation, newest second first; by the give-up order of their pods, missing
+    pods first; pods of one batch Job together; batch Jobs with more pods in migration first.
 
     Args:
         waiting: The jobs.

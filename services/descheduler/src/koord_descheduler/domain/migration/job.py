@@ -265,7 +265,7 @@ class _Document(KubeStruct):
 
 
 def job_from_json(raw: object) -> MigrationJob:
-    """Return the job of a decoded PodMigrationJob object.
+    """Return the job of a decoded PodMigrationJob object. An unknown phase counts as `Phase.NEW`.
 
     Raises:
         InvalidInput: The ttl is not a duration.

@@ -43,7 +43,7 @@ class CountedLimit(NamedTuple):
 
     @property
     def is_reached(self) -> bool:
-        """Return whether one more migration would exceed the limit."""
+        """Return whether one more migration would exceed the limit. True if the limit is an invalid percentage."""
         return self.limit is None or self.used >= self.limit
 
 
@@ -67,7 +67,8 @@ def per_node_limit(args: MigrationControllerArgs) -> int | None:
 def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: MigrationControllerArgs) -> Iterator[str]:
     """Yield a code if the workload of a pod has too few replicas to ever spare one.
 
-    A single replica, and a workload whose limit is all its replicas, are refused. So is an unknown workload.
+    A single replica, and a workload whose limit is all its replicas, are refused. So is an unknown workload. A pod
+    without controller is not refused, and nothing is if the arguments switch this check off.
 
     Source:
         descheduler spec, 6.2
@@ -107,6 +108,9 @@ def counted_limits(
     pod: PodView, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
 ) -> Iterator[CountedLimit]:
     """Yield the limits on jobs in flight that apply to one more migration, with what counts against them now.
+
+    Limits that are switched off, None or 0 are left out. The limits per workload apply to pods with a controller, and
+    the one on migrating pods applies only if another pod of the workload migrates.
 
     Args:
         pod: The pod that is to migrate.

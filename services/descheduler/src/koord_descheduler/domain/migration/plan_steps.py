@@ -25,7 +25,11 @@ KEPT_SECONDS: Final = 3600.0
 def next_step(
     state: RepackState, jobs: Mapping[str, MigrationJob], available: Mapping[str, str], *, is_waiting: bool, now: float
 ) -> Event | None:
-    """Return the fact that a plan goes on with; None if it has to wait.
+    """Return the fact of the next step of a plan; None if it has to wait.
+
+    RepackCommitted: the Reservations of all moves are available, so its pods may leave. RepackMoved: all pods have
+    moved, and the gang still waits. RepackEnded: the plan is rolled back, done, or incomplete because a move failed
+    after the commit.
 
     Args:
         state: The plan; it has not ended.

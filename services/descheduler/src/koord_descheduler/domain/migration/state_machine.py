@@ -44,6 +44,8 @@ from koord_descheduler.domain.view.pods import PodView
 def look(job: MigrationJob, world: World, policy: JobPolicy, now: float) -> Looked:
     """Advance a job through its steps until it waits, ends, or needs an effect that the caller must carry out.
 
+    A job that is paused, has ended, or belongs to another installation is returned unchanged and without effects.
+
     Args:
         job: The job. It must have passed arbitration.
         world: The cluster now.
@@ -63,6 +65,8 @@ def look(job: MigrationJob, world: World, policy: JobPolicy, now: float) -> Look
 def created(job: MigrationJob, error: str) -> Looked:
     """Return the job after the effect CreateReservation was carried out.
 
+    If the Reservation was refused, the job stays in its phase with a false condition, and a later look tries again.
+
     Args:
         job: The job.
         error: Reason why the Reservation was refused; "" if it exists now.
@@ -79,6 +83,8 @@ def created(job: MigrationJob, error: str) -> Looked:
 
 def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
     """Return the job after the effect Evict was carried out.
+
+    If the eviction was refused, the job is unchanged, and the result only has a warning event.
 
     Args:
         job: The job.

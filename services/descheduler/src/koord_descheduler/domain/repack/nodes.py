@@ -47,7 +47,10 @@ class GpuNodes:
     _rows: dict[bytes, frozenset[int] | None] = field(default_factory=dict[bytes, "frozenset[int] | None"])
 
     def place_of(self, pod: PodView, row: int) -> Placed | None:
-        """Return node position and GPUs of a pod that runs on the node `row`; None if it holds an unhealthy GPU."""
+        """Return node position and GPUs of a pod that runs on the node at position `row`.
+
+        None if the pod holds an unhealthy GPU, or is not in the ledger of its node.
+        """
         ledger = self._cluster.gpus.ledgers.get(pod.node)
         entry = None if ledger is None else ledger.pods.get(pod.uid)
         if entry is None:

@@ -142,7 +142,7 @@ class ViewBuilder:
         self.state.skip(seq)
 
     def observe(self, node: str, report: NodeUsageReported, position: int) -> None:
-        """Store a usage report of a node as its newest one.
+        """Store a usage report of a node as its newest one. No-op if the report says that nothing was measured yet.
 
         Args:
             node: Subject token of the node.

@@ -174,7 +174,7 @@ class ClusterView:
         return known
 
     def missing(self, workload: WorkloadView) -> int:
-        """Return the number of replicas of a workload that have no pod."""
+        """Return the number of replicas of a workload that have no pod. 0 if `disruptions` does not count them."""
         existing = sum(len(self.pods_of_owner(owner)) for owner in workload.owners)
         return self.disruptions.missing(workload.replicas, existing)
 

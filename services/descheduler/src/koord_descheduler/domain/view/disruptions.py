@@ -50,7 +50,7 @@ class Disruptions:
         return not (pod.is_active and pod.is_ready) or self.cause(pod) is not None
 
     def missing(self, replicas: int, existing: int) -> int:
-        """Return the number of replicas of a workload that have no pod.
+        """Return the number of replicas of a workload that have no pod. 0 if `counts_missing` is False.
 
         Args:
             replicas: Replicas that the workload should have.

@@ -103,7 +103,9 @@ def anti_affinity_terms(pod: PodView) -> list[PodAffinityTerm]:
 
 
 def is_selected(term: PodAffinityTerm, pod: PodView, other: PodView) -> bool:
-    """Return whether a term of `pod` selects `other`: by namespace, and by labels. Without selector: never.
+    """Return whether a term of `pod` selects `other`: by namespace, and by labels.
+
+    A term without namespaces selects the namespace of `pod`. A term without label selector selects nothing.
 
     Source:
         descheduler spec, 1.4, 10.6

@@ -19,7 +19,7 @@ class NodeView:
             node's annotation is subtracted.
         capacity: Capacity of the whole node, in the same units.
         reservation: The reservation in the node's annotation; empty if it is absent or invalid.
-        is_ready: Whether every condition Ready has status True.
+        is_ready: Whether every condition Ready has status True. A node without such a condition is ready.
 
     Source:
         descheduler spec, 1.2, 4 (1)
@@ -54,7 +54,7 @@ class NodeView:
 
 
 def node_view(node: Node) -> NodeView:
-    """Return a node with its facts.
+    """Return a Node object with the values that are computed from it.
 
     Raises:
         InvalidInput: A quantity of the node is invalid.

@@ -145,7 +145,7 @@ class PodView:
 def pod_view(
     pod: Pod, node: str | None = None, shared: Callable[[Amounts], Amounts] = lambda amounts: amounts
 ) -> PodView:
-    """Return a pod with its facts.
+    """Return a Pod object with the values that are computed from it.
 
     Args:
         pod: The pod as the log or the API server has it.

@@ -110,7 +110,11 @@ class CustomPriority:
         ]
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods from the nodes of each level that fit a node of a cheaper one, in order of the levels."""
+        """Evict pods from the nodes of each level that has a cheaper one, the most expensive level first.
+
+        With `node_fit`, a pod must fit a node of a cheaper level. In mode DrainNode, all pods of a node leave or none.
+        No-op if the plugin is paused.
+        """
         if self._args.paused:
             return
         members: dict[str, list[NodeView]] = {}

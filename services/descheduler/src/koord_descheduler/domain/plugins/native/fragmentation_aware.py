@@ -63,6 +63,8 @@ def check(args: FragmentationAwareArgs) -> Iterator[InvalidInput]:
 def imbalance(requested: Mapping[str, int], node: NodeView, resources: Sequence[str]) -> float:
     """Return the population standard deviation of requested / allocatable over the resources that a node has.
 
+    It is 0.0 if the node has at most one of the resources.
+
     Args:
         requested: Resource -> requests of the pods on the node.
         node: The node.

@@ -78,7 +78,11 @@ class LowNodeUtilization:
         self._args = args
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods of overutilized nodes, the most used one first, while underutilized nodes have room."""
+        """Evict pods of overutilized nodes, the most used one first, while underutilized nodes have room.
+
+        No-op if no node is overutilized, at most `number_of_nodes` nodes are underutilized, or all are. Nodes that are
+        closed for new pods do not count as underutilized. Measured usage leaves out nodes without a fresh report.
+        """
         args = self._args
         by_requests = args.metrics_utilization is None
         if by_requests:

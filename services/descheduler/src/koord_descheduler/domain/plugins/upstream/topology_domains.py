@@ -56,8 +56,8 @@ def distinct_constraints(pods: Iterable[PodView], kinds: frozenset[str]) -> list
     """Return the distinct constraints of pods, in the order in which they first appear.
 
     With `matchLabelKeys`, the selector also requires the pod's own values of these labels. Constraints are equal if
-    skew, key, selector and policies are equal, and also node affinity and tolerations where policies honour them. A
-    constraint with an invalid selector is skipped; one without selector selects no pod.
+    skew, key, selector and policies are equal, and also node affinity and tolerations where policies honour them.
+    Constraints without a selector, or with an invalid one, are left out.
 
     Args:
         pods: Pods of one namespace.

@@ -165,6 +165,9 @@ class Drain:
     def from_node(self, source: NodeUsage, goes_on: Callable[[NodeUsage], bool]) -> None:
         """Evict pods of a node, from low to high priority.
 
+        It stops if `goes_on` returns False, the limit per node is reached, or the targets can take no more of a
+        resource. Pods that the filters refuse, whose namespace is excluded, or that tolerate no target stay.
+
         Args:
             source: The node with its usage, which falls with every eviction.
             goes_on: Whether the node should still lose pods.

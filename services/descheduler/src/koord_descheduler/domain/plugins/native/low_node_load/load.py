@@ -213,7 +213,10 @@ def _fraction(percent: float, capacity: Table) -> Table:
 
 
 def classes_of(load: PoolLoad) -> list[NodeClass]:
-    """Return the class of each node of a pool; the first rule that applies decides.
+    """Return the class of each node of a pool, in the order of `load.nodes`.
+
+    A node that is closed for new pods never gets a low class. Of the rules in the specification, the first one that
+    applies decides.
 
     Source:
         descheduler spec, 8.3

@@ -56,7 +56,9 @@ class LowNodeLoad:
     def balance(self, run: PluginRun) -> None:
         """Evict pods from hot nodes, pool by pool.
 
-        A pool without selector has all nodes. Others lack the nodes that an earlier pool handled as overloaded.
+        A pool without selector has all nodes. Others lack the nodes that an earlier pool handled as overloaded. No pod
+        leaves a pool in which no node was hot for enough rounds, at most `number_of_nodes` nodes can take pods, or all
+        of its nodes can. No-op if the plugin is paused.
         """
         if self._args.paused:
             return
