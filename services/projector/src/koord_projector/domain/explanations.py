@@ -42,9 +42,11 @@ class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
-    """Return the table row of a stored explanation; None if it cannot be decoded.
+    """Return the table row of a stored explanation; None if it gets no row.
 
-    An explanation is not a fact, so an unreadable one does not stop the fold. The caller counts it.
+    Only explanations about pending pods and refused evictions and rounds of the descheduler get a row; others, such as
+    admission decisions, do not. One that cannot be decoded, or whose id or time is too long, gets none either: an
+    explanation is not a fact, so it does not stop the fold.
     """
     try:
         event = CATALOGUE.read(stored)

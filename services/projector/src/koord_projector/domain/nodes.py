@@ -86,7 +86,7 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
     Args:
         before: Figures before the change.
         state: New state of the aggregate. Its type identifies the aggregate. None for no change.
-        be_pods: Number of pods with batch resources after the change.
+        be_pods: Number of pods with batch resources after the change. It is used only if the ledger changed.
     """
     match state:
         case NodeLedger():
@@ -182,7 +182,9 @@ class NodeBook:
         be_pods: int | None = None,
         gpus: ShareTotals | None = None,
     ) -> tuple[NodeFigures, NodeFigures]:
-        """Compute the figures of a node after an event of one of its aggregates, and remember them as a row to write.
+        """Compute the figures of a node after an event of one of its aggregates.
+
+        If they differ from those before, remember them as a row to write.
 
         Args:
             token: Subject token of the node.

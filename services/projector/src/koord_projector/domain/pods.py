@@ -90,7 +90,10 @@ class Episode(msgspec.Struct, kw_only=True):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """Return the fields of a pod that lists show. If a quantity is invalid, the pod counts as without requests."""
+    """Return the fields of a pod that lists show.
+
+    If a quantity or label is invalid, the pod has no requests, no QoS class and no priority class here.
+    """
     try:
         requests: dict[str, int] = dict(pod_requests(pod))
         qos_class, priority = str(qos(pod)), str(priority_class(pod))
@@ -133,7 +136,16 @@ class PodBook:
         return closed
 
     def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
-        """Record that a pod object was added or changed. If listed fields changed, a new episode begins."""
+        """Record that a pod object was added or changed. If listed fields changed, a new episode begins.
+
+        While the pod has a node, its requests stay those of the placement. An object that was deleted before, and
+        whose node is not released yet, counts as submitted again.
+
+        Args:
+            uid: Uid of the pod.
+            pod: The object.
+            at: The stored event, with position and time.
+        """
         facts = pod_facts(pod)
         current = self.living.get(uid)
         if current is None:
@@ -149,7 +161,10 @@ class PodBook:
                 self._succeed(current, at, facts=facts)
 
     def deleted(self, uid: str, at: StoredEvent) -> None:
-        """Record that the object of a pod was deleted."""
+        """Record that the object of a pod was deleted; no-op for an unknown pod.
+
+        A pod with a node is terminating until it is released. The life of a pod without a node ends.
+        """
         current = self.living.get(uid)
         if current is None or current.deleted_seq is not None:
             return
@@ -197,7 +212,10 @@ class PodBook:
             self._succeed(current, at, facts=facts, **placement)
 
     def released(self, uid: str, at: StoredEvent) -> None:
-        """Record that a pod released its node."""
+        """Record that a pod released its node; no-op if it has none.
+
+        If its object was deleted, its life ends. Otherwise it is pending again.
+        """
         current = self.living.get(uid)
         if current is None or current.placed_seq is None:
             return
@@ -216,7 +234,10 @@ class PodBook:
         )
 
     def started(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """Record that the agent of a node (`node_token`: its subject token) has started a pod."""
+        """Record that the agent of a node (`node_token`: its subject token) has started a pod.
+
+        No-op if the pod is not placed on this node, or runs already.
+        """
         current = self._on_node(uid, node_token)
         if current is None or (current.started_seq is not None and current.stopped_seq is None):
             return
@@ -226,7 +247,10 @@ class PodBook:
             self._succeed(current, at, started_seq=at.seq, started_at=at.occurred_at, stopped_seq=None)
 
     def stopped(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """Record that the agent of a node (`node_token`: its subject token) has stopped a pod."""
+        """Record that the agent of a node (`node_token`: its subject token) has stopped a pod.
+
+        No-op if the pod is not placed on this node, or does not run.
+        """
         current = self._on_node(uid, node_token)
         if current is not None and current.started_seq is not None and current.stopped_seq is None:
             self._change(current, stopped_seq=at.seq)

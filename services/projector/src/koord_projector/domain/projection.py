@@ -97,6 +97,9 @@ class Projection:
     After the rows of `take_changes` are written, its state equals the tables.
 
     Only one task may use it.
+
+    Args:
+        position: Position that the tables have; 0 for empty tables.
     """
 
     def __init__(self, position: int = 0) -> None:

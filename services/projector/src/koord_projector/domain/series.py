@@ -31,7 +31,7 @@ class Totals(msgspec.Struct, kw_only=True):
     batch_memory_requested: int = 0
 
     def add(self, figures: NodeFigures, sign: int) -> None:
-        """Add (sign +1) or remove (sign -1) the figures of a node."""
+        """Add (sign +1) or remove (sign -1) the figures of a node; no-op if the node does not exist."""
         if not figures.exists:
             return
         self.nodes += sign

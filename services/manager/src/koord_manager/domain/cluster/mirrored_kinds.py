@@ -77,7 +77,7 @@ def ref_of_name(view: ManagerView, kind: str, namespace: str, name: str) -> Aggr
     """Return the aggregate of an object of a kind in `AGGREGATES`.
 
     Pods and workloads are identified by their uid in the log. Return None if no existing pod or workload has this
-    name.
+    name. For the other kinds, the object need not exist.
     """
     found = view.pod(namespace, name) if kind == "Pod" else None
     if kind in ("Deployment", "Job"):

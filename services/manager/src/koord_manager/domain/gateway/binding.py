@@ -246,7 +246,8 @@ def observed_binding(view: ManagerView, uid: str, old: Pod, found: Pod) -> PodBo
 def is_same_binding(old: Pod, found: Pod) -> bool:
     """Return whether an observed pod differs from the log only in the second in which the API server bound it.
 
-    The log has the time of the answer to the binding. The API server sets the condition `PodScheduled` before.
+    The log has the time of the answer to the binding. The API server sets the condition `PodScheduled` before, at most
+    30 seconds. With a longer difference, return False.
 
     Args:
         old: The pod in the log.

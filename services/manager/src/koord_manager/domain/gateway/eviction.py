@@ -55,7 +55,7 @@ class Evicted(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """Outcome of an eviction: it failed and is not retried.
+    """Outcome of an eviction: it failed, or was a dry run that the API server accepted. It is not retried.
 
     Attributes:
         reason: Reason in one word, for the fact.
@@ -123,6 +123,9 @@ def eviction_request(eviction: Eviction) -> Request:
 
 def judge_eviction(eviction: Eviction, status: int, message: str) -> Evicted | GivenUp | Waits:
     """Interpret the API server's answer to an eviction: it is done, has failed for good, or must be retried.
+
+    A pod that does not exist counts as evicted. A dry run that the API server accepts is `GivenUp`: the pod
+    stays.
 
     Args:
         eviction: The eviction.

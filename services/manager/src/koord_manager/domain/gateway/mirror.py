@@ -66,7 +66,7 @@ class Seen(NamedTuple):
 
 
 def cleaned(resource: Mirrored, found: Object) -> Object:
-    """Return the part of an object that enters the log.
+    """Return the part of an object that enters the log. A typed object is changed in place, JSON is not.
 
     Managed fields, the resourceVersion and kubectl's copy of the manifest are removed. A pod template keeps only the
     fields that the log keeps of pods. slo-controller-config keeps only its sections.
@@ -131,7 +131,10 @@ def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
 
 
 def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
-    """Compare an object of the API server with the log, and return the next fact to append, or None if they agree."""
+    """Compare an object of the API server with the log, and return the next fact to append, or None if they agree.
+
+    One call returns one fact. An object may need two, so call again after the fact is folded, until None comes back.
+    """
     found, ref, last = seen.object, seen.ref, view.state.last_seq(seen.ref)
     if isinstance(found, ConfigMap) and not seen.gone:
         return _config(view, seen, found)
@@ -232,7 +235,7 @@ def _uid(document: Json) -> str:
 def known_of(view: ManagerView, resource: Mirrored) -> dict[AggregateRef, Object]:
     """Return the existing objects of a resource in the log, by aggregate.
 
-    After a complete list of the API server, objects that the list does not contain are deleted.
+    The caller compares them with a complete list of the API server: what the list does not contain was deleted there.
     """
     if resource.kind == "ConfigMap":
         name = resource.field_selector.removeprefix("metadata.name=")

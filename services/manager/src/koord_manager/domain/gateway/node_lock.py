@@ -39,6 +39,8 @@ def lock_request(
 ) -> Request | Settled | Later | None:
     """Return the next step to lock the node of a binding, after the node was read.
 
+    A lock that has expired, or whose pod does not exist any more, is replaced.
+
     Args:
         view: The fold, which knows the pods that exist.
         binding: The binding; it needs a lock.
@@ -49,7 +51,7 @@ def lock_request(
     Returns:
         The request that sets the lock. None if the pod holds the lock already. `Settled` if the binding failed,
         because another pod holds the lock, or because the node is gone or may not be read. `Later` if the API server
-        did not answer, so that the node has to be read again.
+        did not answer readably, so that the node has to be read again.
     """
     match meaning_of(status):
         case Meaning.DONE:

@@ -87,7 +87,10 @@ class _NodeMetric(KubeStruct):
 
 
 def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> observation.NodeUsageReported | None:
-    """Return the usage report in the status of a NodeMetric object, or None if the status contains no report yet.
+    """Return the usage report in the status of a NodeMetric object.
+
+    Return None if the status has no `updateTime` yet, or if the object cannot be decoded. A usage without valid cpu and
+    memory is left out.
 
     Args:
         node_metric: The object.

@@ -71,7 +71,15 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def pending_status(view: ManagerView, token: str) -> Request | None:
-    """Return the request that patches capacity and allocatable in a node's status, or None if they are up to date."""
+    """Return the request that patches the computed resources in a node's status, in capacity and allocatable.
+
+    Return None if they are up to date, if nothing was computed for the node, or if the node has neither capacity nor
+    allocatable yet.
+
+    Args:
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
+    """
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
         return None  # a node without capacity or allocatable is never written (5.8)
@@ -88,7 +96,14 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
 
 
 def pending_metadata(view: ManagerView, token: str) -> Request | None:
-    """Return the request that patches the annotations and labels of a node, or None if they are up to date."""
+    """Return the request that patches the computed annotations and labels of a node; others stay.
+
+    Return None if they are up to date, or if nothing was computed for the node.
+
+    Args:
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
+    """
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:
         return None

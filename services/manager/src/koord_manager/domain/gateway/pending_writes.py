@@ -89,6 +89,9 @@ class PendingWrites:
 
     Only one task may use an instance.
 
+    Args:
+        jitter: Function that returns a factor for the delays of the queue, as in `WorkQueue`.
+
     Attributes:
         queue: Keys of the objects, in the queues of `QUEUES`.
         nominated: Uid of a pod -> node to write as its nominated node, or empty to clear it.
@@ -216,6 +219,8 @@ class PendingWrites:
 
     def hold(self, uid: str, event: PodEvictionRequested, why: str) -> None:
         """Record that a disruption budget refuses an eviction; a change of a budget in its namespace retries it.
+
+        The first call for a pod also queues the Kubernetes event `EvictionBlocked`.
 
         Args:
             uid: Uid of the pod.

@@ -47,7 +47,16 @@ _QUOTA_ANNOTATIONS = (
 
 
 def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None:
-    """Return the aggregate whose facts contain the status of a custom resource, or None if no service computes it."""
+    """Return the aggregate whose facts contain the status of a custom resource, or None if its name does not tell it.
+
+    None is returned for kinds whose status no service computes, and for Reservations and PodMigrationJobs, whose status
+    is found by uid.
+
+    Args:
+        plural: Plural of the kind, such as `podgroups`.
+        namespace: Namespace of the object. For a cluster-scoped kind it may contain the name, if `name` is empty.
+        name: Name of the object.
+    """
     match plural:
         case "podgroups":
             return AggregateRef("gang", _token(namespace, name))
@@ -71,7 +80,8 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
 def with_published_status(state: ClusterState, plural: str, document: Json) -> Json:
     """Return a custom resource with the status that the scheduler or the manager computed for it.
 
-    The object is returned unchanged if no status was computed.
+    ElasticQuotas and Recommendations also get their computed annotations. The object is returned unchanged if no status
+    was computed.
 
     Args:
         state: The folded state of the cluster, now or at a past moment.

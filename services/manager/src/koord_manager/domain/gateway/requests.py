@@ -21,8 +21,12 @@ class Request(NamedTuple):
     """An HTTP request to the API server.
 
     Attributes:
-        purpose: Name of the write in metrics and logs, such as `bind`.
+        purpose: Name of the request in metrics and logs, such as `bind`. For the root quota of a profile
+            (`create-quota`, `update-quota`) it also chooses the reason of the Kubernetes event about a refusal.
+        method: HTTP method, such as `PATCH`.
+        path: Path at the API server, such as `/api/v1/nodes/<name>`.
         body: JSON value, or None for no body.
+        content_type: Media type of the body; it tells the API server which kind of patch a `PATCH` is.
     """
 
     purpose: str
@@ -39,7 +43,8 @@ class Meaning(StrEnum):
         DONE: The write took effect, now or in an earlier attempt.
         CONFLICT: The object has changed and has to be read again.
         GONE: The object or its parent does not exist.
-        LATER: The API server is overloaded or did not answer, so the write has to be retried.
+        LATER: The API server did not answer, is overloaded, has an internal error (5xx) or did not accept the token
+            (401), so the write has to be retried.
         REFUSED: The request is not valid or not allowed, so a retry does not help.
     """
 

@@ -135,6 +135,8 @@ def compute_terms(
 ) -> tuple[OvercommitTerms, OvercommitTerms]:
     """Return every number of the formula, for cpu and for memory; the field `result` is the amount to lend.
 
+    For cpu, the policy "request" counts as "usage". A batch threshold of the strategy limits the result.
+
     Args:
         capacity: Capacity of the node or zone.
         system: System usage.

@@ -90,6 +90,9 @@ def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, 
 def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:
     """Compute the overcommitted resources of a node, and the event that publishes them if a publication is due.
 
+    For a node without capacity, the result is empty: nothing is published or withdrawn. If overcommit is disabled or
+    there is no fresh report, the event withdraws what is published.
+
     Args:
         look: The inputs.
         now: The time.

@@ -45,6 +45,10 @@ def apply_to_new_pod(
 ) -> str | None:
     """Set the requests of a new pod to the recommended ones, in place, if the mode of its Recommendation permits it.
 
+    Of several Recommendations that select the pod, the oldest whose mode is not Off applies. Only a prod pod is
+    changed, and only by a Recommendation with at least a day of history. A request stays within its limit, unless the
+    policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores.
+
     Args:
         view: The folded state of the cluster.
         targets: Finds the Recommendations that select the pod.
@@ -158,8 +162,9 @@ def replacement_drafts(
 ) -> list[Draft]:
     """Return the fact that requests to evict one pod whose requests are outdated; empty if none may be evicted now.
 
-    One pod is evicted at a time. There must be at least two live pods, and all of them must have a node. The eviction
-    respects disruption budgets.
+    The mode of the Recommendation must be Recreate or Auto, and its status needs a day of history. One pod is evicted
+    at a time. There must be at least two live pods, and all of them must have a node. The eviction respects disruption
+    budgets.
 
     Args:
         view: The folded state of the cluster.
@@ -202,7 +207,8 @@ def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, 
     """Return the reason to replace a pod, or None if its requests are good enough.
 
     A pod is replaced if a request is outside of the bounds. It is also replaced if it is older than 12 hours and its
-    requests differ from the targets by more than 10 % in sum.
+    requests differ from the targets by more than 10 % in sum over containers and resources. Other pods than prod pods
+    are never replaced.
 
     Args:
         spec: State of the pod.

@@ -53,6 +53,8 @@ def recommendation_drafts(
 ) -> list[Draft]:
     """Return the facts with the status of each Recommendation that changed enough, or whose published status is old.
 
+    For a Recommendation whose object was deleted, return the fact that its status is dropped.
+
     Args:
         book: The learned models.
         view: The folded state of the cluster.
@@ -241,6 +243,10 @@ def cause_of(
         state: Published status, or None if there is none.
         now: The time.
 
+    Returns:
+        "first", "spec" (the object changed), "amounts", "bounds" (by more than 5 %), "conditions", or "refreshed" (the
+        published status is at least ten minutes old and there are amounts).
+
     Source:
         manager spec, 15.6
     """
@@ -284,6 +290,9 @@ def _text(at: float | None) -> str:
 
 
 def is_confident(state: RecommendationState) -> bool:
-    """Return whether a published recommendation has at least a day of history, so that pods may be changed."""
+    """Return whether a published recommendation has amounts and at least a day of history, so that pods may be changed.
+
+    While past reports are still being read, return False.
+    """
     holds = {condition.type for condition in state.conditions if condition.status == str(True)}
     return PROVIDED in holds and LOW_CONFIDENCE not in holds and FETCHING not in holds

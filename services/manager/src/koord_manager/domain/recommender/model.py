@@ -121,9 +121,10 @@ class ContainerModel:
         return True
 
     def add_memory(self, instance: str, used_bytes: float, at: float) -> bool:
-        """Add the memory usage of an instance, and return whether the sample was used.
+        """Add the memory usage of an instance, and return whether the sample was valid.
 
-        Only a new peak of the day counts.
+        A negative sample, and one older than the last sample of the instance, is ignored. Of the valid samples, only a
+        new peak of the day changes the histogram.
 
         Args:
             instance: Key of the instance.
@@ -143,7 +144,8 @@ class ContainerModel:
         """Record that an instance was killed for memory, so that it needs more, and return whether this was used.
 
         The needed memory is max(used + oomMinBumpUpBytes, used * oomBumpUpRatio), where used is the larger of request
-        and peak. The peaks of earlier kills do not count, so that repeated kills do not add up.
+        and peak. The peaks of earlier kills do not count, so that repeated kills do not add up. A kill before the day
+        whose peak is collected is ignored.
 
         Args:
             instance: Key of the instance.

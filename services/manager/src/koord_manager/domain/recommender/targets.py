@@ -74,7 +74,10 @@ def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
 
 
 def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
-    """Yield the controllers of a pod from the log: its controller, that controller's controller, and so on."""
+    """Yield the controllers of a pod from the log: its controller, that controller's controller, and so on.
+
+    At most four are yielded. The series ends at a controller that the log does not contain.
+    """
     references = pod.metadata.owner_references
     for _ in range(_LONGEST_CHAIN):
         owner = next((owner for owner in references if owner.controller), None)

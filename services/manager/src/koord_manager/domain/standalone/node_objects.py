@@ -26,7 +26,7 @@ def node_object_drafts(view: ManagerView, token: str, now: str) -> list[Draft]:
     """Return the facts that update NodeResourceTopology and Device of a node, or an empty list if they are up to date.
 
     If both the agent's report and the batch resources of zones have to be written, the first call returns the report
-    and the next call the batch resources.
+    and the next call the batch resources. If the node is gone, return the facts that delete the objects it owned.
 
     Args:
         view: The folded state of the cluster.

@@ -34,8 +34,8 @@ def reconcile_workload(
     """Return the facts that create and delete pods of a workload until it has the requested number.
 
     Pods of a Deployment with an older template are deleted, oldest first, and their successors are created in the
-    same call: `limit` is the only brake. Pods of a Job are never replaced. If the workload no longer exists, the pods
-    that this controller created for it are deleted.
+    same call: `limit` is the only brake. Of surplus pods, the newest are deleted. Pods of a Job are never replaced. If
+    the workload no longer exists, the pods that this controller created for it are deleted.
 
     A name is `<workload>-<template hash>-<number>`. The uid of a pod is derived from the last position of the
     workload, and creating pods changes that position. So if two leaders decide at once, the log refuses one of them.

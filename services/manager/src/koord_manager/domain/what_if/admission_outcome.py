@@ -65,7 +65,10 @@ def recorded_outcome(event: AdmissionDecided) -> Outcome:
 
 
 def is_alike(found: Outcome, recorded: Outcome) -> bool:
-    """Return whether a repeated outcome equals a recorded one. Objects are compared by their digests."""
+    """Return whether a repeated outcome equals a recorded one.
+
+    Objects are compared by their digests. Messages are not compared.
+    """
     return found[:4] == recorded[:4] and found.digest == recorded.digest
 
 

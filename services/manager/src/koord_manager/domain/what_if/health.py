@@ -103,6 +103,10 @@ class TriedHealth:
 
     The inputs are the usage reports that the stream still has.
 
+    Args:
+        view: The folded state of the cluster.
+        policies: The tried configuration.
+
     Attributes:
         mass_abnormal: Whether, in the last assessment, more nodes looked abnormal than `maxAbnormalRatio` permits to
             lower. None before the first assessment.

@@ -112,6 +112,8 @@ class NodeDecisions:
     def begin(self, now: str) -> None:
         """Start the window with the recorded policies of all nodes.
 
+        If a configuration is tried, then decide every node that it changes.
+
         Args:
             now: Time of the begin, RFC 3339, or empty if no fact was folded.
         """
@@ -165,6 +167,9 @@ class NodeDecisions:
     def repeat(self, stored: StoredEvent, recorded: Decision) -> None:
         """Repeat a recorded decision about a node with the report and time of the recorded one, and count the result.
 
+        If the node is gone, or the controller did not run by the flags, the re-run takes the recorded result. It also
+        does so if the report is not retained and the tried configuration does not concern the node.
+
         Args:
             stored: The recorded fact.
             recorded: Its event.
@@ -199,7 +204,10 @@ class NodeDecisions:
             self.set_published(token, found, stored)
 
     def repeat_guard(self, recorded: MassAbnormalityChanged) -> None:
-        """Repeat the recorded check whether too many nodes look abnormal, and count the result."""
+        """Repeat the recorded check whether too many nodes look abnormal, and count the result.
+
+        If another slo-adjust-config is tried, the check is counted as recorded and not repeated.
+        """
         self.tally.recorded += 1
         if not self._assesses_health():
             found = repeat_guard(self._chosen or self._in_force, self.view, self.rerun, recorded)

@@ -172,7 +172,11 @@ class RecommendationDecisions:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def compute(self, stored: StoredEvent, recorded: RecommendationComputed) -> None:
-        """Repeat a recorded recommendation with the reports and time of the recorded one, and count the result."""
+        """Repeat a recorded recommendation with the reports and time of the recorded one, and count the result.
+
+        If the Recommendation does not exist any more, or its samples are not retained, the re-run takes the recorded
+        status. If the re-run would not publish and no settings are tried, its status stays.
+        """
         heappop(self._expected)
         self._recorded_by(recorded)
         self._take_in(None, recorded.observed_to)

@@ -37,7 +37,10 @@ class Report(NamedTuple):
 
 
 def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
-    """Decode usage reports in order. Like the manager, skip reports that cannot be decoded."""
+    """Decode usage reports in order. Skip other events.
+
+    Like the manager, also skip reports that cannot be decoded, or whose time has no time zone.
+    """
     found: list[Report] = []
     for entry in stored:
         try:

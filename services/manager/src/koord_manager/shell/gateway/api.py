@@ -111,6 +111,7 @@ class KubernetesApi:
 
     Args:
         configuration: kubernetes_asyncio.client.Configuration with host and credentials.
+        qps: Maximum number of requests per second (0: no limit), `burst` at once; the same again for Kubernetes events.
         refresh: Fetches new credentials after a 401, or None if they refresh themselves.
     """
 
@@ -155,7 +156,7 @@ class KubernetesApi:
         seconds: float = REQUEST_SECONDS,
         limited: bool = True,
     ) -> ApiResponse:
-        """Send one request and return its response, whatever its status.
+        """Send a request (once more after a 401, with new credentials) and return its response, whatever its status.
 
         Args:
             method: HTTP method.

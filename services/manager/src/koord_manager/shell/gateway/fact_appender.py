@@ -69,8 +69,8 @@ class FactAppender:
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
         """Append the facts that `decide` returns, one after the other, until it returns None.
 
-        `decide` is called again after each append, and also if the log refused a fact. After `REFOLDS` facts this
-        method gives up.
+        `decide` is called again after each append, and also if the log refused a fact. After eight facts this method
+        gives up.
 
         Returns:
             True if `decide` returned None, False if it still returned a fact at the end.

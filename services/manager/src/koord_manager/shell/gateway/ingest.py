@@ -34,11 +34,12 @@ class Ingest:
     """Turns observed objects into facts, in the order of the list-watches' queue. Only one task may run it.
 
     Args:
+        report: Called with the name of a node and a new usage report in its NodeMetric.
         changed: Called with (plural, name) if an object changed that this manager itself writes, such as a NodeSLO.
 
     Attributes:
         known: Plural -> name -> object that this manager writes, as the API server has it.
-        reached: Resources that were listed completely in this term of leadership.
+        reached: Resources that were listed completely in this term of leadership, or that are not served.
     """
 
     def __init__(

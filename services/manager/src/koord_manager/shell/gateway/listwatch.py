@@ -75,12 +75,12 @@ class WatchFigures:
     """Numbers about the list-watch of one resource, for metrics and the log.
 
     Attributes:
-        lists: Complete lists.
+        lists: Lists that were begun.
         watches: Opened watches.
         errors: Errors of lists and watches.
-        unreadable: Objects of the last list that could not be decoded.
-        is_synced: Whether the resource was listed completely.
-        problem: Last error, or empty.
+        unreadable: Objects of all lists and watches so far that could not be decoded.
+        is_synced: Whether the resource was listed completely, or is not served.
+        problem: Last error, or empty after a watch has delivered changes again.
     """
 
     lists: int = 0
@@ -101,6 +101,9 @@ class ListWatch:
             added.
         idle_seconds: If no line arrives for this time, the watch is opened again. Bookmarks come about every minute.
         resync_seconds: Interval of complete lists; 0 to list only if the history is gone (flag `--sync-period`).
+        page: Maximum number of objects in one page of a list.
+        backoff: Pauses after errors; None for the default.
+        jitter: Returns a random number from 0 to 1, which spreads the times of many list-watches.
         outages: Log of problems that all list-watches share; None for one of its own.
         tell: Called with the Kubernetes event about an object that could not be decoded.
     """

@@ -60,7 +60,10 @@ class GatewayMetrics:
         self._wrote(purpose, meaning)
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """Set the numbers of lists, errors and unreadable objects of each resource.
+        """Set the metrics about listing and watching each resource.
+
+        They are whether it was listed in this term (or is not served), and its numbers of lists, errors and unreadable
+        objects.
 
         Args:
             figures: Name of a resource -> its numbers.

@@ -68,10 +68,11 @@ class Writes:
     """The kinds of objects that the gateway writes, besides bindings and evictions.
 
     Attributes:
-        node_status: Extended resources, annotations and labels of nodes; batch resources of topology zones.
+        node_status: Extended resources, annotations and labels of nodes; Device and NodeResourceTopology objects.
         node_slo: NodeSLO objects.
         node_metric: NodeMetric objects (their spec).
-        object_status: Status of PodGroups, quotas and recommendations, root quotas of profiles.
+        object_status: All writes of the queue `STATUS`: status of PodGroups, quotas, Recommendations, Reservations,
+            explanations, drains and migration jobs, root quotas of profiles, annotations of pods about Reservations.
     """
 
     node_status: bool = True
@@ -87,6 +88,10 @@ class Outbox:
     pending.
 
     Args:
+        known: Plural -> name -> NodeSLO or NodeMetric object at the API server (`Ingest.known`).
+        writes: Kinds of objects to write; None for all.
+        counted: Called with purpose and meaning of the answer of each request.
+        workers: Maximum number of writes at once.
         spoken: Called after a Kubernetes event was added to `PendingWrites.events` because of an answer of the API
             server. It shall wake the task that publishes these events.
     """

@@ -31,6 +31,8 @@ class Database:
 
     Args:
         dsn: `postgresql://user:password@host:port/database`.
+        pool_size: Number of connections to keep open; under load there are up to twice as many.
+        statement_seconds: Time after which Postgres cancels a statement.
     """
 
     def __init__(self, dsn: str, *, pool_size: int = 5, statement_seconds: float = 20.0) -> None:

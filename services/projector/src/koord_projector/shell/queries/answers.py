@@ -78,10 +78,12 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     """One node in a list, in milli-cores and bytes.
 
-    The `..._used` fields and `reported_at` are null without a usage report.
+    The `..._used` fields are null without a usage report, and if the newest report had expired at a past moment.
 
     Attributes:
         seq: Position from which these figures hold.
+        host: "linux" or "simulated"; "" if the agent never started.
+        reported_at: Time of the newest usage report, even if it had expired; null without one.
         cpu_requested: Requests of pods that are not best effort. `memory_requested` and `gpus_requested` likewise.
         batch_cpu: Amount that the manager offers to best-effort pods; 0 if nothing is published.
         be_pods: Number of pods with batch resources.
@@ -138,8 +140,9 @@ class PodItem(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         requests: Resource -> amount: milli-cores for cpu, whole units for everything else.
+        phase: A `domain.pods.Phase`; "gone" for a pod that does not exist any more at the moment (not in lists).
         message: Message of the last explanation of a pending pod; "" without one.
-        attempts: Number of scheduling attempts.
+        attempts: Number of the last explained attempt to place a pending pod; 0 without one, and for other pods.
     """
 
     uid: str
@@ -202,10 +205,10 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         object: The Node object; null if it was deleted.
         pods: Pods on it, newest submission first, at most 500.
-        overcommit: Computations of its batch resources, newest first.
-        suppression: Changes of the CFS quota of best-effort pods, newest first.
-        protection: Evictions, interference, written kernel files and stops of the agent, newest first.
-        usage: Usage reports, newest last.
+        overcommit: Computations of its batch resources, newest first, at most 50.
+        suppression: Changes of the CFS quota of best-effort pods, newest first, at most 50.
+        protection: Evictions, interference, written kernel files and stops of the agent, newest first, at most 50.
+        usage: The newest 120 usage reports, newest last.
     """
 
     moment: Moment
@@ -265,8 +268,8 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         object: The pod object; null if the pod was deleted.
-        timeline: Events in its life, oldest first.
-        usage: Usage since it was placed, oldest first.
+        timeline: Events in its life, oldest first. Their number is limited (`queries.pods.pod_life`).
+        usage: Usage since it was placed, in the newest 120 reports of its node, oldest first.
     """
 
     moment: Moment
@@ -286,7 +289,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
         attempted: Number of these pods for which nodes were searched. A gated pod has an explanation without an
             attempt.
         reasons: Reasons, the most frequent one first.
-        pods: Some of these pods, oldest first.
+        pods: The oldest 200 of these pods, oldest first.
     """
 
     moment: Moment
@@ -323,7 +326,8 @@ class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         position: Position of the newest committed fact.
-        before: Value of the parameter `before` for the next page; null if there is none.
+        before: Value of the parameter `before` for the next page; null if there is none. A page with few or no facts
+            may have a next page.
     """
 
     position: int

@@ -93,7 +93,7 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         suppressed_nodes: Number of nodes whose best-effort pods have a quota.
-        suppressed: The nodes with the lowest quota in relation to the requests of their best-effort pods.
+        suppressed: The 200 nodes with the lowest quota in relation to the requests of their best-effort pods.
         contentions: Contentions, newest first.
         pairs: Main suspects of these contentions with the pods that they disturbed, the most frequent first.
         evictions: Evictions by agents, newest first.

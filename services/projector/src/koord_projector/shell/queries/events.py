@@ -28,6 +28,9 @@ async def page_events(
 ) -> EventsAnswer:
     """Return a page of facts, newest first.
 
+    Unless the condition names one aggregate, at most 200,000 positions are searched for one page. So a page may have
+    fewer facts than `limit`, even none, although older facts match. Then `before` of the answer is the place to go on.
+
     Args:
         connection: Read transaction.
         wanted: Condition on the facts.

@@ -42,7 +42,7 @@ async def list_devices(connection: AsyncConnection, moment: Moment, *, after: st
     Args:
         connection: Read transaction.
         moment: The moment.
-        after: Only nodes whose subject token comes after this text.
+        after: Name of a node; only nodes after it, in the order of subject tokens. "": from the first one.
         limit: Largest number of nodes.
     """
     last = f"{_DEVICES}{name_token(after)}" if after else _DEVICES

@@ -87,7 +87,9 @@ async def describe_node(connection: AsyncConnection, moment: Moment, name: str) 
 async def pod_usage(
     connection: AsyncConnection, moment: Moment, node: str, uid: str, since: str
 ) -> list[PodUsagePoint]:
-    """Return the usage of a pod in the reports of its node, oldest first.
+    """Return the usage of a pod in the newest 120 reports of its node, oldest first.
+
+    Reports without the pod give no point.
 
     Args:
         connection: Read transaction.

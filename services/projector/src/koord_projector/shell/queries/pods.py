@@ -141,7 +141,10 @@ async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, i
 
 
 async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
-    """Return a pod at the moment. If it ended before, return its last version; if it began later, None."""
+    """Return a pod at the moment. If it began later, return None.
+
+    If it ended before, return its last version with the phase "gone".
+    """
     statement = f"""
         SELECT p.*, w.* FROM (
             SELECT CASE WHEN to_seq <= :position THEN 'gone' ELSE phase END AS phase, uid, namespace, name, qos,
@@ -169,7 +172,11 @@ async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, 
 
 
 async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> list[TimelineEntry]:
-    """Return all events in a pod's life up to the moment, oldest first."""
+    """Return the events in a pod's life up to the moment, oldest first.
+
+    They are the oldest 500 facts about the pod and the newest 200 explanations. For each episode on a node, the first
+    100 facts about runtime hooks are added, and for a best-effort pod the newest 30 changes of the best-effort quota.
+    """
     episodes = (
         await connection.execute(
             text("SELECT * FROM pods WHERE uid = :uid AND from_seq <= :position ORDER BY from_seq"),

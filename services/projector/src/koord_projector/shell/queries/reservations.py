@@ -41,7 +41,7 @@ async def list_reservations(
         connection: Read transaction.
         moment: The moment.
         name: Only the Reservation with this name; empty: all.
-        after: Only Reservations whose subject token comes after this text.
+        after: Name of a Reservation; only those after it, in the order of subject tokens. "": from the first one.
         limit: Largest number of Reservations.
     """
     last = f"{_PREFIX}{name_token(after)}" if after else _PREFIX

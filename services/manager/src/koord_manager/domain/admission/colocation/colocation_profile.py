@@ -111,8 +111,9 @@ def apply_profile(
 ) -> JsonObject:
     """Return the object after one profile has changed it.
 
-    A profile sets labels, annotations, key mappings, label suffixes, scheduler, QoS class, priority, and applies a
-    patch.
+    A profile sets labels, annotations, key mappings, label suffixes, scheduler, QoS class, priority, and at last
+    applies a patch. A key mapping copies the value of the old key to the new key, or "" if the old key is missing. A
+    suffix is added to a label that exists.
 
     Args:
         target: A pod or a Reservation; its metadata is changed in place.

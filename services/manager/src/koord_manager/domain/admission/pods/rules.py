@@ -92,7 +92,7 @@ _WORDINGS: Final[dict[Rule, _Said]] = {
 def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> list[list[Violation]]:
     """Check QoS class, priority and annotations of a pod.
 
-    Return two lists: violations of forbidden annotations, and the rest.
+    Return two lists: violations of forbidden annotations, and the rest. Without a violation, return an empty list.
 
     Args:
         pod: The submitted pod.

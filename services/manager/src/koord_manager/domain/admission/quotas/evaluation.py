@@ -152,7 +152,8 @@ def evaluate(
 ) -> Evaluation:
     """Decide for several pods, in order, whether they fit into a quota whose usage and limit are given.
 
-    A pod that fits adds to the usage that the next pod is compared with.
+    A pod that fits adds to the usage that the next pod is compared with. If `names` has none of the resources in
+    `COUNTED`, every pod fits and nothing is counted. A resource without a limit is not limited.
 
     Args:
         names: spec.max of the quota. Only resources that it names are counted.

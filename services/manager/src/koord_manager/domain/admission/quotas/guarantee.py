@@ -18,6 +18,9 @@ def guarantee_violation(quota: Quota, quotas: QuotaTree) -> Violation | None:
     parent's own guarantee is at least that, the quota fits. Otherwise the needed amount is compared with the parent's
     parent, up to the root.
 
+    A quota without a tree, a root of a tree, a quota with forced updates, and one whose own guarantee covers its min
+    are not checked.
+
     Source:
         manager spec, 13.2; vectors manager/quota_validate
     """

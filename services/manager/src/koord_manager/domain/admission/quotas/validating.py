@@ -42,6 +42,8 @@ def validate_quota(
 ) -> Violation | None:
     """Return the first rule that a request for an ElasticQuota breaks, or None if the request is allowed.
 
+    An UPDATE is allowed without a check if it changes none of: parent, is-parent, tree id, namespaces, min, max.
+
     Args:
         operation: What the request does with the quota.
         quota: The quota to store; None on DELETE.

@@ -41,7 +41,8 @@ class Known(NamedTuple):
 def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
     """Return the request that creates, updates or deletes the NodeSLO object of a node, or None if it is up to date.
 
-    The object is deleted if the node does not exist any more.
+    The object is deleted if the node does not exist any more. Before the manager has rendered a NodeSLO for the node,
+    return None. Keys in `extensions` that the manager does not know stay.
 
     Args:
         view: The folded state of the cluster.
@@ -207,8 +208,8 @@ def _amounts(usage: Usage) -> Json:
 def pending_zones(view: ManagerView, token: str) -> Request | None:
     """Return the request that writes batch resources into the zones of a node's NodeResourceTopology object.
 
-    Return None if they are up to date. Capacity, allocatable and available get the same amount. Other resources of
-    the zones stay.
+    Return None if they are up to date, or if there are no computed amounts or no such object. Capacity, allocatable and
+    available get the same amount. Other resources of the zones stay.
 
     Source:
         manager spec, 5.4

@@ -47,13 +47,19 @@ def status_document(status: ReservationStatus) -> Json:
 
 
 def with_reservation_status(state: ClusterState, document: Json) -> Json:
-    """Return a Reservation object with its computed status. The given object is not changed."""
+    """Return a Reservation object with its computed status. The given object is not changed.
+
+    An object without a uid is returned as it is.
+    """
     uid = str(document["metadata"].get("uid", ""))
     return {**document, "status": status_document(reservation_of_log(state, uid))} if uid else document
 
 
 def pending_reservation(view: ManagerView, name: str) -> list[Request]:
-    """Return the request that writes the status of a Reservation, or that deletes a collected one; empty if up to date.
+    """Return the requests that write the status of a Reservation, and its allocation as annotations.
+
+    Return the request that deletes the object if the Reservation was collected. Return an empty list if all is up to
+    date, or if another scheduler placed or ended the Reservation and so writes its status.
 
     Args:
         view: The folded state of the cluster.
@@ -138,7 +144,11 @@ def _owner_of(view: ManagerView, uid: str, node: str) -> PodOnNode | None:
 
 
 class ReservationNames:
-    """Finds the Reservations that a fact concerns: uid -> name, and pod -> the Reservation from which it takes."""
+    """Finds the Reservations that a fact concerns: uid -> name, and pod -> the Reservation from which it takes.
+
+    Args:
+        view: The fold, from which the present Reservations and their pods are taken; None to begin without any.
+    """
 
     def __init__(self, view: ManagerView | None = None) -> None:
         self._names: dict[str, str] = {}

@@ -62,9 +62,10 @@ Step = Progress | Later | Settled | Request
 
 
 def known_bound(view: ManagerView, binding: Binding, wanted: ClaimBinding) -> Progress | Settled | None:
-    """Return the outcome that the mirrored claim shows; None if it is not bound yet, or not mirrored.
+    """Return the outcome that the mirrored claim shows; None if it is not bound yet.
 
-    A claim that another volume was bound to is as good, if the node can use this volume.
+    A claim that another volume was bound to is as good, if the node can use this volume. If the node cannot, the
+    outcome is a failure. If claim, volume or node is not mirrored, return None.
     """
     stored = view.custom(CLAIMS, wanted.namespace, wanted.claim)
     if stored is None or stored.object is None:
@@ -86,7 +87,7 @@ def _outcome(view: ManagerView, binding: Binding, claim: PersistentVolumeClaim) 
 
 
 def can_use(node: Node, volume: PersistentVolume) -> bool:
-    """Return whether a node has the labels that the node affinity of a volume requires."""
+    """Return whether a node matches the node affinity of a volume; True for a volume that requires none."""
     affinity = volume.spec.node_affinity
     required = affinity.required if affinity is not None else None
     labels, name = node.metadata.labels, node.metadata.name
@@ -115,6 +116,11 @@ def step_of_claim(
         status: HTTP status of reading the claim; 0 stands for no answer.
         body: The claim as JSON.
         is_written: Whether this gateway wrote the choice before.
+
+    Returns:
+        `Progress` if nothing has to be written, `Request` for the write of the annotation `selected-node`,
+        `LookAtVolume` if the chosen volume has to be read, `Settled` if the pod cannot be bound, or `Later` if the
+        claim has to be read again.
 
     Raises:
         DecodeError: The body is not a claim.
@@ -157,6 +163,10 @@ def step_of_volume(
         status: HTTP status of reading the volume; 0 stands for no answer.
         body: The volume as JSON.
         is_written: Whether this gateway reserved the volume for the claim before.
+
+    Returns:
+        `Progress.WAITS` if the volume names the claim with its uid, `Request` for the write of `spec.claimRef`,
+        `Settled` if the pod cannot be bound, or `Later` if the volume has to be read again.
 
     Raises:
         DecodeError: The body is not a volume.
