@@ -40,7 +40,7 @@ class Cycle:
         decider: Decides pods.
         publisher: Appends decisions to the log.
         leadership: Only the leader decides.
-        clock: The run's clock.
+        clock: The time of decisions and waits; faster than the host's clock if the run is accelerated.
         logger: The process's log.
         wakeup: Event that is set if a further decision may be possible.
         room: Free space of the log.

@@ -27,11 +27,11 @@ _HOST: Final = SystemClock()
 
 
 class Burst(NamedTuple):
-    """The outcome of deciding pods for at most 20 ms.
+    """The result of deciding pods for at most 20 ms.
 
     Attributes:
         explanations: Explanations of the pods that were not placed.
-        is_cut_off: Whether the time limit ended the burst, so that more pods may be decided at once.
+        is_cut_off: Whether the time limit ended the burst, so that the next burst may begin at once.
     """
 
     explanations: Sequence[PodExplanation]
@@ -39,17 +39,20 @@ class Burst(NamedTuple):
 
 
 NO_BURST: Final = Burst((), is_cut_off=False)
-"""The outcome if no pod may be decided."""
+"""The result if no pod may be decided."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decider:
     """Decides pods one after the other, in bursts of at most 20 ms. Every placement is assumed at once.
 
+    The duration of a burst is measured with the clock of the host, even if the run is accelerated.
+
     Attributes:
         state: The scheduler's state.
         publisher: Appends decisions. While it is busy, no further decisions are made, because they would only wait.
-        clock: The run's clock.
+        clock: The time of decisions, such as the end of back-offs. It is faster than the host's clock if the run is
+            accelerated.
         metrics: Counts and times the decisions.
         decision_log: Logs the details of decisions that debug flags switch on.
         logger: The process's log.
@@ -64,7 +67,10 @@ class Decider:
     _attempts: Iterator[int] = field(default_factory=count)
 
     def burst(self) -> Burst:
-        """Decide pods until none is ready, the outbox is full, or `BURST_REAL_SECONDS` of the host have passed."""
+        """Decide pods until none is ready, the publisher is busy, or `BURST_REAL_SECONDS` of the host have passed.
+
+        All decisions of a burst use the time of its start as the present time.
+        """
         explanations: list[PodExplanation] = []
         now, began = self.clock.unix(), _HOST.monotonic()
         before = began

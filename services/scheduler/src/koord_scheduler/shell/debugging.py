@@ -57,6 +57,9 @@ class DecisionLog:
         logger: The process's log.
         queue_size: Number of diagnoses that may wait to be logged. Further ones are dropped.
         set_level: Changes the level of the process's log.
+
+    Attributes:
+        dropped: Number of diagnoses that were not logged, because too many waited.
     """
 
     def __init__(

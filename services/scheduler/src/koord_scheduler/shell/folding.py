@@ -62,7 +62,7 @@ class StateFold:
         (self._deleted if is_gone else self._updated).observe(_HOST.monotonic() - began)
 
     def skip(self, seq: int) -> None:
-        """Advance past the event at position `seq` without applying it, because it does not concern the scheduler."""
+        """Advance past the event at position `seq` without applying it, because of its kind or an operator's order."""
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:

@@ -33,7 +33,7 @@ class Monitor:
     """Logs and counts each decision whose append the log has not answered within a time limit.
 
     Attributes:
-        clock: The run's clock.
+        clock: Measures how long the log takes. The service passes the host's clock, even if the run is accelerated.
         metrics: Counts the slow decisions.
         logger: The process's log.
         period_seconds: Pause between two checks, in seconds of `clock`.
@@ -58,7 +58,7 @@ class Monitor:
         return self._begun
 
     def end(self, key: int) -> None:
-        """Stop watching the append with this key, because the log has answered it.
+        """Stop watching the append with this key (the result of `begin`), because the log has answered it.
 
         An answer that came too late is reported.
         """

@@ -149,7 +149,9 @@ class SchedulerMetrics:
         return self._by_profile.get(profile, self._first)
 
     def placed(self, placement: Placement, profile: str, seconds: float) -> None:
-        """Record an attempt that found a node.
+        """Record the duration and the nodes of an attempt that found a node.
+
+        It is counted as scheduled only when the log has stored the placement (`of(profile).scheduled`).
 
         Args:
             placement: The placement.
@@ -211,7 +213,7 @@ class SchedulerMetrics:
 
         Args:
             ended: The rounds.
-            now: Unix seconds of the run's clock.
+            now: Unix seconds of the service's `Clock`.
         """
         for one in ended:
             self._rounds.labels(str(one.reason), one.job_size).observe(max(0.0, now - one.began_at))

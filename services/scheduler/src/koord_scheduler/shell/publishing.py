@@ -56,7 +56,7 @@ class Publisher:
         state: The scheduler's state, with the outbox of decisions.
         log: The event log.
         explanations: The stream of explanations.
-        clock: The run's clock.
+        clock: The time in events and of back-offs; faster than the host's clock if the run is accelerated.
         tracer: Records one span for each placement.
         metrics: Counts the log's answers.
         monitor: Watches the appends in flight.
@@ -113,7 +113,7 @@ class Publisher:
             raise self._failure
 
     def put_status_writes(self, now: float) -> None:
-        """Queue the status writes that are due at `now`, in Unix seconds of the run's clock."""
+        """Queue the status writes that are due at `now`, in Unix seconds of the service's `Clock`."""
         began = _HOST.monotonic()
         due = status_facts(self._state, now)
         for write in due:

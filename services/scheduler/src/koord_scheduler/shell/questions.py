@@ -50,7 +50,7 @@ class Questions:
         fold: Its `is_inside_batch` tells whether an append of the log is only applied in part.
         trouble: Returns why the state is not current; None if it is.
         leadership: Tells whether this instance leads.
-        clock: The run's clock.
+        clock: The present time of the answers; faster than the host's clock if the run is accelerated.
         metrics: Times the answers.
         logger: The process's log.
         instance: Name of this instance.

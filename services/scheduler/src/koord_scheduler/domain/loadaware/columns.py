@@ -221,7 +221,7 @@ class LoadColumns:
 
     @property
     def has_limits(self) -> bool:
-        """Return whether any node has a load threshold."""
+        """Return whether any node with a usage report has a load threshold."""
         self._work_out()
         return any(self._limited)
 

@@ -49,6 +49,10 @@ class Room(NamedTuple):
 def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> Room:
     """Return how large the estimate of a pod must be, per resource, for the node's thresholds to refuse it.
 
+    If the report has expired and the arguments filter expired reports, every estimate is refused, or none if
+    `enableScheduleWhenNodeMetricsExpired`. Without thresholds, or a usage of the node, none is refused. Otherwise:
+
+
         round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
 
     Source:

@@ -97,7 +97,8 @@ class Ledgers:
     def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
         """Count the pod on the node for one more source (a bit of `Source`).
 
-        If the source is the log, its amounts and allocation replace those that were assumed.
+        If the source is the log, its amounts and allocation replace the known ones. If the pod counts for this source
+        alone, its allocation is replaced. Otherwise the known values stay.
         """
         ledger = self._of(node)
         row = self._nodes.row(node)

@@ -11,6 +11,8 @@ from koordcore.protocol.amplification import amplify
 def amplified_use(used: int, bound_cpus: int, ratio: float) -> int:
     """Return the CPU in use on a node in milli-cores, with bound CPUs multiplied by the amplification ratio.
 
+    If the pods request less than the bound CPUs, return `used` unchanged.
+
     Args:
         used: CPU that pods request, in milli-cores.
         bound_cpus: Number of CPUs that are bound to pods.

@@ -75,6 +75,8 @@ def asks(pod: Pod) -> bool:
 def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
     """Return the requests of a pod about CPUs and NUMA zones besides amounts; None if it has none (`asks` is False).
 
+    If an annotation is invalid or contradicts the amounts, `Wish.refusal` says so.
+
     Args:
         pod: The pod.
         default_bind_policy: Argument `defaultCPUBindPolicy` of the plugin.

@@ -45,6 +45,14 @@ class JobRoom:
 class JobSearch:
     """Searches nodes and victims that make room for a pod and all pending members of its job at once.
 
+    Args:
+        state: The scheduler's state.
+        pod: The pod that found no node.
+        cycle_view: The nodes and the pod as this cycle sees them.
+        plugin: Rules of the plugin about the job and its victims.
+        within: Positions of the nodes that may be candidates; None for all.
+
+
     Attributes:
         members: The members in the order in which they are placed.
     """

@@ -21,7 +21,10 @@ from koord_scheduler.domain.state.state import SchedulerState
 def apply_preemption(
     state: SchedulerState, pod: PodRecord, found: Preemption | NoPreemption, basis: DecisionBasis
 ) -> None:
-    """Nominate the pod and request the eviction of its victims. If no preemption helps, clear the pod's nomination.
+    """Nominate the pod and request the eviction of its victims. Victims that wait at Permit only lose their nodes.
+
+    If no preemption helps, clear the pod's nomination, unless `found.keeps_nomination`. If `found.job` is set, the
+    members of the pod's job that wait at Permit lose their nodes, whether a preemption was found or not.
 
     Args:
         state: The scheduler's state.

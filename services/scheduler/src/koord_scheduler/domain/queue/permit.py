@@ -15,7 +15,7 @@ class Held:
 
     Attributes:
         work: The placement of the pod, which is not in the log yet.
-        deadline: End of its wait in Unix seconds of the run's clock.
+        deadline: End of its wait in Unix seconds of the service's `Clock`.
     """
 
     work: Placement
@@ -45,7 +45,7 @@ class WaitingPods:
 
         Args:
             work: The placement, which is not in the log yet.
-            deadline: End of the wait in Unix seconds of the run's clock.
+            deadline: End of the wait in Unix seconds of the service's `Clock`.
         """
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
@@ -93,7 +93,7 @@ class WaitingPods:
         return overdue
 
     def next_due(self) -> float | None:
-        """Return the earliest deadline in Unix seconds of the run's clock, or None if no pod waits.
+        """Return the earliest deadline in Unix seconds of the service's `Clock`, or None if no pod waits.
 
         It may be the deadline of a pod that no longer waits.
         """

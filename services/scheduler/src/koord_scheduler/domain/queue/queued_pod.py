@@ -58,8 +58,8 @@ class QueuedPod:
         state: Its state in the queue.
         attempts: Number of scheduling attempts so far.
         ticket: Number of its last enqueueing, which orders pods of equal priority.
-        ready_at: End of its back-off in Unix seconds of the run's clock.
-        since: When its last attempt failed, in Unix seconds of the run's clock.
+        ready_at: End of its back-off in Unix seconds of the service's `Clock`.
+        since: When its last attempt failed, in Unix seconds of the service's `Clock`.
         woken: Whether an event has woken it and the attempt that follows is not over.
         block: Why a plugin rejected it before nodes were filtered. None if nodes refused it, or if it was not attempted
             yet.

@@ -10,7 +10,7 @@ Before a pod becomes active or backs off, the PreEnqueue plugins are asked (`gat
 gated until one of its own events, or until a plugin activates it. Waiting pods form groups: pods that nodes refused,
 by their `Subject`; pods that a plugin rejected before any node, by the plugin's `Block`.
 
-Times are seconds of the run's clock, given as arguments. Pods of equal priority are ordered by enqueueing, so that a
+Times are arguments: Unix seconds of the service's `Clock`. Pods of equal priority are ordered by enqueueing, so that a
 replay pops the same pods.
 
 Source:
@@ -76,7 +76,7 @@ class SchedulingQueue:
 
     @property
     def now(self) -> float:
-        """Return the time of the last `tick`, in seconds of the run's clock."""
+        """Return the time of the last `tick`, in seconds of the service's `Clock`."""
         return self._now
 
     def get(self, uid: str) -> QueuedPod | None:
@@ -177,7 +177,7 @@ class SchedulingQueue:
 
         Args:
             uid: Uid of the pod.
-            now: Seconds of the run's clock.
+            now: Seconds of the service's `Clock`.
             block: Why a plugin rejected the pod before nodes were filtered. None: nodes were filtered, none was
                 feasible.
             refused_by: Names of the plugins that refused nodes.
@@ -230,10 +230,10 @@ class SchedulingQueue:
             heapq.heappush(self._active, pod.rank)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
-        """Remove a pod that is assumed on a node. If more pods of its subject may fit, wake the next waiting one.
+        """End an attempt that found a node. Wake the next pod of the same `Block`, and of the subject if it may fit.
 
         Args:
-            pod: The queue's entry of the pod.
+            pod: The queue's entry of the pod. It stays in flight until its placement is stored or undone.
             has_room: Returns whether a pod of a subject may fit now. Called only if such a pod waits.
         """
         pod.woken = False
@@ -262,7 +262,7 @@ class SchedulingQueue:
         return len(helped)
 
     def tick(self, now: float) -> None:
-        """Advance the time to `now`: end back-offs, and every 30 s end waits of more than 5 minutes."""
+        """Advance the time to `now`: end back-offs; every 30 s, end waits over 5 minutes of each group's first pod."""
         self._now = now
         while self._backoff and self._backoff[0][0] <= now:
             ready_at, _, uid = heapq.heappop(self._backoff)
@@ -314,7 +314,7 @@ class SchedulingQueue:
             self.wake_pod(uid, trigger)
 
     def wake_pod(self, uid: str, trigger: str) -> None:
-        """Move an unschedulable pod to the active or back-off queue, because the event `trigger` may have helped it."""
+        """Move a pod, if it is unschedulable, to the active or back-off queue, as the event `trigger` may help it."""
         pod = self._pods[uid]
         if pod.state is QueueState.UNSCHEDULABLE:
             pod.woken = True

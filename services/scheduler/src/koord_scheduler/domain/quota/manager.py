@@ -133,10 +133,10 @@ class QuotaManager(QuotaBooks):
     def revoke(self, now: float) -> dict[str, list[str]]:
         """Return quota -> uids to evict, for quotas that used more than their runtime for longer than delayEvictTime.
 
-        Call it once every revokePodInterval.
+        Call it once every revokePodInterval. Empty unless `revokes_overuse`.
 
         Args:
-            now: Unix seconds of the run's clock.
+            now: Unix seconds of the service's `Clock`.
         """
         if not self.revokes_overuse:
             return {}

@@ -23,7 +23,7 @@ class QuotaRoom:
         self._limit = limit
 
     def take(self, victim: QuotaPod | None) -> None:
-        """Subtract a possible victim from the usage. No-op if it is None or belongs to another quota."""
+        """Subtract a possible victim from the usage. No-op if it is None, has no node, or belongs to another quota."""
         self._move(victim, -1)
 
     def put_back(self, victim: QuotaPod | None) -> None:

@@ -79,7 +79,7 @@ def recompute(
     """Decide the placement at position `seq` again from the log, and compare the result.
 
     Args:
-        state: An empty state with the configuration of that time.
+        state: An empty state with the configuration of that time. The facts are folded into it.
         events: The log from its beginning to beyond `seq`, in order.
         reports: The usage reports of nodes, in order.
         seq: Position of the placement.

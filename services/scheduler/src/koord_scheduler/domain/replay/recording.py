@@ -37,8 +37,8 @@ class Recorded:
         position: Last folded position of the facts stream.
         observed: Last folded position of the observations stream.
         acknowledged: Position of the last own append whose answer had arrived.
-        now: Unix seconds of the run's clock.
-        order: Sort key within its term.
+        now: Unix seconds of the service's `Clock`.
+        order: Sort key within its term: (number of the decision, 1 if it found no node, position of its event).
         stored: Position of the placement; 0 if the attempt found no node.
     """
 

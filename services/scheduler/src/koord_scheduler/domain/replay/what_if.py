@@ -49,7 +49,7 @@ EVENTS_OF_PROGRESS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """A pod that has another node in the re-run than in the recording.
+    """The node of one pod in the recording and in the re-run. The two may be equal.
 
     Attributes:
         namespace: Namespace of the pod.

@@ -45,7 +45,7 @@ class ReservationBooks:
     Attributes:
         entries: Uid -> Reservation. A Reservation without a known object is included while pods use it.
         owners: Finds the Reservations that are for a pod.
-        version: Number that grows when a Reservation becomes available for pods.
+        version: Number that grows when a Reservation becomes available, or an available one itself changes.
         skips_node: Whether the free amounts of the node are not compared if exactly one Reservation matches (a feature
             gate).
         may_preempt: Whether pods are evicted to make room for Reservations (argument `enablePreemption`).
@@ -101,7 +101,7 @@ class ReservationBooks:
             reservation: The Reservation that it acts as.
             pod_info: The pod as it counts on its node.
             node: Name of its node.
-            is_consumed: Whether a pod uses or used it by its object.
+            is_consumed: Whether its object says that a pod uses or used it.
 
         Returns:
             As `put`.
@@ -131,7 +131,7 @@ class ReservationBooks:
         return fresh
 
     def drop(self, name: str) -> str:
-        """Remove the object of a Reservation by its name. Return its uid; empty if there is no such Reservation."""
+        """Remove the object of a Reservation; it stays in `entries` while in use. Return its uid, "" if unknown."""
         uid = self._by_name.pop(name, "")
         entry = self.entries.get(uid)
         if entry is None:
@@ -224,7 +224,7 @@ class ReservationBooks:
             self._forget_if_unused(entry)
 
     def consumed(self, uid: str) -> None:
-        """Record that a pod in the log uses the Reservation. With `allocateOnce`, no other pod gets it any more."""
+        """Record that a pod in the log uses the Reservation, so that no other gets it. No-op without `allocateOnce`."""
         entry = self.entries.get(uid)
         if entry is not None and not entry.is_consumed and entry.terms is not None and entry.terms.is_once:
             entry.is_consumed = True

@@ -76,12 +76,13 @@ class NodeRoom:
 
 
 def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int]) -> list[str]:
-    """Return the resources of which the node has too little for a pod.
+    """Return the resources of which the node has too little for a pod; `pods` if the node takes no further pod.
 
     Args:
         room: The free amounts of the node.
         requests: What the pod requests; amounts of 0 count as absent.
-        more: Further mappings resource -> amount that the pod may use besides the free amounts of the node.
+        more: Further mappings resource -> amount that the pod may use besides the free amounts of the node. All are
+            added up, except `pods` of the first one, which is that of a Reservation.
     """
     short = [] if room.pods + sum(each.get(PODS, 0) for each in more[1:]) >= 1 else [PODS]
     for name, amount in requests.items():
@@ -146,6 +147,9 @@ def refusals(
     more: Callable[[Held | None], Sequence[str]] = lambda _: (),
 ) -> list[str]:
     """Return why a pod fits on a node neither with one of its Reservations nor without them; empty if it fits.
+
+    A pod that must use a Reservation is not tried without. Any other pod is tried only with Reservations that hold a
+    resource which it requests.
 
     Args:
         room: The free amounts of the node.

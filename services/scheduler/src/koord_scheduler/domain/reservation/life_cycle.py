@@ -52,7 +52,10 @@ class Limits:
         return min([*ends, *([] if self.expires is None else [self.expires])], default=None)
 
     def look_again(self, now: float) -> float:
-        """Return the number of seconds after which the controller must check the Reservation again; 0: never."""
+        """Return the number of seconds (3 to 15) after which the controller must check the Reservation again.
+
+        0: never, because it has no limit.
+        """
         if self.ttl == 0 or (self.expires is None and self.ttl is None):
             return 0.0
         end = self.expires if self.expires is not None else self.created + (self.ttl or 0.0)
@@ -60,7 +63,11 @@ class Limits:
 
 
 def limits_of(reservation: Reservation) -> Limits:
-    """Return when a Reservation expires, from its `ttl` and `expires`. An invalid `ttl` counts as absent."""
+    """Return when a Reservation expires, from `spec.ttl` and `spec.expires` of its object.
+
+    If `ttl` is missing or invalid, its age has no limit. (Admission sets a missing `ttl` to 24h.) An invalid
+    `expires` counts as 1970-01-01: the Reservation has expired, unless its `ttl` is 0.
+    """
     spec = reservation.spec
     try:
         ttl = None if spec.ttl is None else parse_seconds(spec.ttl)

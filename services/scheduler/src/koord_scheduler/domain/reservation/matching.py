@@ -140,6 +140,9 @@ def match(
 ) -> Match:
     """Return whether a pod may use an available Reservation, or the first rule that forbids it.
 
+    If the pod's reservation affinity names a Reservation, only owner rule, name and exact amounts are compared.
+    Without a reservation affinity, taints of the Reservation are not compared.
+
     Args:
         wish: Wishes in the pod's labels and annotations.
         terms: Rules of the Reservation's object.
@@ -170,7 +173,10 @@ def match(
 
 
 def untolerated(wish: Wish, terms: Terms) -> Taint | None:
-    """Return the first taint of the Reservation that the pod does not tolerate, or None."""
+    """Return the first taint of the Reservation that the pod does not tolerate, or None.
+
+    The tolerations are those in the pod's reservation affinity, not those of its spec.
+    """
     tolerations = () if wish.affinity is None else wish.affinity.tolerations
     index = first_untolerated(terms.taints, tolerations)
     return None if index is None else terms.taints[index]

@@ -18,6 +18,8 @@ from koordcore.values.invalid import InvalidInput
 class OwnerRule:
     """One entry of `spec.owners` of a Reservation. A pod must match all of its parts that are present.
 
+    A rule without parts matches every pod.
+
     Attributes:
         object: Name, uid and namespace of a pod; None if absent.
         controller: Owner reference that a pod must have; None if absent.
@@ -57,7 +59,10 @@ class Owners:
 
 
 def compile_owners(rules: Sequence[ReservationOwnerRule]) -> Owners | None:
-    """Return the owner rules in a form that is fast to match; None if a selector is invalid, so that no pod matches."""
+    """Return the owner rules in a form that is fast to match; None if a selector is invalid, so that no pod matches.
+
+    Without rules, the result matches no pod either.
+    """
     return _compiled(codec.encode_canonical(list(rules)))
 
 

@@ -59,7 +59,14 @@ class Adopted(NamedTuple):
 
 
 def is_within(of_pod: Allocation, of_reservation: Allocation) -> bool:
-    """Return whether a Reservation that holds CPUs or devices holds all of a pod's.
+    """Return whether a Reservation holds all CPUs and devices of a pod.
+
+    CPUs are compared only if the Reservation holds CPUs, devices only if it holds devices.
+
+    Args:
+        of_pod: Allocation of the pod.
+        of_reservation: Allocation of the Reservation.
+
 
     Source: scheduler-fine-grained spec, 3.9 (pre-allocation).
     """
@@ -73,7 +80,7 @@ class Selection(NamedTuple):
     """The pods of a node whose place a Reservation takes.
 
     Attributes:
-        pods: The pods; empty if the Reservation fits without taking a place, or does not fit.
+        pods: The pods; empty if no candidate helps, or if the Reservation fits without them and need not take a place.
         has_candidates: Whether any pod of the node may become an owner of the Reservation.
     """
 
@@ -115,7 +122,9 @@ class PreAllocations:
         self._adopted: dict[str, tuple[Adopted, ...]] = {}
 
     def selected(self, pod_class: PodClass) -> "SelectedAmounts | None":
-        """Return the amounts of the running pods whose place a Reservation may take; None if it has no pre-allocation.
+        """Return the amounts of the running pods whose place a Reservation may take on each node.
+
+        None if it has no `preAllocation`, its policy is not Restricted, or its object is unknown.
 
         Args:
             pod_class: Class of the reserve pod.
@@ -195,7 +204,8 @@ class PreAllocations:
     def selection(self, pre: PreAllocating, uid: str, terms: Terms, requests: Mapping[str, int], row: int) -> Selection:
         """Return the pods of a node whose place a Reservation takes.
 
-        Empty if it fits without that, or does not fit at all.
+        No pods if it does not fit with their place either. If it fits without, pods are chosen nevertheless, unless the
+        argument `preferNoPreAllocatedPods` is set and the Reservation does not require to take a place.
 
         Args:
             pre: Rules of the Reservation about such pods.

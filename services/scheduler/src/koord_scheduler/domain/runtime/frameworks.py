@@ -105,7 +105,7 @@ class Framework:
     def is_worth(self, plugin: str, event: ClusterEvent, pod: PodRecord) -> bool:
         """Return whether an event is a reason to attempt a waiting pod.
 
-        The hint of the plugin that rejected it decides.
+        The hint of the plugin that rejected it decides. If it has none, every event on nodes is a reason, and no other.
         """
         hints = self.hints.get(plugin)
         if hints is None:
@@ -386,7 +386,7 @@ class Frameworks:
         return any(answers)
 
     def advance(self, now: float) -> None:
-        """Let plugins discard state that is too old at `now`, in Unix seconds of the run's clock."""
+        """Let plugins discard state that is too old at `now`, in Unix seconds of the service's `Clock`."""
         for plugin in self.clocks:
             plugin.advance(now)
 

@@ -108,7 +108,7 @@ class Assumptions:
             node: Name of the node.
             requests: Resource -> requested amount; milli-cores for cpu, whole units otherwise.
             allocation: The allocation from the plugins.
-            now: Unix seconds of the run's clock.
+            now: Unix seconds of the service's `Clock`.
         """
         pod.placed_at = now
         pod.phase = Phase.ASSUMED
@@ -346,9 +346,12 @@ class Assumptions:
         self._known.deleted.prune(self._known.log.position)
 
     def release_due(self) -> int:
-        """Put releases into the outbox for pods that are deleted, finished or on a deleted node.
+        """Put the releases of `to_release` into the outbox.
 
-        Return their number.
+        They are of pods that are deleted, finished, on a deleted node, or could not be bound.
+
+
+        Return the number of releases.
         """
         released = 0
         for uid, (reason, trigger) in self.to_release.items():

@@ -151,7 +151,7 @@ class Commits:
 
         Args:
             work: The refused placements or releases on one node.
-            now: Unix seconds of the run's clock.
+            now: Unix seconds of the service's `Clock`.
             blame: Whether this counts as a refusal of these decisions (a conflict) or not (the log was full).
             hopeless: Why the log will never store the work; "" if it may store it later.
             at_fault: Uids of the pods to which the refusal counts. None: all of them.

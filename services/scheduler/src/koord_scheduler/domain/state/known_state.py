@@ -25,7 +25,7 @@ _MOST_UNTOLD: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of the scheduler that are not part of KubeSchedulerConfiguration. Seconds are of the run's clock.
+    """Settings of the scheduler that are not part of KubeSchedulerConfiguration. Seconds are of the service's `Clock`.
 
     Attributes:
         initial_backoff_seconds: First back-off of a pod whose attempt failed.

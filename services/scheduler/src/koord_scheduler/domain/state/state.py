@@ -34,7 +34,7 @@ class SchedulerState(KnownState):
         self.commits = Commits(self, self.assumed)
 
     def next_due(self) -> float | None:
-        """Return the time at which a back-off or a wait at Permit ends, in seconds of the run's clock.
+        """Return the time at which a back-off or a wait at Permit ends, in seconds of the service's `Clock`.
 
         None: only an event can change something.
         """

@@ -27,9 +27,9 @@ class PublishedStatus:
     Attributes:
         topology: Status of the ClusterNetworkTopology; None if nothing was published.
         topology_seen: The tree from which it was last computed, and the tree's `moves` at that time.
-        next_look: Seconds of the run's clock at which explanations and the network are examined again.
-        next_topology: Seconds of the run's clock at which the network's domains are examined again.
-        next_control: `<scheduler name>/<plugin>` -> seconds of the run's clock at which its controller runs again.
+        next_look: Seconds of the service's `Clock` at which explanations and the network are examined again.
+        next_topology: Seconds of the service's `Clock` at which the network's domains are examined again.
+        next_control: `<scheduler name>/<plugin>` -> seconds of the service's `Clock`: the next run of its controller.
     """
 
     quotas: dict[str, QuotaStatusComputed] = field(default_factory=dict[str, QuotaStatusComputed])
@@ -41,7 +41,10 @@ class PublishedStatus:
     next_control: dict[str, float] = field(default_factory=dict[str, float])
 
     def takes(self, event: Event) -> bool:
-        """Record a status as published, and return True. If it equals the last published one, return False."""
+        """Return whether an event must be published: False for a quota's status that equals the last published one.
+
+        A new status of a quota is recorded as published. Events of other types are not recorded here.
+        """
         if isinstance(event, QuotaStatusComputed):
             if self.quotas.get(event.name) == event:
                 return False

@@ -126,7 +126,7 @@ class ScheduleExplanations:
         return [key for key in among if key in self._asked]
 
     def answer(self, key: str, answer: PodOutlook) -> None:
-        """Store the latest answer under a key about which a question is open."""
+        """Store the latest answer about one pod under a key. A question with this key must exist."""
         answers = self._answers.setdefault(key, {})
         before = answers.pop(answer.uid, None)
         answers[answer.uid] = answer
@@ -157,7 +157,10 @@ class ScheduleExplanations:
     # --- what is said ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[str]:
-        """Return the ids of the ScheduleExplanations whose status is due: those with changes, and all once a minute."""
+        """Return the ids of the ScheduleExplanations whose status is due at `now`, in Unix seconds.
+
+        These are the ones with changes since the last call, the newly expired ones, and once a minute all.
+        """
         if now >= self._next_repeat:
             self._next_repeat = now + REPEAT_SECONDS
             ids = list(self.questions)
@@ -170,7 +173,7 @@ class ScheduleExplanations:
         """Return the time at which the next status must be published; None if there is no question.
 
         Args:
-            next_look: Earliest time of the next publishing, in seconds of the run's clock.
+            next_look: Earliest time of the next publishing, in seconds of the service's `Clock`.
         """
         if not self.questions:
             return None

@@ -19,5 +19,8 @@ class Affinities:
         self._uid, self._zones = uid, zones
 
     def of(self, uid: str) -> Zones | None:
-        """Return the zones in which plugins must allocate for the pod; None: it may use the whole node."""
+        """Return the zones in which plugins must allocate for the pod; None: it may use the whole node.
+
+        None also if another pod was stored since.
+        """
         return self._zones if uid == self._uid else None

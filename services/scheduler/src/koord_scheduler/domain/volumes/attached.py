@@ -52,7 +52,8 @@ class AttachedVolumes:
         Args:
             claim: The claim.
             row: Position of the node.
-            driver: CSI driver of the claim; "" for none. It counts only for the first node of the claim.
+            driver: CSI driver of the claim; "" for none: then it is not counted. If the claim is in use on another node
+                already, the driver given for that node stays.
         """
         self._add(self._driver.setdefault(claim, driver), row, 1)
 
@@ -69,7 +70,7 @@ class AttachedVolumes:
             del self._driver[claim]
 
     def driver_is(self, claim: ClaimKey, rows: list[int], driver: str) -> None:
-        """Count a claim in use under its present driver.
+        """Move the counts of a claim in use to its present driver. No-op if it is not in use or the driver is the same.
 
         Args:
             claim: The claim.

@@ -37,9 +37,10 @@ class ByNodeLabel(Generic[T]):
     """Things that nodes can use, found by one label that each requires, in ascending order of their ranks.
 
     Attributes:
-        by_label: Label key -> value -> things that require it.
-        others: Things that require no label with given values.
-        undecided: Number of things that require more of a node than one label with given values.
+        by_label: Label key -> value -> things that require the label with this value.
+        others: All other things: they require no label with given values.
+        undecided: Number of things, in `by_label` or in `others`, that require more of a node than one label with given
+            values. So their place in the index does not decide alone whether a node can use them.
 
     Args:
         required: Returns the label that a thing requires, or None, and whether it requires anything else of nodes.
@@ -95,7 +96,10 @@ class ByNodeLabel(Generic[T]):
         return chain.from_iterable(found) if len(found) < 2 else heapq.merge(*found, key=self._rank)
 
     def keys(self) -> Iterable[str]:
-        """Return the labels whose values decide what a node can use, if `undecided` is 0."""
+        """Return the keys of the labels that things require.
+
+        If `undecided` is 0, the values of these labels alone decide what a node can use.
+        """
         return self.by_label.keys()
 
 
@@ -153,7 +157,10 @@ class FreeStorage(ByNodeLabel[Capacity]):
         super().__init__(_label_of_capacity, lambda capacity: (0, capacity.id))
 
     def has(self, size_bytes: int, labels: Mapping[str, str]) -> bool:
-        """Return whether this free storage suffices for a new volume of this size, for a node with these labels."""
+        """Return whether one entry (CSIStorageCapacity) has room for a new volume, for a node with these labels.
+
+        Entries are not summed. An entry without a known size or without a node selector never has room.
+        """
         return any(
             capacity.most_bytes is not None
             and capacity.most_bytes >= size_bytes

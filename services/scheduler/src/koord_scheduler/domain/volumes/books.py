@@ -41,11 +41,12 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ClaimsByNeed:
-    """The existing claims of a pod, grouped by the step that they need.
+    """The existing claims of a pod, grouped by what must still happen before the pod can use them.
 
     Attributes:
         bound: Claims with a volume.
-        immediate: Unbound claims that a controller of the cluster binds before the pod is placed.
+        immediate: Unbound claims that a controller of the cluster binds: their binding has begun, or their storage
+            class is unknown or does not wait for a pod. The pod is not placed before.
         reserved: Unbound claims with the volume that is reserved for each.
         selected: Unbound claims with the node for which a volume is made.
         free: Unbound claims for which the scheduler chooses.
@@ -107,7 +108,7 @@ class VolumeBooks:
         self._claim_changed(claim.key)
 
     def drop_claim(self, namespace: str, name: str) -> None:
-        """Forget a deleted PersistentVolumeClaim."""
+        """Forget a deleted PersistentVolumeClaim, and wake the pods that wait for it."""
         self.claims.pop((namespace, name), None)
         self._claim_changed((namespace, name))
 
@@ -310,7 +311,7 @@ class VolumeBooks:
     # --- what a pod needs --------------------------------------------------------------------------------------------
 
     def needs(self, claims: Claims) -> ClaimsByNeed:
-        """Return the claims of a pod, grouped by the step that they need. Claims that do not exist are left out."""
+        """Return the claims of a pod in groups, see `ClaimsByNeed`. Claims that do not exist are left out."""
         needs = ClaimsByNeed()
         for name in claims.names:
             claim = self.claims.get((claims.namespace, name))

@@ -112,7 +112,10 @@ class Matching:
     # --- results -----------------------------------------------------------------------------------------------------
 
     def codes(self, wants: Wants) -> IntArray:
-        """Return a filter code for each node, int64 (N,): 0 if all the wanted claims can have volumes there."""
+        """Return a filter code for each node, int64 (N,): 0 if all the wanted claims can have volumes there.
+
+        Otherwise `NO_VOLUME` or `NO_SPACE`. The caller must not change the array, which is kept for the next call.
+        """
         nodes = self._nodes
         stamp = (self._changes, nodes.capacity)
         kept = self._kept.pop(wants, None)
@@ -132,7 +135,9 @@ class Matching:
         return kept.codes
 
     def plan(self, wants: Wants, row: int) -> tuple[str, ...] | int:
-        """Return for one node the volume of each claim, "" for a new volume; or a filter code if the node has none.
+        """Return for one node the volume of each claim, "" for a new volume; or a filter code if a claim gets none.
+
+        Claims choose from the smallest to the largest, each the smallest volume that suits it and is not chosen yet.
 
         Args:
             wants: Requirements of each claim.
@@ -153,7 +158,11 @@ class Matching:
         return tuple(chosen.get(index, "") for index in range(len(wants)))
 
     def provisioning_code(self, wanted: Wanted, labels: Mapping[str, str]) -> int:
-        """Return 0 if a new volume can be made for a node with these labels, otherwise a filter code."""
+        """Return 0 if a new volume can be made for a node with these labels, otherwise a filter code.
+
+        `NO_VOLUME`: the storage class is unknown, makes no volumes or none for such nodes. `NO_SPACE`: the free storage
+        of its driver is known, and too little.
+        """
         known = self.classes.get(wanted.storage_class)
         if known is None or not known.can_provision or not known.allows(labels):
             return NO_VOLUME

@@ -104,7 +104,10 @@ class Volume:
     driver: str
 
     def suits(self, wanted: Wanted) -> bool:
-        """Return whether the volume, if unbound, meets the requirements of a claim."""
+        """Return whether the volume meets the requirements of a claim.
+
+        The storage class and whether the volume is available are not compared.
+        """
         return (
             self.capacity_bytes >= wanted.size_bytes
             and self.volume_mode == wanted.volume_mode
@@ -114,7 +117,10 @@ class Volume:
         )
 
     def suits_as_reserved(self, wanted: Wanted) -> bool:
-        """Return whether the volume can be bound to the claim that it is reserved for."""
+        """Return whether the volume can be bound to the claim that it is reserved for.
+
+        Class, size, mode and attributes are compared, access modes and selector are not.
+        """
         return (
             self.storage_class == wanted.storage_class
             and self.capacity_bytes >= wanted.size_bytes

@@ -6,7 +6,7 @@ from koord_scheduler.domain.volumes.books import VolumeBooks
 
 
 class TakenVolumes:
-    """Passes what placed pods take to `VolumeBooks`: the follower of pods with an allocation."""
+    """Tells `VolumeBooks` which volumes placed pods take. `NodeAccounting` calls it for each pod with an allocation."""
 
     def __init__(self, books: VolumeBooks) -> None:
         self._books = books

@@ -24,7 +24,7 @@ class PodsThatWait:
         self._waits_for.setdefault(uid, set()).add(key)
 
     def claim_changed(self, key: ClaimKey) -> None:
-        """Wake the pods that wait for a claim."""
+        """Wake the pods that wait for a claim: the next `take_woken` returns them, and they wait for it no longer."""
         self._woken.update(self._waiting.pop(key, {}))
 
     def wait_no_longer(self, uid: str) -> None:

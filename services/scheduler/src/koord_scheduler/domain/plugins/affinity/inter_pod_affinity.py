@@ -190,7 +190,7 @@ class InterPodScore:
     def scores(self, feasible: Rows) -> IntArray | None:
         """Return the weighted number of matching pods in each node's domains, scaled to 0..100 over the feasible nodes.
 
-        None if no pod was counted in any domain.
+        None if no pod was counted in any domain. All scores are 0 if the numbers of all nodes are equal.
         """
         raw = np.zeros(len(feasible), np.int64)
         touched = False

@@ -93,7 +93,7 @@ class NodeAffinity:
         return (~matches).astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node; None if the pods have no required terms."""
+        """Return a function that gives the code of `filter` for one node; None if the pods require nothing of nodes."""
         selector = pod.node_selector
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
 

@@ -20,7 +20,7 @@ def gang_phases(gangs: GangCache, now: float) -> Sequence[Status]:
 
     Args:
         gangs: All gangs.
-        now: Unix seconds of the run's clock.
+        now: Unix seconds of the service's `Clock`.
     """
     roster = gangs.roster
     touched, roster.touched = roster.touched, {}

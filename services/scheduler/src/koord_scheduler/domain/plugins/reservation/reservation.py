@@ -372,7 +372,7 @@ class Reservation:
             self._controller.found_no_node(pod.uid, message)
 
     def hint_version(self) -> int:
-        """Return a number that grows when a Reservation comes, changes or gets room."""
+        """Return a number that grows when a Reservation becomes available or changes, not when an owner leaves it."""
         return self._books.version
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:

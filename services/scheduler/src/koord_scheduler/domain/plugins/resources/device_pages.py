@@ -13,7 +13,10 @@ from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 
 
 def device_pages(nodes: NodeColumns, states: NodeStates) -> Mapping[str, PageAnswer]:
-    """Return path -> page for the devices of all nodes, and of one node."""
+    """Return the HTTP pages about devices: path below `/apis/v1/plugins/DeviceShare/` -> function that answers.
+
+    One page has all nodes with devices, the other one node: {} if it is unknown or has no devices.
+    """
 
     def devices_of(name: str) -> NodeDevices | None:
         row = nodes.row(name)

@@ -160,7 +160,10 @@ class NodeResourcesFit:
         return found
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return scores within 0..100 by the configured strategy. None if the pod requests no scored resource."""
+        """Return scores within 0..100 by the configured strategy. None if no configured resource counts for the pod.
+
+        Extended resources count only if the pod requests them, cpu and memory always (with defaults).
+        """
         items = self._items_of(pod, nodes)
         if not items:
             return None

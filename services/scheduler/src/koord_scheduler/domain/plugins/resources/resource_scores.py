@@ -63,6 +63,12 @@ def requested_to_capacity_ratio(
     """Return the weighted mean of a piecewise linear function of the utilization, rounded half away from 0.
 
     Resources that score 0 do not count, neither in the sum nor in the weights.
+
+    Args:
+        requested: Requests on each node, the pod included, shape (I, K).
+        capacity: Allocatable of the nodes, shape (I, K).
+        weights: Weight of each resource, shape (I,).
+        shape: Points (utilization in percent, score 0..10) by ascending utilization. Scores are multiplied by 10.
     """
     used = np.where(requested > capacity, 100, requested * 100 // np.maximum(capacity, 1))
     scores = np.full_like(used, shape[-1].score * 10)

@@ -18,7 +18,16 @@ STATUS: Final = "elastic_quota_status"
 
 
 class QuotaGauge(NamedTuple):
-    """One value of a quota metric with its labels: cpu in milli-cores, every other resource in whole units."""
+    """One value of a quota metric with its labels.
+
+    Attributes:
+        metric: `SPEC` or `STATUS`.
+        name: Name of the quota.
+        tree: Id of its tree; "" for the default tree.
+        parent: Name of its parent; "" if it has none.
+        field: Which amount of the quota it is, such as "min" or "used".
+        value: The amount: cpu in milli-cores, every other resource in whole units.
+    """
 
     metric: str
     name: str
@@ -33,7 +42,7 @@ class QuotaGauge(NamedTuple):
 def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
     """Yield the values of elastic_quota_spec and elastic_quota_status, ordered by quota, field and resource.
 
-    If the quota's max names a resource that no pod uses, its value is 0.
+    If the quota's max names a resource that no pod uses, its status has the value 0.
     """
     reports = QuotaReports(books)
     for name in books.names():

@@ -206,7 +206,7 @@ class QuotaBooks:
         empty.
 
         Args:
-            now: Unix seconds of the run's clock.
+            now: Unix seconds of the service's `Clock`.
         """
         ignored: list[str] = []
         while self._terminating and self._terminating[0][0] <= now:
