@@ -131,10 +131,13 @@ async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -
     Leave the context only after the last append was acknowledged.
 
     Raises:
-        ConnectRefused: The server refuses the user, the TLS settings or the version. A retry does not help.
+        ConnectRefused: The server refuses the user or the TLS settings, or a file with a secret cannot be read.
         NotConnected: No server was reached in time.
         ServerTooOld: The server lacks atomic batches.
         InvalidName: The cluster id contains characters that a subject cannot have.
+        Denied: `awaits_streams` is set, and the user may not read the stream of facts.
+        NoAnswer: `awaits_streams` is set, and the server does not answer.
+        PlaceTrouble: The place of the archive does not exist.
     """
     names = BusNames(settings.cluster)
     connection = await connect(settings.connection())

@@ -59,6 +59,11 @@ class _Kept:
 class Arrivals:
     """A simulated cluster on which pods arrive one by one, and each is placed at once or never.
 
+    Args:
+        nodes: The nodes and their free amounts; they are copied.
+        memory_mib_left: Free memory of each node in MiB, int64 (N,); it is copied.
+        policy: Scores the nodes for each pod.
+
     Attributes:
         nodes: The nodes and their free amounts. Among nodes with equal scores the first one is chosen.
         memory_mib_left: Free memory of each node in MiB, int64 (N,).

@@ -34,7 +34,7 @@ def min_max(scores: Ints, feasible: Bools) -> Ints:
 def dot_product_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
     """Return int64 (N,): the score of DotProd.
 
-    It is high if the pod requests little of the resources with much capacity.
+    It is high if the pod requests little of the resources of which much is free.
     """
     cpu = nodes.milli_cpu_left * pod.milli_cpu / _MOST_CPU**2
     gpu = nodes.gpu_milli_left.sum(axis=1) * pod.total_milli / _MOST_GPU**2

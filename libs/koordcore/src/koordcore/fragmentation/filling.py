@@ -34,7 +34,14 @@ _Offer: TypeAlias = tuple[int, int, int]
 
 
 class ExpectedFilling:
-    """Computes the value of nodes: the GPU capacity that random series of typical pods would fill, on average."""
+    """Computes the value of nodes: the GPU capacity that fixed pseudo-random series of typical pods would fill.
+
+    Args:
+        typical: The typical pods. Without any, every value is 0.
+        models: GPU models of the nodes; `GpuColumns.model` is an index into them.
+        sequences: Number of series.
+        offers: Number of pods in each series.
+    """
 
     def __init__(
         self,

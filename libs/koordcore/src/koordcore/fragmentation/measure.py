@@ -54,6 +54,10 @@ _GPU_CATEGORIES: Final = (
 class Measure:
     """Computes the fragmentation of nodes: the free GPU milli that typical pods cannot use, weighted by frequency.
 
+    Args:
+        typical: The M typical pods.
+        models: GPU models of the nodes; `GpuColumns.model` is an index into them.
+
     Attributes:
         typical: The M typical pods.
         frequency: Their frequencies, float64 (M,).

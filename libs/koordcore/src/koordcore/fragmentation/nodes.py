@@ -75,9 +75,11 @@ class GpuColumns:
         return self.gpu_milli_left == WHOLE_GPU
 
     def fitting(self, pod: GpuPod) -> Bools:
-        """Return bool (N,): whether the GPUs of the node have room for the pod. CPU and memory are not checked.
+        """Return bool (N,): whether the pod could get its GPUs on the node. CPU and memory are not checked.
 
-        A pod of several whole GPUs needs as many idle GPUs. Any other pod needs one GPU with enough GPU milli.
+        The pod must be allowed to use the GPU model of the node (`allowed`), and the free GPU milli must suffice: a pod
+        of several GPUs needs that many GPUs with `gpu_milli` free on each, any other pod needs one. A pod without GPUs
+        fits every node, also one whose model it does not allow.
 
         Source: gpu-fragmentation spec, 4.1.
         """
@@ -90,7 +92,9 @@ class GpuColumns:
         return has_room & self.allowed(pod)
 
     def assigned(self, row: int, pod: GpuPod, share_gpu: int) -> tuple[int, ...]:
-        """Return the indexes of the GPUs that the pod gets on a node, ascending.
+        """Return the indexes of the GPUs that the pod gets on a node, ascending. Nothing is subtracted.
+
+        If too few GPUs are idle, the result has fewer than the pod requests: check with `fitting` first.
 
         Args:
             row: Index of the node.

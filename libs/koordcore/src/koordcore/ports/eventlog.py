@@ -179,6 +179,8 @@ class EventLog(Protocol):
     ) -> AsyncIterator[list[StoredEvent]]:
         """Iterate over batches like `follow`, but end after the last event with a sequence of at most `upto`.
 
+        If the stream does not reach `upto` yet, it waits until it does.
+
         Args:
             after: Sequence of the last event that the caller has; 0 for none.
             upto: Sequence of the last event to deliver.

@@ -40,8 +40,8 @@ class Leadership(Protocol):
     def term(self) -> Term | None:
         """The current term if this candidate leads, else None. Check it before every effect.
 
-        Each access compares the lease with the clock. If the process was paused for longer than its lease, it gets
-        None.
+        Each access compares the last renewal with the clock. If the process was paused for longer than the renew
+        deadline (10 s by default), it gets None.
         """
         ...
 

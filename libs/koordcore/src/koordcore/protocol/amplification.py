@@ -117,9 +117,12 @@ def amplify_node_update(
 ) -> NodeUpdate:
     """Return the values that the webhook for node status stores: amplified allocatable, and the kubelet's own values.
 
-    Only the kubelet changes cpu and memory of allocatable. If they differ between old and new, the new values are the
-    kubelet's own (raw) ones. Otherwise the raw values recorded in the annotation stay. If a ratio exceeds 1,
-    allocatable is trunc(milli(raw) * ratio) milli.
+    If the node has no annotation with ratios, allocatable stays as it is, and the annotation with raw values goes.
+
+    Only the kubelet changes cpu and memory of allocatable. If they differ between old and new, or if no raw values are
+    recorded yet, the new values are the kubelet's own (raw) ones. Otherwise the raw values recorded in the annotation
+    stay. If the ratio of cpu or memory exceeds 1, allocatable is trunc(milli(raw) * ratio) milli. Other resources are
+    not amplified here.
 
     Args:
         annotations: Annotations of the node: ratios and recorded raw values.
@@ -216,7 +219,8 @@ def cpu_normalization_ratio(
         the default ratio.
 
     Raises:
-        InvalidInput: No ratio is configured, or it is outside 1.0..5.0. The caller leaves the annotation unchanged.
+        InvalidInput: Normalization is enabled, but the processor is not reported yet, no ratio is configured, or the
+            ratio is outside 1.0..5.0. The caller leaves the annotation unchanged.
 
     Source:
         protocol spec, 8 (1)

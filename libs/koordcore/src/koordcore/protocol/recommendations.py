@@ -152,7 +152,8 @@ def target_of(recommendation: Recommendation) -> Target:
     """Return the target of a Recommendation.
 
     Raises:
-        InvalidInput: The target is missing or incomplete. The error has the field.
+        InvalidInput: The target is missing or incomplete, or its selector is invalid or without any requirement. The
+            error has the field.
     """
     namespace, written = recommendation.metadata.namespace, recommendation.spec.target
     match written.type:

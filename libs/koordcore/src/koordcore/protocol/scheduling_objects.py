@@ -11,7 +11,10 @@ from koordcore.protocol.objects import LabelSelector, ObjectMeta
 
 
 class ElasticQuotaSpec(KubeStruct):
-    """Object `spec` of an ElasticQuota: the resource lists `min` and `max` as written."""
+    """Object `spec` of an ElasticQuota: resource name -> amount that is guaranteed (`min`) and the limit (`max`).
+
+    Amounts are texts or numbers as written. They are not parsed here, so an invalid quantity is no error.
+    """
 
     min: Quantities = {}
     max: Quantities = {}
@@ -24,7 +27,11 @@ class ElasticQuotaStatus(KubeStruct):
 
 
 class ElasticQuota(KubeStruct):
-    """An ElasticQuota object (scheduling.sigs.k8s.io/v1alpha1): the min and max amounts of a quota."""
+    """An ElasticQuota object (scheduling.sigs.k8s.io/v1alpha1), as the scheduler reads it from the log.
+
+    The amounts in `spec` and `status` stay as written. So decoding the object does not fail for an invalid quantity.
+    `protocol.quota.quota_spec` parses them later, and takes an invalid resource list as empty.
+    """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)

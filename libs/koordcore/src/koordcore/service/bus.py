@@ -69,17 +69,22 @@ async def hold_bus(
     metrics: BusMetrics,
     logger: Logger,
 ) -> None:
-    """Keep the connection to the log for a process that must also work while the log is unavailable.
+    """Connect to the log and keep the connection, for a process that must also work while the log is unavailable.
 
-    Repeat until cancelled. The call does not wait for the streams, because such a process may have no right to read
-    them.
+    The agent and the CRI proxy use it. The call never returns; cancel it to close the connection. The first connection
+    is attempted without end: again after 30 s if the server refused it (credentials, TLS), otherwise after 1 s. After
+    the first success, the NATS client reconnects by itself, and neither `connected` nor `refused` is called again. The
+    call does not wait for the streams, because such a process may have no right to read them.
 
     Args:
-        settings: Settings of the service.
-        connected: Called with the adapters when the NATS server has answered for the first time.
-        refused: Called with the reason each time that a connection attempt fails.
+        settings: Settings of the service: addresses of the servers, credentials, name of the cluster.
+        connected: Called once with the adapters, when the first connection is established.
+        refused: Called with the reason after each failed attempt, also if the server was only unreachable.
         metrics: Receives measurements of the bus.
-        logger: Gets the reason of failed attempts when it changes.
+        logger: Logs the reason of a failed attempt if it differs from that of the attempt before.
+
+    Raises:
+        ServerTooOld: The server lacks atomic batches. No further attempt is made.
     """
     reason = ""
     while True:
@@ -98,9 +103,13 @@ async def hold_bus(
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
     """Return the leader election of a service, which uses a key in a KV bucket of the NATS server.
 
-    If election is disabled, this instance leads.
+    If `leader_elect` is False, there is no election, and this instance always leads.
 
     The election uses the host's clock. On the accelerated clock of a run, a lease would expire before its renewal.
+
+    Args:
+        settings: Settings of the service, with the times of the lease.
+        bus: The adapters of an open connection. An election needs a server, so the log in memory does not do.
     """
     if not settings.leader_elect:
         return SoleLeader(settings.instance)

@@ -94,11 +94,16 @@ S = TypeVar("S", bound=ComponentSettings)
 def serve_as_component(shell: Shell[S], plain: Sequence[Address]) -> list[HttpServer]:
     """Serve at the addresses of a component of Kubernetes, and return the added servers.
 
-    `--http-host` and `--http-port` come before all plain addresses.
+    If `--http-host` or `--http-port` is given, the service's own server uses it, and all of `plain` is ignored.
+    Otherwise it serves at the first of `plain`, and each further address gets a server of its own. If
+    `--tls-cert-file` and `--secure-port` are given, one more server with TLS is added.
 
     Args:
         shell: The service, whose HTTP server has not been started.
         plain: Addresses without TLS of their own. Equal ones are one server. Empty: that of `--http-host`.
+
+    Returns:
+        The servers besides the service's own. They share its routes, and start and stop with the service.
     """
     settings = shell.settings
     further: list[tuple[dict[str, Path | None], Address]] = []

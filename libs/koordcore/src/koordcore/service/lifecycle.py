@@ -114,7 +114,8 @@ class Service:
             handle_signals: Whether SIGTERM and SIGINT stop the service.
 
         Returns:
-            0; 1 if a component failed (see `failures`).
+            0; 1 if a component failed (see `failures`). If the event loop is blocked until 7 s after the grace period,
+            the process ends with status 70 instead.
         """
         if handle_signals:
             self._listen_to_signals()
@@ -252,7 +253,10 @@ def _sentence(error: BaseException) -> str:
 
 
 def notify_systemd(state: str) -> bool:
-    """Send `READY=1` or `STOPPING=1` to systemd. Return False if the process does not run under systemd."""
+    """Send `READY=1` or `STOPPING=1` to systemd, and return whether it was sent.
+
+    No-op if the process does not run under systemd. An error is logged, not raised.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False

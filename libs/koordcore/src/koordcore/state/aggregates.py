@@ -285,9 +285,10 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
     delays: list[str] = []
 
     def expired(self, now: datetime) -> PodEvictionFailed | None:
-        """Return the end of a request that has expired, so that it must not be carried out; None if it has not.
+        """Return the event that ends the request if it is too old to be carried out; None if it is not.
 
-        Its reason is that of the last delay, or "Expired" if no attempt has failed.
+        It is too old after `give_up_after_seconds` of the request; 0 there means no limit. The reason in the event is
+        that of the last delay, or "Expired" if no attempt has failed.
         """
         seconds = self.request.give_up_after_seconds
         if not seconds or (now - datetime.fromisoformat(self.requested_at)).total_seconds() <= seconds:

@@ -146,12 +146,12 @@ class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: Name of the node.
-        cpu_bind_policy: CPU bind policy that the node's label applies to every pod; empty if none.
+        cpu_bind_policy: CPU bind policy that the node's label or kubelet applies to every pod; "None" without one.
         topology_policy: NUMA topology policy of the node; empty if none.
         sockets: The tree, by id.
         owners: Pods that hold a part of it, by namespace and name.
         conflicts: One sentence for each CPU, device or virtual function that is held more than once.
-        problems: One sentence for each part of the objects that was ignored, with the reason.
+        problems: One sentence for each part of the objects that was ignored, with the reason; the first 50.
     """
 
     node: str

@@ -56,7 +56,8 @@ class MigrationStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         state: Progress of the migration, before the job was deleted if it was.
         steps: Events of the migration, oldest first.
         seconds: Time from arbitration to the end; None while it has not ended.
-        unavailable_seconds: Time from the request of the eviction until the new pod was ready; None if there was none.
+        unavailable_seconds: Time from the request of the eviction until the new pod was ready; None if no eviction was
+            requested, or if the new pod is not ready.
     """
 
     job: str

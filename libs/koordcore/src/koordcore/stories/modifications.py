@@ -141,7 +141,11 @@ class Act(NamedTuple):
 
 
 def act_of(event: Event) -> Act | None:
-    """Return the meaning of a fact for the descheduler's audit; None if the fact is not an entry of the audit."""
+    """Return action and decision of a fact of which each gives one entry of the descheduler's audit; else None.
+
+    Facts that give several entries or none, such as those of rounds, nodes and custom resources, give None here;
+    `modifications_of` handles them. An answer to an eviction is not None, whoever requested the eviction.
+    """
     match event:
         case MigrationHeld():
             return Act("job_arbitrate", "waiting")

@@ -224,9 +224,9 @@ def reallocation_sentence(reason: str, allocation: Allocation) -> str:
 
 
 def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
-    """Return a text about the unhealthy devices of a pod, such as `gpu 0 (GPU-00) of node-1.
+    """Return a text about the unhealthy devices of a pod.
 
-    No new pod is placed there`.
+    For example: `gpu 0 (GPU-00) of node-1; the pod keeps what it holds, no new pod is placed there`.
 
     Args:
         devices: The unhealthy devices; empty if all are healthy again.
@@ -249,9 +249,12 @@ def admission_sentence(event: AdmissionDecided) -> str:
 
 
 def victims_text(victims: Sequence[Victim]) -> str:
-    """Return the beginning of a sentence about the victims of a preemption: `a and b have`.
+    """Return the beginning of a sentence about the victims of a preemption: `ns/a and ns/b have`.
 
     Victims whose eviction violates a disruption budget are marked.
+
+    Args:
+        victims: At least one victim.
     """
     names = [
         f"{each.namespace}/{each.name}{' (against its disruption budget)' if each.violates_budget else ''}"

@@ -40,7 +40,9 @@ def round_acts(
     event: RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged | RefusalsChanged,
     decided: list[RoundMove],
 ) -> Iterator[RoundAct]:
-    """Yield what a fact records. An eviction without a job is allowed by a fact of its own.
+    """Yield one act for each decision of a round, or refused effect, that a fact records.
+
+    An eviction without a job gives no act `allowed` here, because a fact of its own records it.
 
     Args:
         event: The fact.

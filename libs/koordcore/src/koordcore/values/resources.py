@@ -46,7 +46,7 @@ def format_resources(resources: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
-    """Parse a resource list into integers: milli-cores for `cpu`, else whole units rounded up.
+    """Parse a resource list into integers: milli-cores for `cpu`, else whole units, rounded away from zero.
 
     Raises:
         InvalidInput: A quantity is invalid. The error names the resource.
@@ -66,13 +66,13 @@ def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
 def amount_of(name: str, quantity: Quantity) -> int:
     """Return a quantity of resource `name` as an integer.
 
-    The unit is milli-cores for `cpu`, else whole units.
+    The unit is milli-cores for `cpu`, else whole units. Fractions are rounded away from zero.
     """
     return quantity.milli() if name == CPU else quantity.value()
 
 
 def quantity_of(name: str, amount: int) -> Quantity:
-    """Return an integer amount of resource `name` as a quantity: the inverse of `amount_of`."""
+    """Return an integer amount of resource `name` (milli-cores for `cpu`, else whole units) as a quantity."""
     return of_milli(amount) if name == CPU else of_value(amount)
 
 

@@ -70,7 +70,7 @@ class CpuTopology:
 def simulated_places(cpus: int) -> tuple[CpuPlace, ...]:
     """Return the places of the CPUs of a simulated node with two NUMA nodes. Core k has the CPUs 2k and 2k+1.
 
-    Each NUMA node is a socket. If the number of CPUs is not a multiple of four, there is only one.
+    Each NUMA node is a socket. If the number of CPUs is not a multiple of four, there is only one NUMA node.
     """
     half = cpus // 2 if cpus % 4 == 0 else cpus
     return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=cpu // half, node=cpu // half) for cpu in range(cpus))

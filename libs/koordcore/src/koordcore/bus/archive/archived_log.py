@@ -42,7 +42,13 @@ class ArchivedEventLog:
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of events from the archive, and then from the log forever, without a gap between them."""
+        """Yield batches of events from the archive, and then from the log forever, without a gap between them.
+
+        The archive is read only if the stream has dropped events after `after`.
+
+        Raises:
+            HistoryGone: The stream has dropped them, and the archive does not have them all.
+        """
         async for events in self._archived(after, None, kinds, batch):
             yield events
             after = events[-1].seq
@@ -52,7 +58,11 @@ class ArchivedEventLog:
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of the events from `after` + 1 to `upto`: first from the archive, then from the log."""
+        """Yield batches of the events from `after` + 1 to `upto`: first from the archive, then from the log.
+
+        Raises:
+            HistoryGone: The stream has dropped events among them, and the archive does not have them all.
+        """
         async for events in self._archived(after, upto, kinds, batch):
             yield events
             after = events[-1].seq

@@ -50,6 +50,9 @@ async def restore_backup(
 ) -> int:
     """Create the streams of a backup on a server that has none of them, and return the position of their last fact.
 
+    With `upto`, later facts, explanations, dead letters and snapshots are deleted, and the desired states of nodes are
+    not restored. If facts were left out, the fact `LogRestored` is appended; the returned position does not count it.
+
     Args:
         connection: Connection of the user `bootstrap`.
         backup: The manifest, as `read_backup` has checked it.

@@ -315,7 +315,7 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
     """Connect to the NATS server and return the open connection.
 
     Raises:
-        ConnectRefused: The server refuses the user, the TLS settings or the seed. It is raised at once.
+        ConnectRefused: The server refuses user, TLS settings or seed, or the file of a secret cannot be read. At once.
         NotConnected: No server was reached within `connect_seconds`, or it closed the connection at once.
     """
     client = BusClient()

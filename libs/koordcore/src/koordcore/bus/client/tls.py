@@ -8,7 +8,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientFiles:
-    """PEM files for TLS: authorities of the server's certificate, and this client's certificate and key."""
+    """PEM files for a client's TLS connection.
+
+    Attributes:
+        ca: Authorities that may have signed the server's certificate.
+        certificate: Certificate of this client; None: the client shows none.
+        key: Key of this certificate.
+    """
 
     ca: Path
     certificate: Path | None = None

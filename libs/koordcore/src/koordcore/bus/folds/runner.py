@@ -162,8 +162,11 @@ class FoldRunner(Generic[F]):
     async def run(self) -> None:
         """Load the state, then apply events until the task is cancelled. The state stays readable after that.
 
+        An event that cannot be applied halts the fold before it, until an operator records a skip; this is no error.
+
         Raises:
-            HistoryGone: The next events were deleted from the log, and no snapshot contains them.
+            ExceptionGroup: It contains `HistoryGone` if the next events were deleted from the log and no snapshot
+                contains them, or the error that `on_batch` raised.
         """
         # 1. load
         await self.load()

@@ -30,6 +30,13 @@ _encode = msgspec.json.Encoder().encode
 class Feed:
     """Buffer between one NATS consumer and the reader of a stream. It requests messages and checks their order.
 
+    Args:
+        connection: The connection of the process.
+        stream: Name of the stream.
+        prefix: Text before the kind in the stream's subjects.
+        after: Sequence of the last message that the reader has; an older message is a gap.
+        settings: Time limits and size of the buffer.
+
     Attributes:
         trouble: Reason why the consumer must be created again; "" while it works.
         drained: Whether `next_batch` has returned every message that the server had for the consumer.

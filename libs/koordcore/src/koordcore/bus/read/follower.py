@@ -53,6 +53,16 @@ class Follower:
     """Reads one stream in order and without gaps, over an ephemeral consumer.
 
     Each call of `follow` or `history` has its own consumer. Calls may be concurrent.
+
+    Args:
+        connection: The connection of the process.
+        stream: Name of the stream.
+        prefix: Text before the kind in the stream's subjects.
+        reader: Reads the bounds of the stream at its leader.
+        gaps_are_normal: Whether the stream drops messages by itself, such as observations. If True, missing messages
+            are passed over, and `HistoryGone` is never raised.
+        metrics: Receives the number of gaps.
+        settings: Time limits and size of the buffer.
     """
 
     def __init__(
@@ -81,6 +91,15 @@ class Follower:
         """Yield batches of later events forever, in order and without gaps.
 
         After a gap, a reconnect or a missed heartbeat, a new consumer continues behind the last event that was yielded.
+
+        Args:
+            after: Sequence of the last event that the caller has; 0 for none.
+            kinds: Aggregate kinds to deliver; None: all.
+            batch: Largest number of events in a batch. A batch is never empty.
+
+        Raises:
+            HistoryGone: Events after `after` were deleted, or the stream ends before `after` for 10 s.
+            Misconfigured: The stream does not exist, or the user may not read it.
         """
         async for events in self._batches(after, None, kinds, batch):
             yield events
@@ -88,7 +107,10 @@ class Follower:
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of the events from `after` + 1 to `upto` in order, and end."""
+        """Yield batches of the events from `after` + 1 to `upto` in order, and end.
+
+        If the stream does not reach `upto` yet, it waits until it does. Arguments and errors are those of `follow`.
+        """
         async for events in self._batches(after, upto, kinds, batch):
             yield events
 

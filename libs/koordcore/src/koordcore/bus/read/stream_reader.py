@@ -151,7 +151,14 @@ def nanoseconds(text: str) -> int:
 class StreamReader:
     """Single reads of one stream, answered by the stream's leader. Methods may be called concurrently.
 
-    All methods repeat a read while the server does not answer, and raise `NoAnswer` after a deadline.
+    All methods repeat a read while the server does not answer, and raise `NoAnswer` after the deadline. They raise
+    `Misconfigured` if the stream does not exist.
+
+    Args:
+        connection: The connection of the process.
+        stream: Name of the stream.
+        prefix: Text before the kind in the stream's subjects.
+        deadline: Real seconds after which one read is not repeated any more.
     """
 
     def __init__(self, connection: BusConnection, stream: str, prefix: str, *, deadline: float = 30.0) -> None:

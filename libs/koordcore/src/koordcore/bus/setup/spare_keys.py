@@ -22,7 +22,15 @@ LIST: Final = "exempt.json"
 
 
 def take_spare(authority: Path, user: str, seed_file: Path) -> None:
-    """Give a user the key that is held in reserve. No-op if the user has a key or there is no reserve."""
+    """Move the first key that is held in reserve for a user to the place of the user's own key.
+
+    No-op if the user has a key already, or if there is none in reserve.
+
+    Args:
+        authority: Folder of the keys in reserve, `spare-<user>-<number>.seed`. The file is taken out of it.
+        user: Name of the NATS user.
+        seed_file: File of the user's key, the target. Its folder is made if it is missing.
+    """
     spares = _spares(authority, user)
     if spares and not seed_file.exists():
         seed_file.parent.mkdir(parents=True, exist_ok=True)
@@ -30,13 +38,17 @@ def take_spare(authority: Path, user: str, seed_file: Path) -> None:
 
 
 def exempt_keys(authority: Path, users: Sequence[NatsUser]) -> tuple[tuple[str, ...], bool]:
-    """Return the list of keys, and whether it has grown, so that the servers must be restarted.
+    """Bring the list `auth_users` up to date, store it, and return it.
 
-    A user whose key is not in the list gets keys in reserve.
+    If the key of a user is not in the list, this key and three keys in reserve for the user are added. No key is ever
+    removed.
 
     Args:
-        authority: Folder of the keys in reserve.
+        authority: Folder of the keys in reserve and of the stored list. Missing keys in reserve are made.
         users: All users with their present keys.
+
+    Returns:
+        The public keys, and whether the list has grown, so that the servers must be restarted.
     """
     file = authority / LIST
     before: list[str] = json.loads(file.read_text()) if file.exists() else []

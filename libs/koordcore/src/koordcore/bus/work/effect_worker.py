@@ -49,7 +49,7 @@ class WorkItem(msgspec.Struct, frozen=True):
     """One message of a work queue or stream, as a `Worker` passes it to its handler.
 
     Attributes:
-        id: Id of the message. Use it as idempotency key of the effect.
+        id: Id that the sender gave the message, else `<stream>:<seq>`. Use it as idempotency key of the effect.
         subject: Subject of the message.
         headers: Headers of the message.
         body: Encoded body.
@@ -75,7 +75,13 @@ class Worker:
     fails too often or raises `PermanentFailure`, it becomes a dead letter.
 
     Args:
+        connection: The connection of the process.
+        spec: The consumer, with its delays and its largest number of deliveries. It must exist on the server.
+        handler: Carries out a message. If it returns, the message is done.
+        dead_letters: Store of dead letters.
+        workers: Largest number of messages that are handled at once.
         graceful_seconds: When the context ends, how long to wait for items that are being handled.
+        metrics: Receives the number of dead letters.
     """
 
     def __init__(

@@ -130,8 +130,16 @@ class Appender:
     async def append(self, events: Sequence[NewEvent], deadline: float) -> eventlog.AppendOutcome:
         """Append all events or none, and repeat the same bytes until the outcome is known or `deadline` has passed.
 
-        It takes a slot for single events or for batches. An append that backs off keeps its slot, which limits the
-        load. The outcome and the duration are counted.
+        At most 1000 single events and 20 batches of this process are under way at once; further appends wait, also
+        beyond the deadline. Outcome and duration are reported as metrics.
+
+        Args:
+            events: 1 to 1000 sealed events of different aggregates. Several are one atomic batch.
+            deadline: Real seconds from now after which nothing is sent again; the outcome is then `Unavailable`.
+
+        Raises:
+            Unsendable: The number of events, a name, an id or a size is one that the log never accepts.
+            Misconfigured: The log refused the append for good: wrong stream, no batches, or no permission.
         """
         require_distinct(events)
         loop = asyncio.get_running_loop()

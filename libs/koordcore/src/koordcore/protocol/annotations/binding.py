@@ -42,7 +42,8 @@ class Bound(NamedTuple):
 def without_typed_annotations(annotations: Mapping[str, str]) -> Bound:
     """Split the annotations of a bound pod into allocation, gang and the rest.
 
-    It is the inverse of `binding_annotations`. An invalid annotation counts as absent.
+    It reads what `binding_annotations` has written. The allocation lacks what annotations do not contain: the quota,
+    and the amounts taken from a Reservation. An invalid annotation counts as absent.
     """
     typed = (*ALLOCATION_KEYS, *BOUND_GANG_KEYS)
     others = {key: text for key, text in annotations.items() if key not in typed}

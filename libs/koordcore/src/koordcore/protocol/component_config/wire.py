@@ -48,7 +48,7 @@ class WireModel(BaseModel):
     )
 
     def as_json(self) -> dict[str, object]:
-        """Return all fields as JSON values with Kubernetes' names, defaults included."""
+        """Return all fields as JSON values with Kubernetes' names, defaults included. None is left out."""
         return cast("dict[str, object]", self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 

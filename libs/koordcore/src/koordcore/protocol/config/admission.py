@@ -102,6 +102,8 @@ def validate_config_map(
 ) -> ConfigReview:
     """Validate the ConfigMap slo-controller-config when it is created or updated.
 
+    Return `ALLOWED`, or the refusal with the first violation. Only the keys of `CHECKED_SECTIONS` are checked.
+
     Args:
         data: New data, key -> text. Only keys that are not empty and have changed are checked.
         old_data: Data before the update, key -> text; empty on create.

@@ -50,11 +50,12 @@ class SectionRejected:
 class SloControllerConfig:
     """The configuration in slo-controller-config with defaults applied, from which each node gets its strategies.
 
-    The sections colocation, cpu-normalization and resource-amplification are absent until a valid text was read, and
-    what uses them does nothing until then. Other sections have their defaults.
+    A section without a key in the ConfigMap has its defaults. If the first text of the section colocation,
+    cpu-normalization or resource-amplification is invalid, the section is absent until a valid text comes, and what
+    uses it does nothing until then. Any other section then has its defaults.
 
     Attributes:
-        sections: Name -> section.
+        sections: Name -> section; absent ones are left out.
         colocation_error: Whether the ConfigMap is missing or its colocation section was rejected. Metric collection
             then keeps its old settings.
     """
@@ -63,7 +64,7 @@ class SloControllerConfig:
     colocation_error: bool = False
 
     def section(self, name: SectionName) -> strategies.Section | None:
-        """Return a section; None if no valid text was read for it and it has no defaults."""
+        """Return a section; None if it is absent, because its text was never valid (see the class)."""
         return self.sections.get(name)
 
     def strategy_for(
@@ -77,7 +78,7 @@ class SloControllerConfig:
             annotations: Annotations of the node.
 
         Returns:
-            The strategy; None if no valid text was read for the section and it has no defaults.
+            The strategy; None if the section is absent, because its text was never valid (see the class).
 
         Raises:
             InvalidInput: The bandwidth annotation of the node is invalid (only for the system section).
@@ -183,8 +184,8 @@ class NodeStrategies:
     def colocation(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> ColocationStrategy | None:
         """Return the colocation strategy of the node with these labels and annotations.
 
-        None if no valid colocation section was read yet. `enable` is the value for the node alone. Batch resources
-        also need `cluster_colocation_enabled`.
+        None if the colocation section is absent, because its text was never valid. `enable` is the value for the node
+        alone. Batch resources also need `cluster_colocation_enabled`.
         """
         section = self._config.section(SectionName.COLOCATION)
         if section is None:

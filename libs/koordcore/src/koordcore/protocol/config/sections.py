@@ -65,8 +65,8 @@ class SectionTable:
     Attributes:
         parse_error_event: Reason of the Warning event on the ConfigMap if the text is invalid.
         empty_is_default: Whether an empty text counts as an absent key; otherwise it is invalid (protocol spec, 6.2).
-        idle_without_value: Whether what uses the section does nothing until a valid text was read; otherwise the
-            defaults apply.
+        idle_without_value: Whether the section is absent while its first text is invalid, so that what uses it does
+            nothing; otherwise the defaults apply then. Without a key in the ConfigMap, the defaults always apply.
         entry_inherits: Whether an entry for nodes is merged over the fields for the cluster; otherwise it replaces them
             (host applications).
     """

@@ -40,7 +40,7 @@ _DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionEntry:
-    """An entry for selected nodes, merged with the defaults and the fields for the cluster.
+    """An entry for selected nodes, merged over the fields for the cluster (host applications: over the defaults).
 
     Attributes:
         name: Name of the entry; "" if not set.

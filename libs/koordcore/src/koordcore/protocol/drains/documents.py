@@ -130,7 +130,15 @@ class TerminationPolicy(KubeStruct):
 
 
 class DrainNodeGroupSpec(KubeStruct):
-    """Object `spec` of a DrainNodeGroup: a selector of nodes, and how they are closed, planned and drained."""
+    """Object `spec` of a DrainNodeGroup: a selector of nodes, and how they are closed, planned and drained.
+
+    Attributes:
+        node_selector: Selects the nodes of the group by their labels.
+        ttl: Go duration after which the group is aborted; "" for never.
+        cordon_node_policy: How the nodes are closed for new pods.
+        execution_policy: How many of the planned drains are confirmed.
+        termination_policy: When no further node is planned.
+    """
 
     node_selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
     ttl: str = ""

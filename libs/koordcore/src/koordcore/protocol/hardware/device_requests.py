@@ -171,7 +171,8 @@ def with_both_memory_units(per_card: Mapping[str, int], card_memory: int) -> Map
     """Return the amounts requested of one GPU, with its memory both in bytes and in percent.
 
     Args:
-        per_card: Amounts for one GPU, with the memory in one of the two units.
+        per_card: Amounts for one GPU, with the memory in one of the two units. With both or none, it is returned
+            unchanged.
         card_memory: Memory of the GPU in bytes. If it is 0, `per_card` is returned unchanged.
     """
     ratio, memory = per_card.get(GPU_MEMORY_RATIO), per_card.get(GPU_MEMORY)

@@ -54,7 +54,10 @@ def _integer(text: str) -> int | None:
 
 
 def term_matches_one(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Return whether a node with these labels and this name meets every expression of the term."""
+    """Return whether a node with these labels and this name meets every expression of the term.
+
+    False for a term without expressions, and for an expression about another field than `metadata.name`.
+    """
     if not term.match_expressions and not term.match_fields:
         return False
     return all(each.key == NAME_FIELD and is_met(each, name) for each in term.match_fields) and all(

@@ -325,7 +325,7 @@ def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = F
         is_bound: Whether another scheduler placed the Reservation. Node and amounts then come from the object's status.
 
     Raises:
-        InvalidInput: A quantity of the template is invalid.
+        InvalidInput: A quantity of the template, or with `is_bound` of the status, is invalid.
 
     Source:
         scheduler-fine-grained spec, 3.2

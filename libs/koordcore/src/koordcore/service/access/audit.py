@@ -49,7 +49,10 @@ class AuditTrail:
         self._stream = stream
 
     async def record(self, record: RequestAudited) -> None:
-        """Queue an audit record for publication, without waiting for a server."""
+        """Log an audit record, and queue it for the stream that `publish_to` named. It does not wait for a server.
+
+        No-op for requests of the manager, the scheduler or the descheduler, which ask each other over the bus.
+        """
         if record.subject in _DECIDERS:
             return
         _log.info(

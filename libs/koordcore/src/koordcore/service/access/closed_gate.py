@@ -50,7 +50,14 @@ class ClosedGate:
         self._buckets = TokenBuckets()
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Return 401, 403 or 429 with the reason, or a redirect to the login; None if the request is admitted."""
+        """Return the answer to a request that is refused; None if it is admitted.
+
+        Public routes admit everybody within the rate limit of an address. The refusals are:
+
+        - 403: a page of another site sent a request that changes something, or the subject lacks the role.
+        - 401: the sender is unknown. A browser that asks for `/` gets a redirect to the login instead.
+        - 429: the subject, or the address of an unknown sender, has sent too much.
+        """
         need = need_of(scope["method"], scope["path"])
         if _is_from_another_site(scope, headers):
             self._refusals.labels("site").inc()

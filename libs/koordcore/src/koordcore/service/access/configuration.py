@@ -90,14 +90,29 @@ class Oidc(_Part):
 
 
 class Limits(_Part):
-    """Limits on the rate of requests of each subject."""
+    """Limits on the rate of requests of each subject, as a token bucket.
+
+    Attributes:
+        requests_per_second: Tokens that a bucket gains per second. `Need.cost` says how many a request takes.
+        burst: Size of a bucket in tokens.
+    """
 
     requests_per_second: float = Field(default=50.0, gt=0)
     burst: float = Field(default=200.0, ge=1)
 
 
 class AccessSettings(_Part):
-    """The content of an access file."""
+    """The content of an access file. Paths are relative to its folder.
+
+    Attributes:
+        roles: Role -> its members. A static token has its roles in the file of tokens.
+        tokens_file: File with the static tokens; None: there are none.
+        oidc: The OIDC issuer; None: only static tokens count.
+        external_url: URL under which browsers reach the service; needed with `oidc`.
+        session_key_file: File with the key that signs the cookies of sessions; None: each process makes its own key.
+        session_hours: Hours after which a session ends.
+        limits: Limits on the rate of requests.
+    """
 
     roles: dict[Role, Members] = {}
     tokens_file: Path | None = None

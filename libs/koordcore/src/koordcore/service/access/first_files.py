@@ -28,7 +28,10 @@ limits: {requests_per_second: 50, burst: 200}
 
 
 def ensure_access_files(directory: Path) -> None:
-    """Write the access files that are missing, and a token for `koord` if it has none. What exists is kept.
+    """Write the access files that are missing, and a static token for `koord`.
+
+    An existing access file or session key is kept. If the file of tokens or the token of `koord` is missing, `koord`
+    gets a new token, which replaces its old one. The tokens of others are kept.
 
     Args:
         directory: Folder of an installation, as `koord keys create` writes it.

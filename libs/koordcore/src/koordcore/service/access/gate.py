@@ -27,10 +27,17 @@ _NOT_FOUND: Final = 404
 
 
 class Gate(Protocol):
-    """Decides about each request of an HTTP server."""
+    """Decides about each request of an HTTP server: `OpenGate` admits all, `ClosedGate` only known subjects."""
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Return the answer to a request that is refused; None if it is admitted."""
+        """Return the answer to a request that is refused; None if it is admitted.
+
+        For an admitted request of a known subject, the scope then has its `Identity` under the key `IDENTITY`.
+
+        Args:
+            scope: ASGI scope of the request.
+            headers: Headers of the request, names in lower case.
+        """
         ...
 
     async def answered(self, scope: Scope, status: int) -> None:
@@ -44,7 +51,10 @@ class Gate(Protocol):
 
 
 class OpenGate:
-    """Admits every request as `anonymous`: the embedded stack on the loopback address.
+    """Admits every request as `anonymous`, who has all roles. It checks no credentials, no role and no rate.
+
+    A service uses it on any address if its setting `http_access` is `open`. With `auto`, a service uses it only on a
+    loopback address and without an access file, as in the embedded stack.
 
     Args:
         audit: Takes the audit records of requests.
@@ -54,7 +64,7 @@ class OpenGate:
         self._audit = audit
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Return None: this gate admits every request."""
+        """Return None, because this gate admits every request. It stores `ANONYMOUS` in the scope."""
         del headers
         scope[IDENTITY] = ANONYMOUS
         return None
@@ -71,7 +81,16 @@ class OpenGate:
 
 
 def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> RequestAudited:
-    """Return the audit record of a request."""
+    """Return the audit record of a request.
+
+    The record names the first 20 objects that the handler stored in the scope. If it stored none, it names the path.
+
+    Args:
+        scope: ASGI scope of the request.
+        need: Access rule of its route.
+        identity: Sender of the request.
+        status: HTTP status of the answer.
+    """
     query = scope.get("query_string", b"").decode("latin-1")
     return RequestAudited(
         subject=identity.subject,

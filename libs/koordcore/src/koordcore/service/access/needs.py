@@ -54,7 +54,7 @@ def _operate(method: str, *paths: str, cost: float = 10.0) -> list[Need]:
 
 
 UNLISTED: Final = Need(path="", role=Role.OPERATE)
-"""What a request to a path without an entry needs."""
+"""The access rule of a request whose method and path have no entry in the table."""
 
 NEEDS: Final[Sequence[Need]] = (
     # Every service. Kubelet and Prometheus send no credentials; the pages hold numbers and no objects.
@@ -90,7 +90,11 @@ _PATTERNS: Final = tuple((need, compile_path(need.path)[0]) for need in NEEDS)
 
 @lru_cache(maxsize=1024)
 def need_of(method: str, path: str) -> Need:
-    """Return what a request needs.
+    """Return the access rule of the route to which a request goes.
+
+    The rule says which role the sender needs (none, `view` or `operate`), whether the request is audited, and how many
+    tokens it takes from the rate limit. HEAD counts as GET. If no route of the table matches method and path, the
+    result is `UNLISTED`: the role `operate`, no audit, one token.
 
     Args:
         method: HTTP method in upper case.

@@ -48,7 +48,7 @@ LONGEST_TOKEN: Final = 16 * 1024
 
 
 class IssuerUnavailable(Exception):
-    """The issuer does not answer, or its answer is not valid, and no keys are known."""
+    """The issuer does not answer, or its answer is not valid, and what is cached does not suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,9 +61,15 @@ class Signer:
 
 
 def set_cookie(name: str, value: str, *, seconds: float, secure: bool) -> str:
-    """Return a `Set-Cookie` header: HttpOnly, SameSite=Lax, Secure over TLS.
+    """Return the value of a `Set-Cookie` header: HttpOnly, SameSite=Lax, Secure over TLS.
 
     Lax, not Strict: the issuer's redirect back to us is a navigation from another site, and needs the login cookie.
+
+    Args:
+        name: Name of the cookie.
+        value: Value of the cookie.
+        seconds: Time after which the browser drops it; 0: at once.
+        secure: Whether the browser may send it over TLS only.
     """
     parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Lax", f"Max-Age={int(seconds)}"]
     return "; ".join([*parts, "Secure"] if secure else parts)

@@ -183,7 +183,14 @@ class ServiceSettings(BaseModel):
         return parse_clock(self.clock)
 
     def is_open(self, *, is_loopback: bool) -> bool:
-        """Return whether everybody may send every request to a server on such an address."""
+        """Return whether everybody may send every request, without credentials.
+
+        The setting `http_access` decides: `open` is True and `closed` is False on every address. `auto` is True only on
+        a loopback address without an access file.
+
+        Args:
+            is_loopback: Whether the server listens on a loopback address.
+        """
         if self.http_access == "auto":
             return is_loopback and self.http_access_file is None
         return self.http_access == "open"

@@ -77,7 +77,7 @@ class LeaseElection:
 
     @property
     def term(self) -> Term | None:
-        """The term if this candidate leads and its lease has not run out by the clock at this moment; else None."""
+        """The term if this candidate leads and its last renewal is younger than the renew deadline now; else None."""
         return self._term if self._clock.monotonic() < self._renewed_at + self._times.renew_deadline else None
 
     @property
@@ -99,7 +99,11 @@ class LeaseElection:
         return term
 
     async def lost(self, term: Term) -> str:
-        """Wait until the given term is over, and return the reason. A term that this candidate never led is a bug."""
+        """Wait until the given term is over, and return the reason.
+
+        Raises:
+            AssertionError: This candidate never led in that term.
+        """
         while term.epoch not in self._lost_reasons:
             if self._term != term:
                 raise AssertionError(f"{term} was never led in by {self.name}")

@@ -44,6 +44,11 @@ class ServiceAccountHttp:
     """HTTP client for the API server with the token and the CA file that Kubernetes mounts into a pod.
 
     The token is read for every request, because Kubernetes rotates it.
+
+    Args:
+        base_url: URL of the API server, without a path.
+        ca_file: Authorities of its certificate; None: those of the system.
+        token_file: File with the token; None: requests without a token.
     """
 
     def __init__(self, base_url: str, *, ca_file: Path | None, token_file: Path | None) -> None:

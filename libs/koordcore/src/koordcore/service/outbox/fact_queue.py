@@ -82,7 +82,11 @@ class FactQueue:
             self._depth -= 1
 
     async def run(self) -> None:
-        """Send the queued facts to the log, in order, until cancelled."""
+        """Send the queued facts to the log, in the order of each aggregate, until cancelled.
+
+        While the log is unavailable or full, or refuses a fact, facts stay in the queue and are sent again after 2 s.
+        So a fact that the log never accepts holds up the later facts of its aggregate.
+        """
         log = await self._log()
         while True:
             self._wake.clear()

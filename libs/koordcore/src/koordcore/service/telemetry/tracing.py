@@ -330,6 +330,9 @@ def make_tracer(
         otlp_endpoint: Base URL of a collector; None: no export.
         trace_file: File to which spans are appended; None: no file.
         sample_ratio: Share (0..1) of the traces that begin here and are recorded.
+
+    Raises:
+        OSError: The file cannot be opened.
     """
     sinks: list[SpanSink] = []
     if trace_file:

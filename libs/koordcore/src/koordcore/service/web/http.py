@@ -53,6 +53,11 @@ class HttpServer:
     It runs as a component: `start`, `run`, `stop`.
 
     Args:
+        settings: Settings of the service, with address, certificate and access.
+        service: While it is stopping, requests other than probes get status 503.
+        health: Checks behind `/healthz` (also `/livez`) and `/readyz`.
+        metrics: Registry behind `/metrics`.
+        clock: Clock of the run.
         max_body_bytes: A request with a longer body is refused with status 413.
         answer_seconds: Real seconds until an answer must have begun, else status 503. The answer itself may take
             longer.
@@ -114,7 +119,10 @@ class HttpServer:
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:
-        """Load the certificate files again if they changed. Return whether they changed."""
+        """Load the certificate files again if they changed. Return whether they were loaded.
+
+        If the changed files are not valid, this is logged, and the old certificate stays in use.
+        """
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
     def app(self) -> ASGIApp:
