@@ -106,7 +106,8 @@ def cards_of(device: Mapping[str, Any] | None, pods: Mapping[str, PodOnNode]) ->
         pods: Uid -> entry of the pods in the node's ledger.
 
     Returns:
-        The devices by type and minor, and one error for each entry of the Device object that was ignored.
+        The devices by type and minor, and one error for each entry of the Device object that was ignored. Devices that
+        pods hold and that the Device object does not list are added with state `gone`.
     """
     stated, ignored = read_devices(device) if device is not None else ([], [])
     return cards_with_holders(stated, pods), ignored

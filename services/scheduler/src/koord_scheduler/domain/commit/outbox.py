@@ -107,8 +107,8 @@ class Outbox:
         """Remove the work of the next append from the outbox, and mark its nodes as in flight.
 
         A complete gang is a batch of its own, however large it is. Otherwise the batch has at most `most` placements
-        and releases. Each node occurs once, either with placements or with releases; other work of the node stays for a
-        later batch. A node in flight is not taken.
+        and releases. Each node occurs once, with work of one kind: placements, reallocations or releases. Other work of
+        the node stays for a later batch. A node in flight is not taken.
 
         Returns:
             The batch; an empty one if nothing may be appended now.
@@ -140,7 +140,7 @@ class Outbox:
     def landed(self, node: str) -> None:
         """Record that the log has answered the append of a node, so that its next work may be taken.
 
-        No-op if none was in flight.
+        Call it only for a node in flight. No-op if the outbox does not know the node.
         """
         queue = self._nodes.get(node)
         if queue is not None:

@@ -19,7 +19,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     Attributes:
         on_node: The pod as its node's agent sees it, with its allocation.
-        attempt: 1 for the pod's first attempt, this one included.
+        attempt: Number of the attempt that found the node; the first attempt of a pod is 1.
         queued_at: RFC 3339 time of submission.
         trigger: Id of the event because of which the pod was attempted.
         basis: Positions and earlier decisions on which the decision rests; None if not recorded.

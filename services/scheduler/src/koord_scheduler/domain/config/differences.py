@@ -20,7 +20,7 @@ def differences(
     """Yield a sentence for each difference: plugins, extension points, weights, arguments, back-off and profiles.
 
     Profiles are compared by name. If each configuration has a single profile, these two are compared whatever their
-    names are.
+    names are. Plugins outside the catalogue are not compared.
     """
     for field, old, new in (
         ("podInitialBackoffSeconds", before.pod_initial_backoff_seconds, after.pod_initial_backoff_seconds),

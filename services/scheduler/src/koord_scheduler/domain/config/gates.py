@@ -54,7 +54,7 @@ class SchedulerGates:
     def from_values(cls, values: Mapping[str, bool]) -> Self:
         """Return gates from the flag `--feature-gates`: name such as `ResizePod` -> whether it is on.
 
-        Gates that the mapping does not name have their defaults.
+        Gates that the mapping does not name have their defaults. Unknown names are ignored.
         """
         defaults = cls()
         return cls(**{f.name: values.get(gate_name(f.name), getattr(defaults, f.name)) for f in fields(cls)})

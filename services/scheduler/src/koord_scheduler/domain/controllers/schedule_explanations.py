@@ -69,7 +69,7 @@ def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[Aggre
 
     Args:
         state: The scheduler's state.
-        now: Unix seconds of the run's clock.
+        now: Present time in Unix seconds.
     """
     book = state.status.explanations
     if not book.questions:

@@ -35,14 +35,15 @@ TOPOLOGY_SECONDS: Final = 10.0
 def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozenset[str]:
     """Return the names of the controllers that run under the flag `--controller-plugins`.
 
-    `*` stands for all, `A,B` for these two, `*,-A` for all but A.
+    `*` stands for all, `A,B` for these two, `*,-A` for all but A. Parts apply from left to right, so a later part wins.
+    Unknown names are ignored.
 
     Args:
         written: The parts of the flag's value.
         known: The names of all controllers.
 
     Raises:
-        InvalidInput: A name is empty.
+        InvalidInput: A name is empty or consists of dashes.
 
     Source:
         scheduler-core spec, 3
@@ -66,7 +67,7 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
 
     Args:
         state: The scheduler's state.
-        now: Unix seconds of the run's clock.
+        now: Present time in Unix seconds.
     """
     published = state.status.published
     facts = _controlled(state, now)

@@ -51,7 +51,8 @@ class NotFound:
     Attributes:
         message: One sentence for the user.
         explanation: Which plugin refused how many nodes.
-        diagnosis: Details of the refusals; None if the pod was rejected before nodes were filtered, without details.
+        diagnosis: Details of the refusals. None if the pod was rejected before nodes were filtered without details, if
+            it did not fit its node after a plugin had resized it, or if the attempt might not preempt.
         rejection: The rejection by a plugin before nodes were filtered; None if nodes were filtered and none was
             feasible.
         is_fault: Whether a plugin raised an exception. The pod is then retried after a back-off.
@@ -68,9 +69,9 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class WholeJob:
-    """The result of an attempt that planned a node for each member of the pod's job.
+    """The result of an attempt that planned a node for each member of the pod's job, with the gate for batches on.
 
-    All are placed in this cycle, or none.
+    The caller places all members in this cycle, or none.
 
     Attributes:
         plugin: Name of the plugin that planned the job.
@@ -87,6 +88,13 @@ class Attempt:
     """One attempt to find a node for a pod.
 
     It reads the scheduler's state, and changes only state inside plugins.
+
+    Args:
+        state: The scheduler's state.
+        pod: The pod. Its object must be known.
+        subject: Class, kind and profile of the pod.
+        now: Present time in Unix seconds.
+        may_preempt: Whether preemption is tried if no node is feasible.
     """
 
     def __init__(
@@ -106,7 +114,10 @@ class Attempt:
         self._engine = self.framework.engine
 
     def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
-        """Run the attempt: PreFilter, plan, Filter, Score, choice. If no node is feasible, try preemption.
+        """Run the attempt: PreFilter, plan, Filter, Score, choice. If no node is feasible, search preemption victims.
+
+        Nothing is assumed or evicted: the caller does that. An exception of an installed plugin gives `NotFound` with
+        `is_fault`; any other exception is raised.
 
         Args:
             based_on: Positions of the log that were folded when the attempt began.

@@ -35,12 +35,14 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
 
     Args:
         state: The scheduler's state, which the decision changes.
-        now: Unix seconds of the run's clock.
-        turn: Uid of the waiting pod to attempt; "" for the head of the queue.
+        now: Present time in Unix seconds.
+        turn: Uid of the waiting pod to attempt; "" for the head of the queue. The next member of a gang whose members
+            are being attempted comes first in either case.
 
     Returns:
-        The placement (of a planned job: that of its last member), explanations of pods that got no node, or None if no
-        pod is ready.
+        The placement, also of a pod that waits at Permit (of a planned job: that of its last member). Explanations of
+        pods that got no node; the list is empty if plugins have handled the failure. None if no pod is ready, or if the
+        pod of `turn` may not be attempted.
     """
     # 1. next pod: a gang's next member first, else whose turn it is
     queued = _next_pod(state, turn)
@@ -241,7 +243,7 @@ def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
     """Take the nodes from pods whose time at Permit is over, and from the other waiting pods of their gangs.
 
     Returns:
-        An explanation for each of these pods.
+        An explanation for each of these pods, except those whose failure a plugin has handled.
 
     Source:
         scheduler-core spec, 1 (step 13)

@@ -15,7 +15,7 @@ def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: boo
     Args:
         state: The scheduler's state; if the attempt found a node, with this decision counted.
         based_on: Positions of the log that were folded when the attempt began.
-        now: Unix seconds of the run's clock.
+        now: Present time in Unix seconds.
         found: Whether the attempt found a node.
     """
     return DecisionBasis(

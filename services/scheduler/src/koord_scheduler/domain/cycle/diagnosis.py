@@ -63,6 +63,8 @@ def diagnosis_of(
 def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
     """Return one group of a diagnosis: the nodes that one plugin refused for one reason.
 
+    `count` is the number of all these nodes. At most `MOST_NODES_NAMED` of them are named.
+
     Args:
         state: The scheduler's state.
         engine: The filters as the cycle evaluated them.

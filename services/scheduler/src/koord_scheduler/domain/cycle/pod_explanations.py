@@ -18,7 +18,7 @@ class PodExplanation:
     Attributes:
         trigger: Id of the event that caused the attempt.
         event: The explanation.
-        decided_at: Unix seconds of the run's clock; 0.0 stands for the time of publishing.
+        decided_at: When the attempt was decided, in Unix seconds; 0.0 stands for the time of publishing.
     """
 
     uid: str
@@ -52,7 +52,7 @@ def refusal(
         queued: Its entry in the queue, with the number of the attempt.
         message: Sentence for the user.
         found: Result of the attempt.
-        now: Unix seconds of the run's clock.
+        now: Present time in Unix seconds.
         basis: Positions and earlier decisions on which the attempt rests; None if not recorded.
     """
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
@@ -81,7 +81,7 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
 
     Args:
         work: The placement that was not appended.
-        now: Unix seconds of the run's clock.
+        now: Present time in Unix seconds.
     """
     waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     return PodExplanation(

@@ -31,7 +31,7 @@ def place_whole_job(
         state: The scheduler's state.
         trigger: Queue entry of the member whose attempt made the plan.
         job: Uid of each member -> its node.
-        now: Unix seconds of the run's clock.
+        now: Present time in Unix seconds.
         assume: Reserves resources for one member and counts it on its node, or returns a rejection.
 
     Returns:

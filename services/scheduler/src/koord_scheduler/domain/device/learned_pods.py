@@ -81,7 +81,7 @@ class LearnedPods:
         return False
 
     def due(self) -> float | None:
-        """Return when typical pods are to be learned again, in Unix seconds of the run's clock.
+        """Return when typical pods are to be learned again, in Unix seconds.
 
         None if no pod is counted.
         """
@@ -90,8 +90,10 @@ class LearnedPods:
     def learn(self, now: float) -> TypicalPodsLearned | None:
         """Return an event with the typical pods of the window that ends at `now`; None if they have not changed.
 
+        Older counts are dropped. `typical` changes only when `apply` gets the event.
+
         Args:
-            now: Unix seconds of the run's clock.
+            now: Present time in Unix seconds.
         """
         self._due = now + self._interval
         first = int((now - self._window) // self._interval)

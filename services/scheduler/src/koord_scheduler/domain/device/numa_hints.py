@@ -27,9 +27,16 @@ def device_hints(
 ) -> Hints | Refusal:
     """Return on which sets of NUMA nodes the pod's devices can be allocated, as hints for each device type.
 
+    Args:
+        node: The node's devices.
+        pod: Devices that the pod requests.
+        scoring: Scoring strategy for devices.
+        reserved: Devices that the pod's Reservations hold for it.
+
     Returns:
-        Device type -> hints. The smallest sets are preferred. `NO_HINTS` if no device of the node states a NUMA node.
-        The refusal of the node if all NUMA nodes together do not suffice.
+        Device type -> hints, equal for all types. The smallest sets are preferred. Of more than 8 NUMA nodes, only all
+        together are a hint. `NO_HINTS` if no device of the node states a NUMA node. The refusal of the node if all NUMA
+        nodes together do not suffice.
     """
     numa_nodes = node.inventory.numa_nodes
     if not numa_nodes:

@@ -153,7 +153,7 @@ def _is_returned(used: Mapping[str, int], preemptible: Mapping[str, int]) -> boo
 
 
 def request_for(card: Card, per_device: Mapping[str, int]) -> Mapping[str, int]:
-    """Return resource -> amount that the pod takes of this device.
+    """Return resource -> amount that the pod takes of this device, if it requests `per_device` of each device.
 
     For GPUs, memory is given in bytes and in percent: the missing one is computed from the GPU's memory.
     """
@@ -199,8 +199,8 @@ def pick(
         per_device: Amounts for each device.
         wanted: Smallest number of devices that suffices.
         most: Largest number of devices.
-        pcies: PCIe switches of the primary devices; devices there come first.
-        preferred: Minor numbers that come first, before all others.
+        pcies: PCIe switches of the primary devices; devices there come first. Ignored if `preferred` is not empty.
+        preferred: Minor numbers of devices that come before all others.
         scoring: Scoring strategy.
         scores: Minor number -> score that replaces the score of the strategy.
 

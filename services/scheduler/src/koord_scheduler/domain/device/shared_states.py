@@ -24,7 +24,8 @@ def shared_states(states: NodeStates, pod: PodDevices) -> RowStates | None:
 
     The results equal those of `NodeStates.code_function` and `device_row_score`. Nodes with equal free amounts share
     them. None if the free amounts of single GPUs do not suffice to decide: the pod requests anything but a part of one
-    GPU, has hints, or requests GPU memory only in bytes.
+    GPU, has hints, requests GPU memory only in bytes, or names an isolation provider. None also if the configuration
+    lists GPU models that must not be shared.
     """
     gpu = part_of_one_gpu(pod)
     if gpu is None or states.unsupported or pod.isolation_provider:

@@ -172,7 +172,10 @@ class CandidateViews:
         return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
-        """Return the positions of the few nodes whose free amounts suffice for the pod; None if there are too many."""
+        """Return the positions of all nodes whose free amounts may suffice for the pod, if they are few.
+
+        None if there are too many, if no filter compares requests, or if it compares none of the pod's requests.
+        """
         if self._fit is None:
             return None
         checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
@@ -226,7 +229,7 @@ class CandidateView:
         return np.array(self._feasible, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
-        """Return how many candidate nodes each plugin refused and why. See `View.exclusions`."""
+        """Return how many nodes each plugin refused and why, candidates or not. See `View.exclusions`."""
         if len(self._feasible) < len(self._rows):
             return self._told()
         told = self._earlier.told.get(len(self._rows))
@@ -268,7 +271,7 @@ class CandidateView:
         return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:
-        """Return the positions of refused candidates for which preemption might help."""
+        """Return the positions of refused candidates for which preemption might help. It never helps other nodes."""
         found: list[int] = []
         for row, status in zip(self._rows, self._statuses, strict=True):
             if status > FEASIBLE:
@@ -278,7 +281,7 @@ class CandidateView:
         return np.array(found, np.intp)
 
     def refusals(self) -> list[Refusals]:
-        """Return the refused candidate nodes by plugin and reason. See `View.refusals`."""
+        """Return all refused nodes, candidates or not, by plugin and reason. See `View.refusals`."""
         statuses = np.where(self._earlier.status == FEASIBLE, self._refused_by_affinity(), self._earlier.status)
         statuses[self._rows] = self._statuses
         return refusals_of(statuses, self._views.filters, self._pod, self._views.nodes)

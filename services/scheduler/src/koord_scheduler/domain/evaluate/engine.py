@@ -56,7 +56,7 @@ class _Sifted:
     exclusions: list[PluginExclusion] = field(default_factory=list[PluginExclusion])
 
     def exclude(self, plugin: str, reason: str, count: int) -> None:
-        """Add an exclusion of `count` nodes; no-op if it is 0."""
+        """Append to `exclusions` that `plugin` refused `count` nodes. Equal entries are not summed. No-op for 0."""
         if count:
             self.exclusions.append(PluginExclusion(plugin=plugin, excluded=count, reasons={reason: count}))
 
@@ -141,7 +141,7 @@ class Engine:
             based_on: Positions of the log that the state contains.
             restriction: Which nodes are candidates and which are preferred.
             scored_as: Takes the feasible nodes' positions, ascending, and returns what is scored. Called if two or more
-                are feasible and none is preferred.
+                are feasible and none is preferred. If it returns a `Rejection`, that is the result.
 
         Source: scheduler-core spec, 1 (steps 6 to 9), 3 (transformers).
         """

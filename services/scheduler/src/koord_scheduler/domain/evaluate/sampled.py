@@ -128,7 +128,10 @@ class SampledView:
         return totals, bounds
 
     def parts(self, rows: list[int], bounds: list[tuple[int, int]]) -> list[dict[str, int]]:
-        """Return for each of these nodes: plugin -> its weighted score. Plugins that skip this pod are absent."""
+        """Return for each of these nodes: plugin -> weighted score, for the plugins that concern the pod.
+
+        `bounds` are the ranges from `totals_among`, by which raw scores are normalized.
+        """
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._profile.scores):
             if index not in self._asked.scores:
@@ -152,14 +155,15 @@ def search(
     sifted: Callable[[], Rows],
     nodes: NodeColumns,
 ) -> None:
-    """Examine nodes until enough of them are feasible.
+    """Examine nodes in growing steps, which `look` collects, until enough of them are feasible or none is left.
 
-    With random relaxation, the search also stops if the last feasible nodes are not better than the best node before.
+    With random relaxation, the search also stops at 100 feasible nodes or more, if the last 50 of them were no better
+    than the best one before.
 
     Args:
         look: The view that collects the examined nodes.
         sampling: Number of feasible nodes after which the search ends.
-        first: Positions of nodes that are examined in any case.
+        first: Positions of nodes that are examined in any case, before all others.
         seed: Number that determines the node at which the search starts.
         sifted: Returns the positions of examined nodes that are feasible after all filters, in the order of
             examination.

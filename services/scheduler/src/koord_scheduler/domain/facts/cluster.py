@@ -282,7 +282,7 @@ class Cluster:
         self.owners.put_controller(workload.kind, workload.metadata.namespace, workload.metadata.name, None)
 
     def follow_config(self, namespace: str, name: str, read: ConfigReader) -> None:
-        """Register a function that reads a ConfigMap. The scheduler keeps only ConfigMaps that such functions read."""
+        """Register `read`, which gets the data of a ConfigMap at each change. Others are not kept."""
         self._configs.setdefault((namespace, name), []).append(read)
 
     def put_config(self, namespace: str, name: str, data: Mapping[str, str]) -> bool:

@@ -48,7 +48,7 @@ def answer_question(state: SchedulerState, request: FitRequest, now: float, prob
     Args:
         state: A scheduler state that nothing else uses; it is changed.
         request: The question.
-        now: Unix seconds of the run's clock.
+        now: Present time in Unix seconds.
         probe: Answers another question on a further copy of the state, before this one changes it.
 
     Raises:

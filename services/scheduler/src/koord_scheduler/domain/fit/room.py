@@ -41,6 +41,8 @@ def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headr
 def shortage_of(state: SchedulerState, pod: PodRecord, refused: PodUnschedulable, without: int) -> Shortage:
     """Return which resource or rule keeps further pods of the question from being placed.
 
+    It is the quota or rule that refused the pod before any node, otherwise the reason for which most nodes refuse it.
+
     Args:
         state: The scheduler's state after all other pods were placed.
         pod: The first pod without a node.

@@ -75,7 +75,10 @@ def fold(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def skip(state: SchedulerState, seq: int) -> None:
-    """Advance the position past an event without folding it, by an operator's order or because of its kind."""
+    """Set the state's position to `seq`, that of an event that is not folded. No-op if the position is later already.
+
+    An event is skipped by an operator's order, or because placement does not read its kind.
+    """
     state.log.position = max(state.log.position, seq)
 
 

@@ -1,5 +1,7 @@
 """Folds placements, releases, nominations and the ledgers of nodes.
 
+`stored` is an event with its position and aggregate in the log, `event` the same event decoded.
+
 Source:
     event-bus spec, 4.2; scheduler-core spec, 1.3
 """
@@ -17,7 +19,8 @@ from koord_scheduler.domain.state.state import SchedulerState
 def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None:
     """Record that the log has placed the pod on a node. No-op if the event was folded already.
 
-    If this scheduler was about to place the pod elsewhere, that work is given up.
+    A decision of this scheduler about the pod that is not in the log yet is given up. The node's ledger event, not this
+    one, counts the pod on its node (`resources_taken`).
     """
     pod = _record_of(state, stored)
     if pod is None:
@@ -45,7 +48,10 @@ def released(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def reallocated(state: SchedulerState, stored: StoredEvent, event: PodReallocated) -> None:
-    """Record that the amounts or the allocation of a placed pod changed. No-op if the event was folded already."""
+    """Record that the amounts or the allocation of a placed pod changed. No-op if the event was folded already.
+
+    The new amounts themselves come with the event of the node's ledger (`resources_taken`).
+    """
     pod = _record_of(state, stored)
     if pod is not None:
         pod.node = event.node
@@ -73,7 +79,7 @@ def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def device_unhealthy(state: SchedulerState, stored: StoredEvent, event: PodDeviceUnhealthy) -> None:
-    """Record which devices of a pod an event names as unhealthy. No-op if the event was folded already."""
+    """Replace the recorded unhealthy devices of a pod by those of the event. No-op if the event was folded already."""
     pod = _record_of(state, stored)
     if pod is None:
         return

@@ -35,11 +35,13 @@ _OWN_ANNOTATIONS: Final = (keys.RESERVATION_NAME, keys.RESOURCE_STATUS, keys.DEV
 
 
 def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> None:
-    """Fold a new or changed Reservation, which the cluster's facts have read already.
+    """Add or update the reserve pod of a new or changed Reservation, and wake waiting pods that may use it now.
+
+    Call it after `Cluster.put_object` has recorded the Reservation. If that ignored the object, nothing is added.
 
     Args:
-        state: The state.
-        stored: The event that says so.
+        state: The scheduler's state.
+        stored: The event with the Reservation.
         name: Name of the Reservation.
     """
     read_again(state, stored.event_id)
@@ -62,7 +64,10 @@ def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> No
 
 
 def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Record the outcome that a scheduler published for a Reservation: succeeded, failed or unschedulable."""
+    """Record what a scheduler published about a Reservation: that it succeeded, failed or found no node.
+
+    A deleted Reservation is forgotten. Other events change only the known position of the aggregate.
+    """
     books, uid = state.cluster.reservations, stored.ref.id
     state.status.writes.seqs[stored.ref] = stored.seq
     match event:
@@ -107,7 +112,9 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
 
 
 def operate(state: SchedulerState, uid: str, trigger: str) -> None:
-    """Let a pod act as a Reservation, or stop to act as one, by its object. No-op for all other pods.
+    """Let a pod with the operating mode `Reservation` act as one while it runs on a node and is ready; else end that.
+
+    No-op for all other pods, for a pod that its node does not count yet, and for a pod that itself uses a Reservation.
 
     Args:
         state: The state.

@@ -11,7 +11,9 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Record a requested eviction, its outcome, or a status that a scheduler published. No-op for other aggregates.
+    """Record a requested eviction, its outcome, or a status that a scheduler published.
+
+    No-op for other aggregates, and for evictions of pods that are not known.
 
     Args:
         state: The scheduler's state.

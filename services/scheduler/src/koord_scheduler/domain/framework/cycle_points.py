@@ -43,7 +43,7 @@ class PreFilterPlugin(Plugin, Protocol):
 
         Args:
             pod: The pod of the attempt.
-            now: Unix seconds of the run's clock.
+            now: Present time in Unix seconds.
         """
         ...
 

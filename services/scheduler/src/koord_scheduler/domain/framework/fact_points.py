@@ -126,7 +126,7 @@ class ClockPlugin(Plugin, Protocol):
     """A plugin whose state changes as time passes, for example because a report becomes too old."""
 
     def advance(self, now: float) -> None:
-        """Discard state that is too old at `now`, in Unix seconds of the run's clock.
+        """Discard state that is too old at `now`, in Unix seconds.
 
         The scheduler calls it before each cycle.
         """

@@ -115,7 +115,7 @@ class ControllerPlugin(Plugin, Protocol):
     """A plugin whose controller runs periodically on the leader, if `--controller-plugins` names the plugin."""
 
     def control_due(self) -> float | None:
-        """Return the Unix seconds of the run's clock at which `control` has work again.
+        """Return the time in Unix seconds at which `control` has work again.
 
         None: not before another event arrives.
 
@@ -130,7 +130,7 @@ class ControllerPlugin(Plugin, Protocol):
         use by a pod about which another decision is under way.
 
         Args:
-            now: Unix seconds of the run's clock.
+            now: Present time in Unix seconds.
         """
         ...
 

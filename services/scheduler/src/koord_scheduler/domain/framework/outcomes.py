@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """The pod cannot be placed on any node now, for a reason that does not depend on the node.
+    """A plugin's refusal of the pod itself: the attempt fails, and no other node is tried.
+
+    Before nodes are filtered, the reason concerns all nodes. At Reserve and Permit, it may concern the chosen node.
 
     Attributes:
         plugin: Name of the plugin that rejects the pod.

@@ -44,7 +44,8 @@ class Stopwatch:
     Attributes:
         clock: Returns monotonic seconds.
         timings: The measured calls.
-        next_pod_seconds: Seconds for each pod that a NextPod plugin chose and the queue handed out before its turn.
+        next_pod_seconds: One duration in seconds for each pod that a NextPod plugin chose: how long it took to take the
+            pod out of the queue before its turn.
     """
 
     clock: Callable[[], float]

@@ -48,7 +48,7 @@ class BeforePreFilterPlugin(Plugin, Protocol):
 
         Args:
             pod: The pod of the attempt.
-            now: Unix seconds of the run's clock.
+            now: Present time in Unix seconds.
 
         Raises:
             InvalidInput: The copy has an invalid quantity.

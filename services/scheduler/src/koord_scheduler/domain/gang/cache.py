@@ -166,7 +166,7 @@ class GangCache:
         Args:
             uid: Uid of the pod. If no round is under way, this attempt begins the round of its group.
             has_topology: Whether a ClusterNetworkTopology exists. Gangs with network topology rules need it.
-            now: Unix seconds of the run's clock, from which the duration of rounds is measured.
+            now: Present time in Unix seconds. A new round stores it as its begin, for the metric of its duration.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -192,9 +192,10 @@ class GangCache:
         return None
 
     def permit(self, uid: str) -> PermitOutcome:
-        """Return whether the pod, which has a node now, may be bound, must wait for more members, or is refused.
+        """Count the pod as a member with a node. Return whether it may be bound, must wait for more, or is refused.
 
-        It may be bound if it has no gang, or if every gang of its group has enough members with a node.
+        It may be bound if it has no gang, or if every gang of its group exists and has enough members with a node. It
+        is refused only if its gang does not exist. Otherwise it waits.
         """
         member = self.roster.members.get(uid)
         if member is None:

@@ -95,7 +95,9 @@ def uids_of(members: Iterable[Member]) -> tuple[str, ...]:
 
 
 def bound_gang(roster: Roster, uid: str) -> BoundGang | None:
-    """Return the group with which the pod is bound in one atomic append, or None if it is bound alone.
+    """Return id and size of the group of pods with which the pod is bound in one atomic append; None if it is alone.
+
+    These are the members of its gang group that Permit released together.
 
     Source:
         scheduler-core spec, 8.7

@@ -158,9 +158,9 @@ class Gang:
     def is_ready(self) -> bool:
         """Return whether at least `min_members` members have a node, so that Permit may release them.
 
-        The match policy decides which members count (spec 8.7). only-waiting: members that wait at Permit.
-        waiting-and-running: also bound members. once-satisfied: members that wait, but the gang is always ready once
-        its group was satisfied.
+        False if the gang does not exist or has no parameters. The match policy decides which members count (spec 8.7).
+        only-waiting: members that wait at Permit. waiting-and-running: also bound members. once-satisfied: members that
+        wait, but the gang is always ready once its group was satisfied.
         """
         if self.parameters is None or self.group is None:
             return False

@@ -63,7 +63,10 @@ Attempt = Callable[[PlannedPod], str | None]
 
 
 def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
-    """Return node -> the pods planned on it, ordered by `namespace/name`. Nodes are in alphabetical order."""
+    """Return node -> the pods planned on it, ordered by `namespace/name`, without those with `is_done`.
+
+    Nodes are in alphabetical order.
+    """
     found: dict[str, list[PlannedPod]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.node, pod.key)):
         if not pod.is_done:
@@ -74,11 +77,12 @@ def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
 def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobAssumed | JobFailed:
     """Assume every pod of a job on its planned node.
 
-    If one pod fails, the other pods of its node are skipped, pods of later nodes are still tried, and the job fails.
+    Pods with `is_done` are not tried. If one pod fails, the other pods of its node are skipped, pods of later nodes are
+    still tried, and the job fails. If a pod has no planned node, the job fails before any pod is tried.
 
     Args:
         pods: All planned pods.
-        least: Minimum number of pods of the job. A plan with fewer pods fails at once.
+        least: Minimum number of pods in the plan, pods with `is_done` included. With fewer the job fails at once.
         attempt: Filters, assumes and reserves one pod on its node. It returns None, or the reason why the pod failed.
 
     Returns:

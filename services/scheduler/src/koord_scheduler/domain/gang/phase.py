@@ -48,7 +48,7 @@ def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
 def next_status(
     status: PodGroupStatus, min_member: int, pod_phases: Mapping[str, int], bound: int, *, occupied_by: str, now: str
 ) -> PodGroupStatus:
-    """Return the status of a PodGroup after its pods have changed; the same object if the status stays.
+    """Return the status of a PodGroup after its pods have changed. It equals the present one if nothing changed.
 
     Args:
         status: The present status.

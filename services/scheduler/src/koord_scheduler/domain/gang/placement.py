@@ -1,6 +1,6 @@
 """Choose the nodes of a job by the network topology: together, in the deepest domain that has room for all members.
 
-    1. A node offers slots: the number of members that fit on it one after another.
+    1. The slots of a node are the number of members that fit on it one after another.
     2. Slots, scores and running pods of the job are summed up the tree. A layer with a pod count multiple counts only
        whole multiples.
     3. The search starts at the domains of the deepest MustGather layer, or at the cluster. It goes down as long as a
@@ -69,7 +69,7 @@ class NoTopologyPlan:
 
     @property
     def slots(self) -> dict[str, int]:
-        """Return id of a start domain -> its number of slots."""
+        """Return id of a domain -> number of members that fit into it, for each domain where the search began."""
         return {domain.id: slots for domain, slots in self.start}
 
     def message(self, fit_error: str) -> str:
@@ -101,6 +101,10 @@ _NO_OFFER: Final = _Offer()
 
 def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopologyPlan:
     """Choose a node for each member of a job: all in one domain of the network, as deep as possible.
+
+    Args:
+        topology: The network.
+        demand: The members, the room of the nodes, and the gather rules.
 
     Returns:
         The nodes, or why no domain has room for all members.
@@ -135,7 +139,7 @@ def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mappi
 
 
 def multiples_of(gather: Sequence[GatherRule]) -> dict[str, int]:
-    """Return layer -> pod count multiple. Layers that accept any number of pods are absent."""
+    """Return layer -> pod count multiple above 1. Layers that accept any number of pods are left out."""
     return {rule.layer: rule.pod_count_multiple for rule in gather if rule.pod_count_multiple > 1}
 
 

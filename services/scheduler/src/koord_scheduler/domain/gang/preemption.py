@@ -125,6 +125,9 @@ def plan_job_preemption(
 ) -> JobPreemption | NoJobPreemption:
     """Return nodes for all members and the pods to evict, or why there is no such plan.
 
+    Without a possible victim on any node there is no plan. On each node that members go to, only the possible victims
+    that do not fit beside them are evicted (`evict_least`).
+
     Args:
         members: Uids in the order in which they are placed.
         kinds: A number for each member, shape (members,). Members with equal numbers have equal requirements.

@@ -84,9 +84,10 @@ class Roster:
         return [gang for gang in found if gang is not None]
 
     def see(self, uid: str, pod: Pod) -> Seen | None:
-        """Record a new or changed pod. Return the changes of its gang, or None if the gang did not change.
+        """Record a new or changed pod. Return the changes of its gang.
 
-        Before the call, the caller must remove the members that `replaced_by` returns.
+        None if the pod names no gang, or if it has ended. A pod that is seen for the first time and has a node gives
+        changes although it has ended. Before the call, the caller must remove the members that `replaced_by` returns.
 
         Args:
             uid: Uid of the pod.

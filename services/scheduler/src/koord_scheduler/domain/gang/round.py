@@ -29,7 +29,7 @@ class EndedRound:
     Attributes:
         reason: Why it ended.
         members: Number of members of the group's gangs at its end.
-        began_at: Seconds of the run's clock.
+        began_at: When it began, in Unix seconds.
     """
 
     reason: RoundEnd
@@ -76,7 +76,7 @@ class Round:
         gang_ids: Ids of the gangs of the group.
         first_uid: Uid of the pod whose attempt began the round.
         first_gang_id: The gang of that pod.
-        began_at: When the round began, in Unix seconds of the run's clock.
+        began_at: When the round began, in Unix seconds.
         attempted: Uids of the first pod and of all pods that `next_pod` returned.
         failed_message: Why the group failed; "" while no member has failed.
         failed_fast: Uids of members that were refused without a search, because the group had failed.

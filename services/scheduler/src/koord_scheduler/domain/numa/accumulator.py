@@ -47,7 +47,8 @@ class CpuRequest:
         count: Number of CPUs.
         bind_policy: Preferred way to choose the CPUs.
         exclusive_policy: Unit (core or zone) that the pod prefers not to share with pods of the same policy.
-        most_allocated: Whether cores, zones and sockets with the fewest free CPUs come first.
+        most_allocated: Order of zones and sockets. True: those with the fewest free CPUs come first; False: those with
+            the most. It does not order cores: when single CPUs are taken, cores with the fewest free CPUs come first.
     """
 
     count: int

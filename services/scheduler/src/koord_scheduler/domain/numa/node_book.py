@@ -151,8 +151,8 @@ class NodeBook:
         """Return free CPUs and amounts of the node in the form that allocation needs.
 
         Args:
-            most_allocated: Order of CPUs on nodes without label numa-allocate-strategy: True puts units with the fewest
-                free CPUs first.
+            most_allocated: Order of CPUs on nodes without label numa-allocate-strategy: True puts zones and sockets
+                with the fewest free CPUs first.
         """
         hardware = self.hardware
         node = NodeZones(

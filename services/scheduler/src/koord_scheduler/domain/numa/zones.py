@@ -36,7 +36,7 @@ class NodeZones:
         free: CPUs that may be bound.
         use: Exclusive policies and reference counts of bound CPUs.
         ratio: Amplification ratio of CPU.
-        most_allocated: Whether cores, zones and sockets with the fewest free CPUs are used first.
+        most_allocated: Whether zones and sockets with the fewest free CPUs are used first; see `CpuRequest`.
         preferred: Free CPUs that are taken before all others.
     """
 

@@ -135,6 +135,11 @@ class DeviceShareArgs(wire.WireModel):
     """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator.
 
     Attributes:
+        scoring_strategy: How nodes and devices are scored.
+        disable_device_numa_topology_alignment: Whether devices are chosen without regard to NUMA topology policies.
+        gpu_shared_resource_templates_config: Where templates of shared GPU resources are, and what they apply to.
+        gpu_share_unsupported_models: Nodes with these GPU models refuse pods that request a part of a GPU.
+        gpu_fragmentation: Settings of the scores by GPU fragmentation.
         enable_pcie_level_exclusive: Whether the exclusive policy PCIeLevel of the annotation `device-allocate-hint` has
             its documented effect: only PCIe switches whose devices of the type are all unused. In Koordinator it has
             no effect.
@@ -150,7 +155,15 @@ class DeviceShareArgs(wire.WireModel):
 
 
 class PreAllocationConfig(wire.WireModel):
-    """Settings of reservations that take over the resources of pods which are still running."""
+    """Settings of pre-allocation: a Reservation takes the place of pods that are still running.
+
+    Attributes:
+        enable_cluster_mode: Whether Reservations in cluster mode are placed. If not, they are rejected.
+        cluster_label_key: In cluster mode, only pods whose label with this key is "true" may lose their place.
+        cluster_priority_annotation_key: In cluster mode, pods with a greater integer in this annotation come first.
+        prefer_no_pre_allocated_pods: Whether a Reservation takes no pod's place on a node where it fits without,
+            unless it requires pre-allocation.
+    """
 
     enable_cluster_mode: wire.Bool = False
     cluster_label_key: wire.Text = "pod.koordinator.sh/is-pre-allocatable"
@@ -159,14 +172,23 @@ class PreAllocationConfig(wire.WireModel):
 
 
 class ReservationSelectorIndex(wire.WireModel):
-    """Label keys by which an index finds reservations that match a pod. The index never changes an outcome."""
+    """Label keys for which metrics count the pods that select Reservations by them.
+
+    In Koordinator, an index of Reservations has these keys. This scheduler needs no such index, and no outcome depends
+    on the settings.
+
+    Attributes:
+        enabled: Whether anything is counted.
+        key_prefixes: Keys with one of these prefixes count as indexed.
+        keys: Further keys that count as indexed.
+    """
 
     enabled: wire.Bool = False
     key_prefixes: tuple[wire.Text, ...] = ()
     keys: tuple[wire.Text, ...] = ()
 
     def has(self, key: str) -> bool:
-        """Return whether Reservations are indexed by the label with this key."""
+        """Return whether a label key counts as indexed. Always False if `enabled` is False."""
         return self.enabled and (key in self.keys or key.startswith(self.key_prefixes))
 
 
@@ -192,7 +214,22 @@ def _extended_group(group: str) -> str:
 
 
 class ReservationArgs(wire.WireModel):
-    """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default."""
+    """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default.
+
+    Attributes:
+        enable_preemption: Whether pods may be evicted for a Reservation that finds no feasible node.
+        min_candidate_nodes_percentage: Percentage of all nodes that such a preemption examines.
+        min_candidate_nodes_absolute: Number of nodes that it examines at least.
+        controller_workers: Accepted without effect.
+        gc_duration_seconds: How long an ended Reservation is kept before it is deleted.
+        gc_interval_seconds: Least time between two checks of whether an ended Reservation is to be deleted.
+        resync_interval_seconds: Accepted without effect.
+        disable_garbage_collection: Whether ended Reservations are never deleted.
+        pre_allocation_config: Settings of Reservations that take the place of running pods.
+        ignored_resources: Resources that the filter does not compare with a Reservation's amounts.
+        ignored_resource_groups: Domains of such resources, for example `example.com`.
+        reservation_selector_index: Label keys for metrics.
+    """
 
     enable_preemption: wire.Bool = False
     min_candidate_nodes_percentage: wire.Percent = 10

@@ -57,7 +57,7 @@ class ElasticQuotaArgs(wire.WireModel):
         enable_runtime_quota: Whether a quota is limited by its runtime, which lends what others leave. If not, by max.
         enable_min_quota_scale: Whether mins of sibling quotas shrink together if the cluster has less than their sum.
         disable_default_quota_preemption: Whether a pod of the default quota evicts no pod of its quota to get a place.
-        enable_queue_hint: Whether a refused pod is attempted again only if its quota admits it.
+        enable_queue_hint: Accepted without effect: a refused pod is always attempted again only if its quota admits it.
         quota_snapshot_update_interval: Accepted without effect.
         hook_plugins: Hooks of the quota manager.
     """

@@ -187,7 +187,7 @@ class VolumeBindingArgs(wire.WireModel):
 
     Attributes:
         bind_timeout_seconds: Longest time for binding volumes, in seconds.
-        shape: Score as a function of capacity; None for no score.
+        shape: Score as a function of capacity. Accepted without effect: free storage is not scored.
     """
 
     bind_timeout_seconds: wire.NotNegative = 600

@@ -47,11 +47,24 @@ class LoadAwareSchedulingArgs(wire.WireModel):
     """Arguments of LoadAwareScheduling. Thresholds and factors are percentages by resource.
 
     Attributes:
+        filter_expired_node_metrics: Whether the filter acts on a last report that is too old. If not, it uses it.
         node_metric_expiration_seconds: Age at which a report is too old.
+        enable_schedule_when_node_metrics_expired: How it acts: True passes the node, False refuses it.
         dominant_resource_weight: Weight of the least score among all resources.
+        resource_weights: Weight of each resource in the score.
+        usage_thresholds: Usage of a node, with the pod, above which the filter refuses the node.
+        prod_usage_thresholds: The same for koord-prod pods, compared with the usage of such pods alone. If empty,
+            `usage_thresholds` apply to them as well.
+        prod_usage_include_sys: Whether usage by the system counts as usage of koord-prod pods.
+        score_according_prod_usage: Whether nodes are scored for koord-prod pods by the usage of such pods alone.
+        estimator: How the usage of a pod is estimated, one of `ESTIMATORS`.
+        estimated_scaling_factors: Estimated usage in percent of the larger one of request and limit.
         estimated_seconds_after_pod_scheduled: Length of the window after scheduling in which a pod's estimate always
             counts; None for no window.
-        estimated_seconds_after_initialized: Length of that window after initialization; None for no window.
+        estimated_seconds_after_initialized: Length of the window after initialization, which replaces the other one
+            once the pod is initialized; None to keep the other one.
+        allow_customize_estimation: Whether annotations of a pod may override how it is estimated.
+        supported_resources: Resources that are considered besides those that other arguments name.
         aggregated: Percentiles to use; None for averages only.
 
     Source:

@@ -102,7 +102,10 @@ def explained(
 
 
 def merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
-    """Return exclusions merged by plugin, in the order of their first occurrence."""
+    """Return one exclusion per plugin, in the order of their first occurrence.
+
+    The numbers of nodes of entries with the same plugin are summed, in total and for each reason.
+    """
     excluded: dict[str, int] = {}
     reasons: dict[str, dict[str, int]] = {}
     for each in exclusions:

@@ -58,7 +58,11 @@ class Coscheduling(WakesItself):
         return bool(gang_id_of(pod))
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Keep the pod out of the queue while its gang is incomplete or another pod of its group is in the queue."""
+        """Return why the pod must stay out of the queue, as a sentence; None if it may enter, or belongs to no gang.
+
+        It stays out while a gang of its group is unknown or too small, and while another pod of the group is in the
+        queue. While the members of the group are being attempted, it stays out, too: the plugin itself names the next.
+        """
         if pod.uid not in self.gangs.roster.members:
             return None
         refused = self.gangs.pre_enqueue(pod.uid)
@@ -82,20 +86,21 @@ class Coscheduling(WakesItself):
         return NOTHING
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Remove the pod from the placed members of its gang.
+        """Count the pod, which lost its node, as pending again. Return the uids of members that lose their nodes, too.
 
-        In a Strict gang, the other waiting members lose their nodes, too.
+        If its gang is Strict, these are all members of its group that wait at Permit; otherwise there are none.
         """
         return self.gangs.unreserve(pod.uid).rejected if pod.uid in self.gangs.roster.members else ()
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Count the pod as bound. Return the members of its gang that may be attempted because of it."""
+        """Count the pod as bound. Return the uids of members of its group that may be attempted because of it."""
         return self.gangs.post_bind(pod.uid).activate if pod.uid in self.gangs.roster.members else ()
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
         """Let the pod wait until enough members of its gang group have nodes, and then allow all of them.
 
-        Reject it if the gang cannot become complete. A pod without a gang is allowed at once.
+        A pod without a gang is allowed at once. Only a pod whose gang is not known is rejected. With too few members,
+        or after a member has failed, the pod waits; `pre_filter` rejects further attempts of such a group.
         """
         if pod.uid not in self.gangs.roster.members:
             return _ALONE
@@ -109,7 +114,7 @@ class Coscheduling(WakesItself):
                 return Wait(seconds=waits.nanos / _NANOS)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """Return the effects of a failed attempt on the gang: in a Strict gang, waiting members lose their nodes."""
+        """Return the effects of a failed attempt: in a Strict gang, waiting members of the group lose their nodes."""
         return replace(self.gangs.after_post_filter(pod.uid, message), plugin=self.name)
 
     # --- preemption for a whole job (`JobRules`) ---------------------------------------------------------------------
@@ -127,7 +132,10 @@ class Coscheduling(WakesItself):
         return search.for_job(self) if can_help else None
 
     def members(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of all pending members of the pod's gang group. See `JobRules.members`."""
+        """Return the uids of the pending members of the pod's gang group that have no scheduling gates.
+
+        A pod without a gang is alone, and so is a pod that may be placed without its group. See `JobRules.members`.
+        """
         return [member.uid for member in self.gangs.members_to_place(pod.uid)] or [pod.uid]
 
     def outcome(self, pod: PodRecord) -> str:
