@@ -83,7 +83,10 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
 
 
 async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
-    """Run all controllers once and return a sentence about their changes, or "" if no controller changed anything."""
+    """Run all controllers once, then write the desired states of nodes, and return a sentence about the changes.
+
+    Controllers whose `changes` is empty are not in the sentence. If no other controller changed anything, it is "".
+    """
     # 1. Queue the objects whose back-off or timer is over, next to those that changed.
     now = context.clock.now()
     context.view.queue.begin(now.timestamp())

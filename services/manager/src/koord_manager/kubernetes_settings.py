@@ -58,7 +58,7 @@ class KubernetesSettings(ElectedSettings):
 
     @property
     def further_ports(self) -> dict[str, str]:
-        """Purpose -> address of Koordinator's additional ports. Ports whose address is "" or "0" are left out."""
+        """Purpose ("metrics", "health") -> address of Koordinator's additional ports; "" or "0" stands for no port."""
         given = {"metrics": (self.metrics_addr, ":8080"), "health": (self.health_probe_addr, ":8000")}
         return {
             purpose: (default if self.gateway else "") if address == "auto" else address

@@ -80,10 +80,12 @@ async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[Appe
 async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
     """Append decisions independently of each other, and return the outcome of each, in order.
 
-    A decision without facts counts as appended at position 0.
+    A decision without facts counts as appended at position 0. An error about one decision is raised for all of them,
+    and others may have been stored; `append_each` separates them.
 
     Raises:
         Misconfigured: The log can store nothing.
+        TooLarge: A decision is too large for the log.
     """
     outcomes: list[AppendOutcome] = [Appended(0, ())] * len(decisions)
     if len(decisions) < WORTH_A_BATCH and all(len(decision.drafts) == 1 for decision in decisions):

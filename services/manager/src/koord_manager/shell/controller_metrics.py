@@ -188,7 +188,7 @@ class ControllerMetrics:
         self._plugins.labels(plugin, _FAILED if failed else _SUCCEEDED, reason).inc()
 
     def wrote(self, purpose: str, meaning: str) -> None:
-        """Count a write of the gateway to the API server.
+        """Count a write of the gateway to the API server; no-op for writes without a metric of Koordinator.
 
         Args:
             purpose: Name of the write (`Request.purpose`).
@@ -208,7 +208,7 @@ class ControllerMetrics:
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
-        """Set the metrics of the batch and mid resources that a node lends.
+        """Set the metrics of the batch and mid resources of a node; those of withdrawn resources are not changed.
 
         Args:
             node: Name of the node.

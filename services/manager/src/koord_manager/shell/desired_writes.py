@@ -20,10 +20,11 @@ WRITES_AT_ONCE: Final = 64
 
 
 async def write_desired_states(context: ManagerContext, policies: NodePolicies) -> int:
-    """Write the desired states of queued nodes to the key-value bucket, and return the number of writes.
+    """Write the desired states of queued nodes to the key-value bucket, and return the number of attempted nodes.
 
     The first state of a node is written at once. Later changes are collected for `desired_seconds`, because the agent
-    also receives them as events.
+    also receives them as events. The state of a node that does not exist is deleted. If a write fails, the node is
+    queued again.
     """
     view, term_state = context.view, context.term_state
     queue = view.queue

@@ -35,7 +35,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of `koord apply` or `koord delete` for one document.
 
     Attributes:
-        action: created, configured, unchanged, deleted, not-found, refused, or failed if the log could not store it.
+        action: created, configured, unchanged, deleted, not-found, refused, or failed. It failed if the log could not
+            store it, if this instance does not lead or is stopping, or if the decision raised an error.
         uid: Uid of the object, or empty.
         seq: Position of the last fact of the document, or 0 if it led to none.
         traceparent: Trace of the request.
@@ -96,7 +97,8 @@ class Intake:
     async def submit(self, subjects: list[object], request_id: str, *, dry_run: bool = False) -> list[Result]:
         """Queue documents, wait until they are processed, and return their results in order.
 
-        A document with fields of a wrong type is refused at once.
+        A document with fields of a wrong type is refused at once. A document fails at once if the intake is closed. A
+        pod or workload also does while the log is short of room.
 
         Args:
             subjects: The documents, the names of objects to delete, or changes of objects.
@@ -171,7 +173,10 @@ def refusal(refused: InvalidManifest, document: object) -> Result:
 
 
 def field_errors(refused: InvalidManifest) -> list[FieldError]:
-    """Return field, rule and value of every violation of a refused document. Long values are cut."""
+    """Return field, rule and value of every violation of a refused document. Values are cut to 200 characters.
+
+    The value of a rule of admission is the whole sentence, which is not cut.
+    """
     return [
         FieldError(
             item.path, item.rule, str(item.value) if item.rule.startswith(WITHIN_RULE) else repr(item.value)[:200]

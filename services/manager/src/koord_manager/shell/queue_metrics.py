@@ -12,7 +12,7 @@ _BUCKETS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class QueueMetrics(Collector):
-    """Prometheus metrics of all work queues, read when the metrics page is requested."""
+    """Prometheus metrics of all work queues. The queues are read at each request for the metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._sources: list[Callable[[], WorkQueue | None]] = []

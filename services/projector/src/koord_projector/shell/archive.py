@@ -97,7 +97,9 @@ def _note(archive: Archive, position: int) -> None:
 
 
 async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Write usage reports and the new position of their stream. Messages that cannot be decoded are left out.
+    """Write usage reports and the new position of their stream.
+
+    Messages that cannot be decoded, other messages, and reports without a valid time are left out.
 
     Args:
         writer: Session of the database.
@@ -123,7 +125,7 @@ async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]
 
 
 async def store_explanations(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Write explanations and the new position of their stream. Messages that cannot be decoded are left out.
+    """Write explanations and the new position of their stream. Messages without a row (`explanation_row`) are left out.
 
     Args:
         writer: Session of the database.

@@ -41,11 +41,17 @@ class ProjectorMetrics:
         self._bus.follower_halted(FOLD, halted=halted)
 
     def lag(self, events: int, seconds: float) -> None:
-        """Report the lag of the tables: number of missing facts, and age of the oldest one in seconds."""
+        """Report the lag of the tables: number of missing facts, and seconds as `Progress.lag_seconds` returns them."""
         self._bus.follower_lag(FOLD, events=max(0, events), seconds=seconds)
 
     def archived(self, stream: str, rows: int, unreadable: int) -> None:
-        """Report a committed transaction of an archive: its rows, and the messages that cannot be decoded."""
+        """Report a committed transaction of an archive.
+
+        Args:
+            stream: Name of the archived stream.
+            rows: Number of its rows.
+            unreadable: Number of messages that were left out, because they cannot be decoded or get no row.
+        """
         self._archived.labels(stream).inc(rows)
         self._unreadable.labels(stream).inc(unreadable)
 

@@ -22,7 +22,8 @@ _RECLAIM = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
 def config_warnings(config: SloControllerConfig) -> dict[str, str]:
     """Return warnings about valid values of the colocation strategies that are probably wrong: field -> sentence.
 
-    The cluster strategy and the strategies of all node entries are checked, even if an entry selects no node.
+    The cluster strategy and the strategies of all node entries are checked, even if an entry selects no node. The
+    result is empty if colocation is not configured, or disabled in the cluster strategy.
     """
     section = config.section(SectionName.COLOCATION)
     if section is None or not section.cluster["enable"]:

@@ -19,6 +19,8 @@ def check_slo_config(
 ) -> list[InvalidInput]:
     """Return the violations in the sections of slo-controller-config, or an empty list if all are valid.
 
+    If sections cannot be read, return one violation for each of them. Otherwise return the first broken rule only.
+
     Args:
         data: The data to check.
         old_data: The data in force, whose unchanged sections are not checked again.

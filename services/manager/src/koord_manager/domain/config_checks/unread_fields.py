@@ -29,7 +29,7 @@ _MOST: Final = 50
 def unread(data: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each unknown section, field and policy of slo-controller-config.
 
-    Text that is not valid JSON has none.
+    At most 50 are returned. Text that is not valid JSON has none.
 
     Args:
         data: Section key -> JSON text.

@@ -18,7 +18,7 @@ JOBS: Final = "podmigrationjobs"
 
 
 def migration_status(state: MigrationState) -> Json:
-    """Return `status` of a PodMigrationJob from its folded facts. Empty fields are absent."""
+    """Return `status` of a PodMigrationJob from its folded facts. Fields without a value are left out."""
     done = state.progress
     return _given(
         phase=done.phase or "Pending",

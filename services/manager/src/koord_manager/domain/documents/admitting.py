@@ -194,6 +194,8 @@ def quota_account(
 def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[str, Any]:
     """Return the document of a pod with the priority of its PriorityClass, as the API server sets it before webhooks.
 
+    A document without `priorityClassName` is returned itself.
+
     Raises:
         InvalidManifest: The class is unknown, or the document's priority differs from that of the class.
     """
@@ -210,6 +212,8 @@ def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[
 
 def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) -> None:
     """Set uid and creation time of an object, in place; values in the manifest are ignored.
+
+    Resource version, deletion time and kubectl's copy of the manifest are removed.
 
     Args:
         meta: Metadata of the object to store.

@@ -12,7 +12,8 @@ class Applied(NamedTuple):
     """The result of applying one document, before its facts are appended.
 
     Attributes:
-        action: "created", "configured", "unchanged", or "rejected" for a configuration that is recorded as rejected.
+        action: "created", "configured", "unchanged", "deleted" or "not-found"; "rejected" for a configuration that is
+            recorded as rejected.
         uid: Uid of the object, or empty for kinds that are identified by name.
         drafts: Facts to append together; empty if nothing changes.
         refusal: Violations of a rejected configuration, or None.

@@ -45,6 +45,8 @@ def decide_apply(
 ) -> Applied:
     """Decide `koord apply` of one manifest: return the facts that mirror its object.
 
+    For an invalid slo-controller-config, the result is the fact `ConfigRejected`, with the violations in `refusal`.
+
     Args:
         view: The folded state of the cluster.
         manifest: A manifest whose fields have the right types. The rules of its kind are checked after admission.

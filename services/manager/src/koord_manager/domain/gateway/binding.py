@@ -67,10 +67,10 @@ class Binding(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The final outcome of a binding.
+    """The final outcome of a binding: the pod is bound, or it will never be bound by this placement.
 
     Attributes:
-        failure: Reason why the pod will never be bound, or empty if it is bound.
+        failure: Reason in one word, for the fact, why the pod will never be bound; "" if it is bound.
         message: Explanation of a failure.
         found: The pod from which the outcome was read; None if it is the answer to the binding.
     """

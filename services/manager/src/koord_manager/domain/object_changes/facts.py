@@ -28,7 +28,8 @@ Change: TypeAlias = ChangeNode | PatchObject
 def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: Options) -> Applied:
     """Decide the change of a node, a pod or a custom resource: return the fact that makes it.
 
-    If the object does not exist, the result has no fact.
+    If the object does not exist, or has the wanted state already, the result has no fact. For a node, only labels,
+    taints and `unschedulable` are compared: annotations alone are no change.
 
     Args:
         view: The folded state of the cluster.

@@ -171,7 +171,9 @@ class RecommenderBook:
         return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
 
     def restore(self, data: bytes) -> None:
-        """Replace the models by those of a checkpoint. Models that were learned under other settings are dropped.
+        """Replace the models and the position by those of a checkpoint.
+
+        If the checkpoint was learned under other settings, its models are dropped, and its position is used.
 
         Raises:
             codec.DecodeError: The checkpoint is not valid.

@@ -108,7 +108,9 @@ class HealthController:
 def health_drafts(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
 ) -> list[Draft]:
-    """Return the facts of one complete run: changed health of nodes, and whether too many nodes look abnormal.
+    """Return the facts of one complete run: the changed health of nodes.
+
+    A further fact follows if it changed whether more nodes look abnormal than `maxAbnormalRatio` permits to lower.
 
     Args:
         policies: The configuration in force.

@@ -204,7 +204,7 @@ class NodeDecisions:
             self.set_published(token, found, stored)
 
     def repeat_guard(self, recorded: MassAbnormalityChanged) -> None:
-        """Repeat the recorded check whether too many nodes look abnormal, and count the result.
+        """Repeat the recorded check whether more nodes look abnormal than may be lowered, and count the result.
 
         If another slo-adjust-config is tried, the check is counted as recorded and not repeated.
         """
@@ -225,7 +225,7 @@ class NodeDecisions:
 
     @property
     def mass_abnormal(self) -> bool | None:
-        """Whether too many nodes look abnormal at the end of the re-run.
+        """Whether, at the end of the re-run, more nodes look abnormal than `maxAbnormalRatio` permits to lower.
 
         It is None if no other slo-adjust-config is tried.
         """

@@ -33,7 +33,10 @@ POLICIES: Final[tuple[tuple[str, str, Drafts], ...]] = (
 
 
 async def reconcile_node_policies(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Publish NodeSLO, metric collection, ratios and devices of queued nodes. Return the number of appended facts."""
+    """Publish NodeSLO, metric collection, ratios and devices of queued nodes. Return the number of appended facts.
+
+    The keys of controllers that are switched off are dropped.
+    """
     rendered = 0
     for enabled_as, controller, drafts_of in POLICIES:
         tokens = context.view.queue.take(controller)

@@ -82,7 +82,7 @@ class Subject(NamedTuple):
         user: Name of the user, or empty if unknown.
         webhook: "mutate" or "validate", or empty for `koord apply`.
         subresource: Subresource of the request, or empty.
-        object: The submitted object, or None on DELETE.
+        object: The submitted object, or the patch of a change; None on DELETE and for a change of a node.
         old_object: The stored object, or None for `koord apply`.
     """
 

@@ -16,7 +16,7 @@ class GatewayMetrics:
     """Prometheus metrics of the gateway.
 
     Args:
-        registry: Registry of the metrics page, or None if no page shows them.
+        registry: Registry whose metrics the service publishes; None: the metrics are not published.
         drifted: Called with the kind of an object that differs between the fold and the API server.
         wrote: Also called for each write, with its purpose and the meaning of its answer.
     """

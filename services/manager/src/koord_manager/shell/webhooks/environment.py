@@ -52,7 +52,9 @@ class WebhookEnvironment:
 
 
 def read_environment(environ: Mapping[str, str]) -> WebhookEnvironment:
-    """Read the settings of the webhook server from environment variables.
+    """Read the settings of the webhook server from environment variables; those that are not set have defaults.
+
+    Without WEBHOOK_CERT_WRITER, the writer is "fs" if WEBHOOK_HOST is set, otherwise "secret".
 
     Raises:
         InvalidInput: A port is not a number, or the writer is unknown.

@@ -86,8 +86,8 @@ Pending = Mapping[str, Quota | None]
 async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     """Answer one AdmissionReview: decide its request, and return the AdmissionReview with the response as JSON.
 
-    The explanation of the decision is published later. If deciding raises an error, the request is denied with status
-    500.
+    A decision that changed or denied the object is published later, except for a dry run. If deciding raises an error,
+    the request is denied with status 500.
 
     Args:
         desk: The services that the webhooks use.

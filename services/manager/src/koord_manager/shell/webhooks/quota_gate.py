@@ -93,7 +93,7 @@ class QuotaGate:
     async def ask(self, quota: Quota, request: ResourceList) -> QuotaAnswer:
         """Return whether a pod fits into its quota. If it fits, its request is added to the usage of the quota.
 
-        If there is no result after 10 s, the pod is denied.
+        If there is no result after 10 s, or if the usage cannot be read or written, the pod is denied.
 
         Args:
             quota: The quota as it was observed.
@@ -111,7 +111,7 @@ class QuotaGate:
             return QuotaAnswer(("",), TIMED_OUT)
 
     async def close(self) -> None:
-        """Stop: cancel all work, and deny the pods that wait."""
+        """Stop and cancel all work. Pods that wait are denied when their 10 s are over (`ask`)."""
         for worker in list(self._workers.values()):
             worker.cancel()
         await asyncio.gather(*self._workers.values(), return_exceptions=True)

@@ -25,7 +25,12 @@ def session_backoff() -> Backoff:
 
 
 async def recover(context: ProjectorContext, error: Exception, backoff: Backoff) -> None:
-    """Log the error that ended a session, report it as not ready, and wait for the next delay of the back-off."""
+    """Log the error that ended a session, and wait until the next session may begin.
+
+    A requested rebuild and a moved position are not waited for. If the log is away, wait for the next delay of the
+    back-off. If Postgres is away, also report the fold as not ready. If facts are missing in the log, report it as not
+    ready and wait five seconds, or until an operator requests a rebuild.
+    """
     log, progress = context.logger, context.progress
     match error:
         case RebuildWanted():

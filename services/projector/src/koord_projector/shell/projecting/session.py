@@ -57,7 +57,10 @@ class Session:
         return None
 
     async def commit(self) -> list[StoredEvent]:
-        """Write the rows of the facts that `fold` applied, with the new position. Return the committed facts."""
+        """Write the rows of the facts that `fold` applied, with the new position. Return the committed facts.
+
+        If no fact was applied since the last commit, nothing is written and the result is empty.
+        """
         progress = self.context.progress
         if self.projection.position <= progress.position:
             return []
@@ -92,6 +95,9 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
     Raises:
         LogChanged: The tables contain facts that are not in this log.
         Moved: Another projector wrote to the tables meanwhile.
+        HistoryGone: A rebuild found that the first facts were deleted from the log.
+        RebuildWanted: An operator requested a rebuild during a rebuild.
+        LOG_ERRORS: The log is unavailable.
         WRITE_ERRORS: Postgres is unavailable.
     """
     progress = context.progress

@@ -41,7 +41,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> str:
-        """Time up to which usage reports belong to the moment."""
+        """RFC 3339 time up to which reports and explanations belong to the moment; `END_OF_TIME` for the present."""
         return END_OF_TIME if self.live else self.occurred_at
 
 

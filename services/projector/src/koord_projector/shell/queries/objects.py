@@ -118,7 +118,7 @@ async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: 
 async def states_at(
     connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
 ) -> dict[str, AggregateState]:
-    """Return id -> state of these aggregates at the moment. Aggregates that do not exist then are absent."""
+    """Return id -> state of these aggregates at the moment. Aggregates that do not exist then are left out."""
     asked = {"kind": kind, "ids": list(ids), "position": moment.position}
     if moment.live:
         rows = await connection.execute(_STATES_NOW, asked)

@@ -78,7 +78,7 @@ def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ())
         choices: Accepted values; empty: any text.
 
     Raises:
-        InvalidInput: The text contains NUL or is not one of the choices.
+        InvalidInput: The text is longer than 512 characters, is not UTF-8, contains NUL, or is not one of the choices.
     """
     value = source.get(name, "")
     if len(value) > LONGEST_TEXT or "\0" in value or not _is_utf8(value):

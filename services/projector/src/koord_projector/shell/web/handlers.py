@@ -261,7 +261,10 @@ class Handlers:
             return await _pod_answer(connection, uid, at)
 
     async def pod_by_name(self, request: Request) -> Response:
-        """Answer `GET /api/namespaces/{namespace}/pods/{name}` with a `PodAnswer` about the newest pod of this name."""
+        """Answer `GET /api/namespaces/{namespace}/pods/{name}` with a `PodAnswer` about the newest pod of this name.
+
+        The status is 404 if there was no such pod up to the moment.
+        """
         namespace, name = text_of(request.path_params, "namespace"), text_of(request.path_params, "name")
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:

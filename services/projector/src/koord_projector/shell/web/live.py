@@ -51,7 +51,8 @@ class LiveTail:
     async def events_stream(self, request: Request) -> Response:
         """Send facts to one reader until it disconnects.
 
-        Without the parameter `after` and the header `Last-Event-ID`, it begins behind the newest fact.
+        It begins behind the position in the header `Last-Event-ID`, else behind the parameter `after`, else behind the
+        newest fact. If 50 readers are connected already, the status is 503.
         """
         if self._readers >= MAX_READERS:
             return refusal(503, f"{MAX_READERS} live tails are open already")
