@@ -52,7 +52,15 @@ _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
 
 async def compose(shell: Shell[DeschedulerSettings]) -> None:
-    """Read the configuration, connect to the log, and add all components of the descheduler to the service."""
+    """Read the configuration, connect to the log, and add all components of the descheduler to the service.
+
+    If the settings name a file for the effective configuration, write that file and stop the service instead.
+
+    Raises:
+        ConfigurationRefused: The configuration is invalid.
+        InvalidInput: An installed plugin is invalid, or has the name of another one.
+        OSError: The configuration cannot be read.
+    """
     registry = registry_of([*BUILT_IN.values(), *installed_kinds()])
     configuration = load_configuration(shell.settings.config, registry)
     if shell.settings.write_config_to is not None:

@@ -183,7 +183,8 @@ class Rounds:
         """Run one round, record its decision and carry it out.
 
         Returns:
-            The decisions. None if the cluster has at most one node, or the log did not store the decision.
+            The decisions. None if fewer than two nodes are ready and selected, or if the log did not store the
+            decision, for example because this instance does not lead any more. Then nothing is carried out.
         """
         # 1. The view of this moment, jobs and evictions that are still under way, and what the last round left.
         await views_are_current(self.builder)

@@ -38,7 +38,9 @@ class DeschedulerSettings(ComponentSettings):
     )
 
     def with_leader_election(self, configuration: DeschedulerConfiguration) -> "DeschedulerSettings":
-        """Return the settings with the leader election of a configuration file. Flags that were given come first.
+        """Return the settings with the leader election of a configuration file.
+
+        Flags that were given keep their values. Without a file, the settings are returned unchanged.
 
         Source:
             descheduler spec, 2 (precedence)

@@ -73,7 +73,10 @@ def status(var: Var = None) -> None:
 
 
 def endings(stack: Stack) -> list[str]:
-    """Return a sentence with the last output of each process that ended by itself and was not restarted."""
+    """Return a sentence with the last output of each process that ended by itself and is not ready again.
+
+    The sentence says whether the process will be restarted.
+    """
     sentences: list[str] = []
     for process in stack.processes:
         if process.last_exit is None or process.state in (ProcessState.READY, ProcessState.STOPPED):
@@ -101,6 +104,6 @@ def _leaders(stack: Stack, var: Path) -> "list[Leading]":
 
 
 def dashboard(stack: Stack) -> str:
-    """Return the URL of the dashboard."""
+    """Return the URL of the dashboard; "not running" if the stack has no projector."""
     projector = stack.find("projector")
     return f"{projector.urls['http']}/" if projector is not None and "http" in projector.urls else "not running"

@@ -132,10 +132,10 @@ def _nodes(name: str | None) -> list[dict[str, Any]]:
 
 
 def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
-    """Return the table rows of `koord top node`, greatest use first, nodes without a report last.
+    """Return the table rows of `koord top node`: greatest use first and nodes without a report last, or by name.
 
     Args:
-        nodes: The nodes as the manager returns them.
+        nodes: The nodes as the projector's `/api/nodes` returns them.
         name: Only this node; None for all.
         sort: The resource that orders the rows.
     """
@@ -161,7 +161,7 @@ def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> 
 
 
 def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort: Sort) -> list[Row]:
-    """Return the table rows of `koord top pod`, greatest use first.
+    """Return the table rows of `koord top pod`: greatest use first, or by namespace and name.
 
     Args:
         reports: Node name -> its newest usage report.

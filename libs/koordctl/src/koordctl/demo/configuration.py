@@ -16,10 +16,10 @@ SUPPRESS_PERCENT: Final = 65
 
 
 def report_interval_seconds(speed: float) -> int:
-    """Return how often nodes report usage in the demo, in seconds of the run's clock.
+    """Return the simulated seconds between two usage reports of a node in the demo: 10 real seconds, at least 1.
 
     Args:
-        speed: Seconds of the run per real second.
+        speed: Simulated seconds per real second.
     """
     return max(1, round(REPORT_REAL_SECONDS * speed))
 
@@ -28,7 +28,7 @@ def slo_controller_config(speed: float, *, protect: bool = True) -> dict[str, An
     """Return the ConfigMap slo-controller-config for a run of the demo.
 
     Args:
-        speed: Seconds of the run per real second.
+        speed: Simulated seconds per real second.
         protect: Whether best-effort pods are suppressed when latency-sensitive pods need their CPU.
     """
     interval = report_interval_seconds(speed)

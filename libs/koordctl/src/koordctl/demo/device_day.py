@@ -23,7 +23,7 @@ class DeviceDaySummary(Checks, frozen=True, kw_only=True):
         events: Number of facts in the log.
         startup_s: Seconds until the stack was ready.
         wall_s: Seconds of the whole run.
-        speed: Seconds of the run per real second.
+        speed: Simulated seconds per real second.
     """
 
     pods: int

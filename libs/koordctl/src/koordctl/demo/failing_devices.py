@@ -72,9 +72,10 @@ class Wave:
 
 
 def waves(nodes: Sequence[TraceNode]) -> list[Wave]:
-    """Return the planned device failures of the simulated day.
+    """Return the planned device failures of the simulated day, in `WAVES` waves.
 
-    Nodes with GPUs fail in turn, and so do their devices.
+    In each wave, some nodes lose one GPU, some lose one RDMA adapter, and some lose all devices: at most
+    `NODES_PER_KIND` nodes each. Each node with GPUs belongs to one wave at most.
     """
     found: list[Wave] = []
     with_gpus = [node for node in nodes if node.gpus]

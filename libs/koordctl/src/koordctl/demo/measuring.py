@@ -42,7 +42,9 @@ def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
 
 
 def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> Protection:
-    """Return the slowdown of latency-sensitive pods, and the CPU of best-effort pods, on nodes that run both.
+    """Return the slowdown of latency-sensitive pods on nodes that also run best-effort pods, and the CPU in use.
+
+    The slowdown is measured once per node. The CPU of best-effort pods and of all pods is that of all reported nodes.
 
     Args:
         reports: The newest usage reports of nodes.
@@ -72,7 +74,10 @@ async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageRe
 
 
 async def newest_explanations(log: OpenLog) -> dict[str, str]:
-    """Return uid -> main reason in the newest explanation, for every pod that was ever unschedulable."""
+    """Return uid of a pod -> main reason in its newest explanation, see `reason_of`.
+
+    All explanations that the stream still has are read. Ids of other objects with explanations are keys, too.
+    """
     head = await log.bus.explanations.head()
     found: dict[str, StoredEvent] = {}
     if head.last_seq < head.first_seq:
@@ -86,7 +91,10 @@ async def newest_explanations(log: OpenLog) -> dict[str, str]:
 
 
 def reason_of(stored: StoredEvent) -> str:
-    """Return the reason that excluded most nodes in an explanation, as one phrase."""
+    """Return the reason that excluded most nodes in an explanation, as one phrase.
+
+    An explanation that is not a PodUnschedulable gives "decision abandoned".
+    """
     event = CATALOGUE.read(stored)
     if not isinstance(event, PodUnschedulable):
         return "decision abandoned"
@@ -98,7 +106,12 @@ def reason_of(stored: StoredEvent) -> str:
 
 
 def count_reasons(pending: Iterable[str], reasons: dict[str, str]) -> dict[str, int]:
-    """Return the number of pending pods for each main reason."""
+    """Return main reason -> number of pending pods.
+
+    Args:
+        pending: Uids of the pending pods.
+        reasons: Uid -> main reason. A pod without an entry counts as "no explanation yet".
+    """
     counts: dict[str, int] = {}
     for uid in pending:
         reason = reasons.get(uid, "no explanation yet")

@@ -82,6 +82,8 @@ class RunningSummary(Checks, frozen=True, kw_only=True):
 async def run_on_running(demo: RunningDemo, watching: Watching) -> RunningSummary:
     """Submit the trace's nodes and pods to the running system, and check its log.
 
+    If no system runs, or no agent simulates the nodes, end the command with an error.
+
     Raises:
         EmbeddedError: The manager refused a document or does not answer.
         LogTrouble: The log cannot be used.

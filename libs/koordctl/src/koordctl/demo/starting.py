@@ -32,7 +32,7 @@ class DemoOptions:
         var: Folder of the demo's data; emptied first.
         nodes: Nodes of the trace.
         pods: Pods of the trace, in order.
-        speed: Seconds of the run per real second.
+        speed: Simulated seconds per real second.
         seconds: Real time during which pods arrive.
         simulators: Number of agent processes that share the simulated nodes.
         port_base: First of consecutive ports, or None for free ports.

@@ -48,7 +48,7 @@ async def register_nodes(
     Args:
         client: Client of the manager.
         nodes: Nodes of the trace.
-        speed: Seconds of the run per real second.
+        speed: Simulated seconds per real second.
         others: Further objects.
         rdma_functions: Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters.
     """
@@ -106,7 +106,13 @@ async def delete_pods(client: httpx.AsyncClient, pods: Sequence[TracePod]) -> No
 
 
 async def settle(sent: int, tail: Tail, watching: Watching) -> None:
-    """Wait until every pod is placed or explained and placements have stopped, or until the time is over."""
+    """Wait until every pod is placed or explained and placements have stopped, but at most `SETTLE_SECONDS`.
+
+    Args:
+        sent: Number of submitted pods.
+        tail: Counts of pods from the log.
+        watching: Receives the progress.
+    """
     end = time.monotonic() + SETTLE_SECONDS
     placed, changed_at = len(tail.placed), time.monotonic()
     while time.monotonic() < end:
@@ -119,7 +125,13 @@ async def settle(sent: int, tail: Tail, watching: Watching) -> None:
 
 
 async def wait_until(condition: Callable[[], bool], tail: Tail, seconds: float) -> bool:
-    """Wait until the condition holds. Return False if the time is over first."""
+    """Wait until the condition holds, and return True. Return False if the time is over first.
+
+    Args:
+        condition: The condition. It is checked again after each batch of events that `tail` has read.
+        tail: Follows the log.
+        seconds: Real seconds to wait.
+    """
     try:
         async with asyncio.timeout(seconds):
             while not condition():

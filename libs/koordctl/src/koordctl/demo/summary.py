@@ -24,10 +24,10 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nodes: Number of such nodes.
-        slowdown_p50: Median slowdown.
-        slowdown_p99: 99th percentile of the slowdown.
-        best_effort_cores: CPU that best-effort pods use, in cores.
-        utilisation_percent: CPU in use on these nodes.
+        slowdown_p50: Median slowdown of these nodes.
+        slowdown_p99: 99th percentile of the slowdown of these nodes.
+        best_effort_cores: CPU that best-effort pods use on all nodes with a report, in cores.
+        utilisation_percent: CPU in use on all nodes with a report, in percent of the cluster's CPU.
     """
 
     nodes: int = 0
@@ -118,16 +118,32 @@ class Summary(Checks, frozen=True, kw_only=True):
     """Everything that the demo writes to summary.json. Times are real, whatever the clock of the run.
 
     Attributes:
-        pods_submitted: Submitted pods, without those evicted for others.
+        pods_submitted: Submitted pods, without those evicted for others. `pods_placed`, `pods_started` and
+            `pods_pending` count these pods.
+        pods_evicted: Pods that were evicted for others.
+        pending_reasons: Main reason -> number of pending pods.
+        submit_to_placed_p50_ms: Median of the milliseconds from submission to placement; `p99`: 99th percentile.
+        first_placement_ms: Milliseconds from the first submission to the first placement.
+        nodes: Simulated nodes, and this host.
+        requested_cpu_percent: CPU requests of the placed pods, in percent of the cluster's CPU.
+        requested_cpu_with_overcommit_percent: The same with requests of batch CPU.
         utilisation_requested_only_percent: CPU in use by pods on their own requests, as a share of the cluster's CPU.
         utilisation_with_overcommit_percent: The same with best-effort pods on batch resources.
         real_container: Values that a container on this host found in force at its first instruction.
+        real_node: Name of the node that is this host, with its measured use in `real_node_cpu_milli`.
         gpu_pods: Pods that hold GPUs.
         shared_gpus: GPUs that more than one pod holds.
         gpu_allocated_percent: Part of the healthy GPUs that pods hold, in percent.
         device_reports_after_start: Reports of GPUs that failed or came back.
         protected: Speed of latency-sensitive pods during a load peak, with best effort suppressed.
         unprotected: The same during an equal load peak, with suppression switched off.
+        suppressions: Changes of the quota of best-effort pods.
+        events: Number of facts in the log.
+        events_per_s: Facts per second while pods arrived.
+        replay_events_per_s: Facts per second of a fold from the first fact.
+        startup_s: Seconds until the stack was ready.
+        wall_s: Seconds of the whole run.
+        speed: Simulated seconds per real second.
     """
 
     pods_submitted: int

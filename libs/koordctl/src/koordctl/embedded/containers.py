@@ -79,7 +79,7 @@ def containerd_spec(folder: Path, log_file: Path) -> ProcessSpec:
 
 
 def import_image(folder: Path) -> None:
-    """Give the image to the containerd of a folder.
+    """Import the image `IMAGE`, with the busybox of this machine, into the containerd that runs in a folder.
 
     Raises:
         subprocess.SubprocessError: containerd refused it, or took too long.

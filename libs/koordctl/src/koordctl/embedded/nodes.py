@@ -39,7 +39,11 @@ def host_node_name() -> str:
 
 
 def host_manifest(name: str) -> Manifest:
-    """Return this machine as a Kubernetes Node, with a taint that keeps simulated pods away."""
+    """Return this machine as a Kubernetes Node, with a taint that keeps away pods that do not tolerate it.
+
+    Args:
+        name: Name of the node.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     amounts = {"cpu": str(os.cpu_count() or 1), "memory": str(memory), "pods": "110"}
     return {
@@ -150,10 +154,15 @@ async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest], path:
 
     Return the number of accepted ones.
 
-    The call is repeated while no manager leads or the log is unavailable.
+    The call is repeated while no manager leads, the manager does not answer, or the log is unavailable.
+
+    Args:
+        client: Client of the manager.
+        documents: The documents, in order. The manager judges each by itself.
+        path: Path of the request.
 
     Raises:
-        EmbeddedError: The manager refused a document; the message is the first refusal.
+        EmbeddedError: The manager refused a document; the message is the first refusal. Or all repetitions failed.
     """
     body = codec.encode({"apiVersion": "v1", "kind": "List", "items": list(documents)})
     patience = PATIENCE_SECONDS

@@ -97,14 +97,15 @@ class StackOptions:
 
     @property
     def trace_file(self) -> Path:
-        """File to which the services write their spans, or None if `traces` is not set."""
+        """File to which the services write their spans, if `traces` is set. The path itself does not depend on it."""
         return self.log_folder / "traces.jsonl"
 
 
 def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
-    """Return a free local port for each name.
+    """Return a local port for each name.
 
-    The ports start at `port_base`. Without it, the ports of the last start are used if they are still free.
+    With `port_base`, these are consecutive ports from there on, and nothing checks that they are free. Without it, the
+    ports of the last start are used if they are free, else other free ones. They are stored for the next start.
 
     Raises:
         EmbeddedError: There are no free ports.
@@ -129,7 +130,7 @@ def shared_clock(speed: float, var: Path) -> str:
     The clock never shows a time before the end of the last run on this data.
 
     Args:
-        speed: Seconds of the run per real second. 1: the host's time, unless an earlier run was ahead of it.
+        speed: Simulated seconds per real second. 1: the host's time, unless an earlier run was ahead of it.
         var: Folder of the stack.
     """
     file = var / "clock"

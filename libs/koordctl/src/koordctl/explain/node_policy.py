@@ -115,5 +115,5 @@ def health_line(health: NodeHealth) -> str:
 
 
 def shown(resource: str) -> Show:
-    """Return the function that formats amounts of this resource as text: cores, GiB or a plain number."""
+    """Return the function that formats amounts of a resource: milli-cores as cores for `cpu`, else bytes as GiB."""
     return cores if resource == "cpu" else gibibytes

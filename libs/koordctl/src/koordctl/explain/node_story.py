@@ -27,9 +27,15 @@ LAST_PROTECTION: Final = 8
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of the CPU quota of all best-effort pods of a node, in µs per 100 ms; -1 means unlimited.
+    """One change of the CPU quota of all best-effort pods of a node.
 
-    `terms` are the numbers from which the new quota was computed.
+    Attributes:
+        at: RFC 3339 time of the event.
+        position: Position of the event in the log.
+        old_us: Quota before, in µs per 100 ms; -1 means unlimited.
+        new_us: Quota afterwards, in the same form.
+        reason: Reason of the change, as a sentence.
+        terms: Numbers from which the new quota was computed; empty if it was lifted.
     """
 
     at: str

@@ -134,6 +134,6 @@ def _unescaped(token: str) -> str:
 
 
 def denials(decisions: Iterable[StoredEvent]) -> Sequence[StoredEvent]:
-    """Return the decisions that denied an object, oldest first."""
+    """Return those of the decisions that denied an object, in the given order."""
     read = [(stored, CATALOGUE.read(stored)) for stored in decisions]
     return [stored for stored, event in read if isinstance(event, AdmissionDecided) and not event.allowed]

@@ -25,7 +25,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
 
 def device_rows(nodes: Sequence[NodeDevices]) -> list[Row]:
-    """Return one table row per device, ordered by node, type and minor number."""
+    """Return one table row per device with `DEVICE_COLUMNS`, in the order of the nodes and of their devices."""
     return [
         (
             node.node,
@@ -50,7 +50,7 @@ def gpu_rows(nodes: Sequence[NodeDevices], sort: GpuSort) -> list[Row]:
 
     Args:
         nodes: The nodes with their devices.
-        sort: `given` or `free`: greatest share first, then by node and minor number; `name`: by node and minor number.
+        sort: `given` or `free`: greatest share first; equal ones, and all with `name`, are in the order of `nodes`.
     """
     found = [(node, card) for node in nodes for card in node.cards if card.type == GPU_TYPE]
     if sort != "name":

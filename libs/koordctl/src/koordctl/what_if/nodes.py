@@ -99,7 +99,10 @@ class Difference:
 
 
 def slo_differences(fate: NodeFate) -> list[Difference]:
-    """Return the fields of a node's NodeSLO that differ between the record and the re-run."""
+    """Return the fields of a node's NodeSLO that differ between the recording and the re-run.
+
+    A side without a NodeSLO has no fields.
+    """
     return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.rerun and fate.rerun.slo) or {}))
 
 

@@ -44,7 +44,7 @@ class FactWriter:
         self._ended: dict[AggregateRef, int] = {}
 
     def last_eviction(self, ref: AggregateRef) -> int:
-        """Return the sequence of the last event of an eviction that has failed; 0 if no eviction failed.
+        """Return the sequence of the last event of an eviction that has ended before; 0 if none is known.
 
         The fold drops an eviction that has ended. So the sequence is only known after the log refused an append.
         """

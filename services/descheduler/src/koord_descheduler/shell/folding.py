@@ -109,7 +109,10 @@ async def follow_reports(builder: ViewBuilder, observations: ObservationLog, log
 
 
 async def observe_all(builder: ViewBuilder, reports: Sequence[StoredEvent], logger: Logger) -> None:
-    """Store reports, and yield to other tasks in between."""
+    """Store usage reports in the builder, and yield to other tasks in between.
+
+    Reports that are not valid are logged and skipped.
+    """
     for number, stored in enumerate(reports, start=1):
         _observe(builder, stored, logger)
         if number % _REPORTS_AT_ONCE == 0:

@@ -78,7 +78,10 @@ class RoundEffects:
         return await self._evict(direct, position, term) | await self._create(by_job, cluster, term)
 
     async def close(self, nodes: Iterable[str], term: Term) -> None:
-        """Close nodes for new pods. If a node cannot be closed, the next round proposes it again."""
+        """Close nodes for new pods. If a node cannot be closed, log it; the next round proposes it again.
+
+        No-op if the term is over.
+        """
         changes = [ChangeNode(name=name, unschedulable=True) for name in nodes]
         try:
             for begin in range(0, len(changes), _CHANGES_AT_ONCE):

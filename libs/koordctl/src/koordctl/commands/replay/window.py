@@ -11,7 +11,8 @@ from koordctl.render.output import fail
 async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
     """Return the position of the log that the value of an option names.
 
-    If the value is neither a position nor a time, end the command with exit status 2.
+    If the value is neither a position nor a time, end the command with exit status 2. If the log does not have the
+    position yet, end it with exit status 1.
 
     Args:
         log: The log.

@@ -154,7 +154,7 @@ class Probe:
         self._client: httpx.AsyncClient | None = None
 
     async def succeeds(self) -> bool:
-        """Whether the answer is 2xx."""
+        """Return whether the answer is 2xx; False if there is no answer."""
         client = self._client = self._client or self._access.client()
         try:
             good = (await client.get(self._path)).is_success

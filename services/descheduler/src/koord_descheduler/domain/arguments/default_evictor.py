@@ -65,6 +65,12 @@ class DefaultEvictorArgs(WireModel):
     The attributes `evict_...` and `ignore_...` are the deprecated form of `pod_protections`.
 
     Attributes:
+        priority_threshold: Pods with this priority or a higher one stay; None: not checked. It counts only while pods
+            critical for the system are protected.
+        label_selector: Pods that may be evicted; None: all.
+        node_fit: Whether a pod is evicted only if it fits another ready node.
+        node_selector: Nodes that count for `node_fit`, as text such as "a=b,!c"; "": all.
+        namespace_label_selector: Labels of the namespaces whose pods may be evicted; None: all.
         no_eviction_policy: "" or "Preferred": the annotation prefer-no-eviction only changes the order; "Mandatory": it
             forbids the eviction.
         min_replicas: Smallest number of pods that the owner of a pod must have, if there is only one owner; 0 or 1: not

@@ -86,12 +86,31 @@ class ArbitrationArgs(WireModel):
 class MigrationControllerArgs(WireModel):
     """Arguments of the MigrationController. Times are in seconds.
 
+    The attributes `evict_..._pods` let pods leave that stay otherwise.
+
     Attributes:
+        dry_run: Whether evictions are counted and no job is created.
+        max_concurrent_reconciles: Accepted, without effect.
+        ignore_pvc_pods: Whether pods with volume claims stay.
+        priority_threshold: Pods with this priority or a higher one stay; None: not checked.
+        label_selector: Pods that may leave; None: all. The same holds for `namespaces`.
+        node_fit: Whether a pod may leave only if it fits another ready node.
+        node_selector: Nodes that count for `node_fit`, as text such as "a=b,!c"; "": all.
         skip_eviction_gates: Checks that are switched off, see `Gate`.
-        max_migrating_globally: Largest number of pods in migration; None or 0: no limit. The others alike.
+        max_migrating_globally: Largest number of pods in migration; None or 0: no limit. The limits per namespace and
+            per node are alike.
         max_migrating_per_workload: Number or percentage; None: a default that depends on the replicas.
-        evict_qps: Evictions per second of the process, as a number or as text.
+        max_unavailable_per_workload: Largest number of unavailable pods, in the same form.
+        skip_check_expected_replicas: Whether pods of workloads with too few replicas may leave.
+        object_limiters: "workload" or "namespace" -> limit on evictions over time.
+        default_job_mode: Mode of the created jobs: ReservationFirst or EvictDirectly.
         default_job_ttl: Seconds after which a job is given up; 0: never.
+        scheduler_names: Schedulers that know Reservations. With ReservationFirst, pods of other ones stay.
+        evict_qps: Evictions per second of the process, as a number or as text.
+        evict_burst: Largest number of evictions at once.
+        eviction_policy: How pods leave: Eviction, Delete, or SoftEviction (by an annotation).
+        default_delete_options: Options of the deletion for jobs that have none; None: none.
+        arbitration_args: Whether and how often waiting jobs are arbitrated.
     """
 
     dry_run: StrictBool = False

@@ -87,7 +87,8 @@ class PluginArguments(WireModel):
 class ProfileConfiguration(WireModel):
     """A profile: its nodes, its plugins, and their arguments.
 
-    `prove` is ours: a pod is moved only if the scheduler's placement of it makes the cluster better.
+    `prove` does not exist in Koordinator: a pod is moved only if the scheduler's placement of it makes the cluster
+    better.
     """
 
     name: Text = ""

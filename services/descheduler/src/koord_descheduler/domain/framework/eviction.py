@@ -127,7 +127,10 @@ class EvictionLimiter:
                 return None
 
     def count(self, node: str, namespace: str) -> None:
-        """Count an eviction that was carried out against the limits of its node, its namespace and the round."""
+        """Count an eviction against the limits of its node, its namespace and the round.
+
+        Evictions of a dry run count like those that are carried out. Pods without a node, "", count for no node.
+        """
         self._add(node, namespace, 1)
 
     def uncount(self, node: str, namespace: str) -> None:

@@ -63,7 +63,14 @@ class Evictor(Protocol):
         ...
 
     def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
-        """Evict a pod if the limits allow it. Return whether it is evicted, or would be evicted without dry run."""
+        """Evict a pod if the limits allow it. Return whether it is evicted, or would be evicted without dry run.
+
+        Args:
+            pod: The pod.
+            reason: Why the plugin chose it.
+            plugin: Name of the plugin that asks.
+            inputs: Name of a number -> the number and its limit, because of which the plugin chose the pod.
+        """
         ...
 
     def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None:

@@ -92,7 +92,7 @@ class ViewBuilder:
         """Id of a custom resource -> its last object as JSON, and the decoded object; None: it is not valid."""
 
     def load(self, state: ClusterState) -> None:
-        """Replace the folded state, and drop and rebuild all views."""
+        """Replace the folded state, and drop all views. All objects count as changed. Usage reports stay."""
         self.state = state
         self._pods.clear()
         self._nodes.clear()

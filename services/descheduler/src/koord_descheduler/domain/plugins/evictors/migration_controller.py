@@ -114,7 +114,11 @@ class MigrationController:
         return refusals or tuple(limit_refusals(pod, cluster, self._jobs, args))
 
     def lasting_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the reasons that stay at a later attempt, so that a new attempt does not help."""
+        """Return the codes of the reasons that stay at a later attempt, so that a new attempt does not help.
+
+        They come from the properties of the pod and the replicas of its workload, not from the jobs in flight. Empty if
+        there are none, or if the pod has the evict annotation.
+        """
         if pod.has_evict_annotation:
             return ()
         return (*self._base.refusals(pod), *expected_replicas_refusals(pod, cluster, self._args))

@@ -29,6 +29,7 @@ class HighNodeUtilizationArgs(WireModel):
     Attributes:
         thresholds: Percentages up to which a node is underutilized, in all resources.
         number_of_nodes: The plugin evicts only if more nodes than this are underutilized.
+        evictable_namespaces: Its `exclude` has the namespaces whose pods stay; `include` must be empty.
         eviction_modes: With OnlyThresholdingResources, only pods that request a thresholded resource are evicted.
     """
 
@@ -58,7 +59,11 @@ class HighNodeUtilization:
         self._args = args
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods from underutilized nodes, beginning with the least used node, while other nodes have room."""
+        """Evict pods from underutilized nodes, beginning with the least used node, while other nodes have room.
+
+        No-op if at most `number_of_nodes` nodes are underutilized, if all are, or if all others are closed for new
+        pods.
+        """
         args = self._args
         found = utilization.usages(run.nodes, run.cluster, args.thresholds)
         low: list[utilization.NodeUsage] = []

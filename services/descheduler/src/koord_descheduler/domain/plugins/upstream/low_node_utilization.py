@@ -36,6 +36,8 @@ class LowNodeUtilizationArgs(WireModel):
         target_thresholds: Percentages above which a node is overutilized, in any resource.
         use_deviation_thresholds: Whether both are deviations from the mean of all nodes.
         number_of_nodes: The plugin evicts only if more nodes than this are underutilized.
+        evictable_namespaces: Its `exclude` has the namespaces whose pods stay; `include` must be empty.
+        eviction_limits: Largest number of evictions per node; None: no limit.
         metrics_utilization: Source of measured usage; None: usage is the sum of requests.
     """
 

@@ -49,7 +49,7 @@ class AnomalyConditionArgs(WireModel):
         )
 
     def filled_from(self, other: AnomalyCondition) -> "AnomalyConditionArgs":
-        """Return the arguments with missing counts taken from `other`, and the default timeout."""
+        """Return the arguments with missing counts taken from `other`. A missing timeout becomes the default one."""
         return AnomalyConditionArgs(
             timeout=_DEFAULTS.timeout if self.timeout is None else self.timeout,
             consecutive_abnormalities=self.consecutive_abnormalities or other.abnormalities,
