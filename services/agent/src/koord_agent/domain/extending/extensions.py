@@ -97,10 +97,7 @@ class InPlace:
     """A guard that calls extensions in the caller's thread, for simulated nodes and tests."""
 
     def start_cycle(self) -> None:
-        """Begin a cycle: give every extension its time budget again.
-
-        A cycle may take as long as it likes. See `Guard.start_cycle`.
-        """
+        """Do nothing, because the time of extensions is not limited here. See `Guard.start_cycle`."""
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
         """Call a function of an extension and return its result.
@@ -173,6 +170,9 @@ class Extensions:
         """Add a state of the node, which is read again and again.
 
         Strategies read the last value as `look.states[name]`, where the look is the snapshot of the node for a cycle.
+
+        Raises:
+            InvalidInput: The name is taken, or the interval is shorter than one second.
         """
         _require_pace("a state", name, state.every_seconds)
         _add(self.states, name, state, "a state")
@@ -182,6 +182,9 @@ class Extensions:
 
         Strategies read them as `look.metrics.last(Kind.EXTENSION, (name, metric, of))`, where the look is the
         snapshot of the node for a cycle.
+
+        Raises:
+            InvalidInput: The name is taken, or the interval is shorter than one second.
         """
         _require_pace("a collector", name, collector.every_seconds)
         _add(self.collectors, name, collector, "a collector")
@@ -224,7 +227,11 @@ class Extensions:
         _add(self.controllers, name, run, "a controller")
 
     def replace_eviction(self, evict: EvictPod) -> None:
-        """Register a function that ends evicted pods, in place of the container runtime that stops their containers."""
+        """Register a function that ends evicted pods, in place of the container runtime that stops their containers.
+
+        Raises:
+            InvalidInput: Another function is already registered.
+        """
         if self.evict is not None:
             raise InvalidInput("registered once", evict, "the eviction of pods")
         self.evict = evict
@@ -270,7 +277,10 @@ class Extensions:
             raise
 
     def switch(self, switches: Mapping[str, bool]) -> None:
-        """Enable or disable registered strategies; `switches` maps the name of a strategy to whether it runs.
+        """Set which registered strategies run. All strategies that `switches` does not name are switched off.
+
+        Args:
+            switches: Name of a strategy -> whether it runs.
 
         Raises:
             InvalidInput: No package has registered a strategy with that name.

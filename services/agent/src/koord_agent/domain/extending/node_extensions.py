@@ -136,7 +136,10 @@ class NodeExtensions:
         return self._called(Point.STRATEGY, name, lambda: _checked(propose())) or Proposal()
 
     def with_policies(self, look: NodeLook) -> NodeLook:
-        """Return a copy of the snapshot of the node in which pods have extensions' policies as annotations."""
+        """Return a copy of the snapshot in which pods have the extensions' policies as annotations.
+
+        A pod that has the annotation itself keeps it.
+        """
         if not self._all.policies:
             return look
         pods = tuple(self._with_policies(pod) for pod in look.pods)

@@ -83,7 +83,7 @@ class HookRules:
 
 
 def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
-    """Return the rules of a snapshot of the node.
+    """Return the rules of a snapshot of the node, together with those of the machine.
 
     Args:
         look: The snapshot.
@@ -124,7 +124,7 @@ class HookedPod:
 
     @cached_property
     def kube_qos(self) -> KubeQos:
-        """Kubernetes QoS class by the cgroup directory."""
+        """Kubernetes QoS class that the cgroup directory names; Guaranteed if it names none."""
         for qos in (KubeQos.BEST_EFFORT, KubeQos.BURSTABLE):
             if qos.value.lower() in self.cgroup_parent:
                 return qos

@@ -15,7 +15,8 @@ def facts_of(
 ) -> tuple[ContainerHookApplied | ContainerHookFailed, ...]:
     """Return the facts of a call: one for each plug-in that failed, and one if the pod or container changed.
 
-    If the call as a whole failed, the pod or container did not change.
+    A value that could not be decided (`HookValues.problem`) counts as a change, with the problem as its reason. If the
+    call as a whole failed, the pod or container did not change.
 
     Args:
         call: The call.

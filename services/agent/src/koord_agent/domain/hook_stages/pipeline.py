@@ -45,9 +45,9 @@ class StageResult:
     """The result of a stage.
 
     Attributes:
-        values: Values that all plug-ins together set.
-        done: Result of each plug-in, in order.
-        failed: Name of the plug-in whose failure ended the call; "" for none.
+        values: Values that all plug-ins together set. If `failed` is set, they must not be used.
+        done: Result of each plug-in that ran, in order.
+        failed: Name of the plug-in whose failure ended the call; "" for none. Only the policy FAIL ends a call.
     """
 
     values: HookValues
@@ -65,7 +65,7 @@ def enabled_plugins(is_enabled: Callable[[str], bool], *, has_resctrl: bool = Fa
 
     Args:
         is_enabled: Returns whether a feature gate is on.
-        has_resctrl: Whether the machine can limit caches and memory bandwidth.
+        has_resctrl: Whether the machine can limit caches and memory bandwidth. If not, the plug-in Resctrl is left out.
     """
     return tuple(one for one in PLUGINS if is_enabled(one.gate) and (one.gate != RESCTRL or has_resctrl))
 
@@ -93,7 +93,8 @@ def run_stage(
         clock: Returns the time in seconds, to measure the plug-ins.
 
     Returns:
-        The values of all plug-ins that did not fail. A later plug-in overrides the values of an earlier one.
+        The values of all plug-ins that did not fail. A later plug-in overrides the values of an earlier one. If a
+        plug-in fails under the policy FAIL, the plug-ins after it do not run, and `failed` names it.
     """
     values, done = NOTHING, list[HookDone]()
     for plugin in plugins:

@@ -19,13 +19,14 @@ class HookValues:
         cfs_quota_us: CPU quota in microseconds per period of 100 ms; -1 means unlimited.
         cpuset: CPU list; "" clears it.
         memory_limit_bytes: Memory limit in bytes; -1 means unlimited.
-        resctrl_group: Name of the resctrl group.
+        resctrl_group: Name of the pod's own resctrl group.
         resctrl_schemata: Text of the schemata of the group. "" sets no limit.
-        envs: Environment variables to add or replace.
-        mounts: Paths of the machine to add.
+        envs: Environment variables to add or replace: name -> value.
+        mounts: Paths of the machine to add, each with its path in the container.
         devices: Character devices to add.
-        host_dir: Folder of the machine to create empty; "" for none.
-        problem: Sentence about a value that could not be decided and stays unset; "" for none.
+        host_dir: Folder to create on the machine. If it exists, it is deleted with its contents first. "" for none.
+        problem: Why a value could not be decided and stays unset, as a sentence; the other values count. "" for no
+            problem.
     """
 
     bvt: int | None = None
@@ -42,7 +43,11 @@ class HookValues:
     problem: str = ""
 
     def then(self, later: "HookValues") -> "HookValues":
-        """Return these values with those of a later hook, which takes precedence. Collections are merged."""
+        """Return these values with those of a later hook, which takes precedence.
+
+        Mounts, devices and problems of both are kept, also equal ones. Of two environment variables with one name, the
+        later one stays.
+        """
         scalars = {name: value for name in SCALARS if (value := getattr(later, name)) is not None}
         return replace(
             self,
@@ -57,7 +62,7 @@ class HookValues:
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the name and text of each value that is set, for explanations. A mount or device is named by its path.
 
-        A memory limit or quota of -1 (unlimited) has the text "-1".
+        A memory limit or quota of -1 (unlimited) has the text "-1". `host_dir` and `problem` are not among them.
         """
         for name in SCALARS:
             value = getattr(self, name)

@@ -77,10 +77,11 @@ class GpuInjection:
     """Environment and mounts that a container gets for the GPUs of its pod.
 
     Attributes:
-        envs: Environment variables.
-        mounts: Paths of the machine.
-        host_dir: Folder of the machine to create empty, with mode 0777; "" for none.
-        problem: Sentence about a part that could not be injected; "" for none.
+        envs: Name of an environment variable -> its value.
+        mounts: Paths of the machine, each with its path in the container.
+        host_dir: Folder to create on the machine with mode 0777, for one of the mounts. If it exists, it is deleted
+            with its contents first. "" for none.
+        problem: Why HAMi-core could not be injected, as a sentence. `envs` is injected all the same. "" for no problem.
     """
 
     envs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -123,22 +124,27 @@ def gpu_injection(
     is_monitored: bool = False,
     can_mount: bool = True,
 ) -> GpuInjection:
-    """Return the environment variables, mounts and devices of a container, for GPUs in the annotation device-allocated.
+    """Return the environment variables and mounts of a container, for the GPUs in the annotation device-allocated.
 
-    Every container of the pod gets all of its GPUs, because the annotation does not name containers. If the pod uses
-    HAMi-core and a share of a card, the first entry also decides the limits of memory and cores.
+    Every container of the pod gets all of its GPUs, because the annotation does not name containers. If the labels
+    ask for HAMi-core and the first GPU entry is a share of a card, this entry also decides the limits of memory and
+    cores.
 
     Args:
         labels: Labels of the pod.
         annotations: Annotations of the pod.
         pod_uid: UID of the pod.
         container: Name of the container.
-        library: Path of the HAMi-core library on the machine.
-        is_monitored: Whether the gate HamiCoreVGPUMonitor is on.
-        can_mount: Whether mounts reach the container. Without them, HAMi-core is not injected.
+        library: Path of the HAMi-core library, on the machine and in the container.
+        is_monitored: Whether the gate HamiCoreVGPUMonitor is on. Only then the result has a `host_dir`.
+        can_mount: Whether mounts reach the container. Without them, only the GPUs are made visible, and the result
+            has a `problem`.
+
+    Returns:
+        The injection. It has no values if the annotation has no GPUs.
 
     Raises:
-        InvalidInput: The annotation is malformed, or an amount of a shared card is missing.
+        InvalidInput: The annotation is malformed, or HAMi-core needs an amount that its first entry lacks.
     """
     gpus = _devices(annotations, "gpu")
     if not gpus:
@@ -196,7 +202,8 @@ def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[Ch
 def allocated_ids(annotations: Mapping[str, str]) -> dict[str, list[str]]:
     """Return type of a device -> ids, from the annotation device-allocated of a pod.
 
-    The ids are the PCI addresses of virtual functions for an entry that has them, else the id of the device.
+    The ids are the PCI addresses of virtual functions for an entry that has them, else the id of the device. A type
+    without entries is left out. Without the annotation the result has no types.
 
     Raises:
         InvalidInput: The annotation is malformed.

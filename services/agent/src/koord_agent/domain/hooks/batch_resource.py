@@ -91,7 +91,7 @@ def pod_batch_values(
 ) -> BatchValues:
     """Return the values for the cgroup of a pod: sums over its containers.
 
-    If one container is unlimited, so is the pod.
+    If one container has no limit for CPU (or memory), the pod has none for it, either.
 
     Args:
         containers: Container name -> batch resources.

@@ -36,7 +36,8 @@ class BlockType(StrEnum):
 class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The object `ioCfg` of the NodeSLO, with limits and weights for one disk.
 
-    None stands for the default: no limit, weight 100, and 95 % of the requests in less than 3 ms.
+    BPS are bytes per second, and latencies are microseconds. None stands for the default: no limit, weight 100, and
+    95 % of the requests in less than 3 ms.
     """
 
     readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives

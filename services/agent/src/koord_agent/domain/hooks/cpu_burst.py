@@ -50,7 +50,7 @@ class BurstPolicy:
         cpu_burst_percent: Size of the burst buffer in percent of the CPU limit.
         cfs_quota_burst_percent: Highest quota in percent of the quota of the CPU limit.
         cfs_quota_burst_period_seconds: Period of the token bucket that limits bursts; a negative period disables it.
-        share_pool_threshold_percent: Usage of the shared pool above which quotas are stepped down.
+        share_pool_threshold_percent: Usage of the shared pool from which on quotas are stepped down.
     """
 
     policy: str = BurstPolicyName.NONE
@@ -172,7 +172,7 @@ def pool_load(
         node_cpu_used_cores: CPU in use on the node in cores; None = no sample.
         pods: The pods of the node.
         used_cores: UID -> average CPU usage over the window in cores; an absent pod has no sample.
-        threshold_percent: Usage above which the pool counts as overloaded.
+        threshold_percent: Usage in percent from which on the pool counts as overloaded; from 90 % of it on, as cooling.
 
     Source:
         agent spec, 13.2.
@@ -211,7 +211,7 @@ class QuotaChange:
         step: The direction.
         container_quota_us: Quota of the container in microseconds per period.
         pod_quota_us: Quota of the pod in microseconds per period.
-        order: Which of the two files is written first and second.
+        order: Files to write, in this order: `pod` and `container`, or `container` alone. Empty if no quota changes.
     """
 
     step: QuotaStep
@@ -224,6 +224,9 @@ def choose_step(
     policy: BurstPolicy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
 ) -> QuotaStep:
     """Return the direction in which the quota of a container changes, before it is bounded by `step_quota`.
+
+    A policy without quota bursts resets. Otherwise a container goes down if the limiter does not allow a burst or the
+    pool is overloaded, and up if it was throttled and the pool is idle. In all other cases it remains.
 
     Args:
         policy: Burst settings of the pod.

@@ -40,7 +40,7 @@ class ResourceStatus(msgspec.Struct, rename="camel"):
 
     @property
     def cpu_zones(self) -> tuple[int, ...]:
-        """NUMA nodes that gave CPU to the pod, in the order of the entries; empty if there is none."""
+        """NUMA nodes of all entries, in their order, if at least one of them gives CPU to the pod; otherwise empty."""
         zones = self.numa_node_resources or ()
         return tuple(zone.node for zone in zones) if any(map(_has_cpu, zones)) else ()
 
@@ -139,6 +139,10 @@ def container_cpuset(
     be_by_manager: bool = False,
 ) -> str | None:
     """Return the text to write to cpuset.cpus of a container or sandbox.
+
+    A pod that owns CPUs gets these. A pod with NUMA nodes that gave it CPU gets their shared pools; a BE pod only with
+    `be_by_manager`. Otherwise SYSTEM pods get the CPUs of system QoS, if any, and LS pods all shared pools. The CPU
+    list of a pod in the BestEffort class is cleared. Any other pod gets all shared pools, unless `rule.is_static`.
 
     Args:
         rule: Which CPUs each kind of pods may use. None means it is not known yet.

@@ -56,7 +56,8 @@ class BvtKernel:
     def takes(self, rule: BvtRule) -> bool:
         """Return whether group identities may be written to the files of this kernel.
 
-        They may not if the sysctl exists and cannot be read. If it is off, they are written only to enable a class.
+        They may not if neither file nor sysctl exists, or if the sysctl cannot be read. If the sysctl is off, they are
+        written only if the rule enables a class.
         """
         if not self.has_file and not self.has_switch:
             return False
@@ -80,6 +81,8 @@ def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
 
 def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mapping[str, str]) -> int:
     """Return the group identity of a pod: that of its QoS class. For an LS pod, its annotation may override it.
+
+    If the annotation of an LS pod does not enable CPU QoS, the group identity is 0.
 
     Args:
         rule: Group identities of the QoS classes.

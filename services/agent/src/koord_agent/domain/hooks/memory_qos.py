@@ -105,7 +105,10 @@ class MemoryValues:
 def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
     """Return the memory settings of each QoS class in a `resourceQOSStrategy` (JSON) of a NodeSLO.
 
-    The classes are `lsrClass`, `lsClass`, `beClass` and `systemClass`.
+    The classes are `lsrClass`, `lsClass`, `beClass` and `systemClass`. The settings of an absent class are all None.
+
+    Raises:
+        InvalidInput: A field has a wrong type.
     """
     return {
         name: settings_from(cast("Mapping[str, Any]", (section.get(name) or {})).get("memoryQOS") or {})
@@ -162,6 +165,9 @@ def memory_values(
     classes: Mapping[str, MemoryQos], pods: Iterable[AgentPod], *, allocatable_bytes: int, page_size: int
 ) -> MemoryValues:
     """Return the values of all memory.* files of the node's QoS classes, pods and containers.
+
+    memory.min and memory.low of a class are the sums over its pods. The directory of the guaranteed class contains all
+    pods, so its sums count every pod. Only Pending and Running pods count.
 
     Args:
         classes: QoS class -> settings, from `class_settings`.

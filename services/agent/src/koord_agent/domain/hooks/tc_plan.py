@@ -70,6 +70,8 @@ class TcPresent:
 def tc_plan(node_slo: Mapping[str, Any], pods: Iterable[TcPod], known: Mapping[str, int]) -> TcPlan:
     """Return the tc classes, filters, IP sets and net_cls ids that a node has to have for its NodeSLO and pods.
 
+    A pod without a known QoS label is left out. A pod on the host's network is classified by its net_cls id only.
+
     Args:
         node_slo: NodeSLO (`spec` as JSON), which chooses tc (see `is_tc_enabled`).
         pods: Pods of the node that have not finished.

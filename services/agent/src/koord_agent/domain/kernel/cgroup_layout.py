@@ -168,6 +168,9 @@ class CgroupLayout:
     def host_application_directory(self, application: HostApplication) -> str:
         """Return the cgroup directory of a host application, a process outside of Kubernetes (agent spec, 3.3).
 
+        Without a base, the QoS class decides the parent: host-latency-sensitive for LSE, LSR and LS, host-best-effort
+        for BE, and the root of the hierarchy for others.
+
         Raises:
             ValueError: The base of cgroupPath is unknown, or the path leaves its base.
         """

@@ -92,10 +92,14 @@ def numa_system_memory_bytes(
 
 
 def parse_numa_stat(text: str, version: int) -> dict[int, int]:
-    """Return NUMA node -> pages of a cgroup, from the text of memory.numa_stat.
+    """Return NUMA node -> number of memory pages (4 KiB) of a cgroup, from the text of memory.numa_stat.
 
-    On v1, the first line `total=... N0=...` has pages. On v2, the lines `anon` and `file` have bytes, which are
-    floored to pages.
+    On v1, these are all pages, from the first line `total=... N0=...`. On v2, they are anonymous and file pages: the
+    bytes in the first two lines, `anon` and `file`, each floored to pages.
+
+    Args:
+        text: Text of memory.numa_stat.
+        version: Version of the cgroup interface: 1 or 2.
 
     Raises:
         MalformedCounter: The text has another form.

@@ -37,7 +37,7 @@ def sched_delay_ms(previous: SchedCounters, current: SchedCounters) -> float | N
     """Return the mean milliseconds of waiting per time slice: delta wait / delta slices / 10^6.
 
     Returns:
-        None (no value) if a sum fell: threads that ended take their counters with them.
+        The delay. None if no time slice passed or a sum fell: threads that ended take their counters with them.
     """
     wait, slices = current.wait_ns - previous.wait_ns, current.slices - previous.slices
     if wait < 0 or slices <= 0:

@@ -23,6 +23,8 @@ def pressure_samples(
 ) -> Iterator[Sample]:
     """Yield samples of PSI avg10 for a pod or one of its containers (agent spec, 6.8).
 
+    The last sample tells whether the kernel measures the CPU pressure `full`: 1 or 0.
+
     Args:
         found: Resource (cpu, mem, io) -> pressure.
         at_ms: Time in milliseconds.

@@ -37,7 +37,7 @@ class BestEffortReading:
         counters: Counters of its cgroup; None if unreadable.
         quota_us: CPU quota in microseconds per period; -1 unlimited, None if unreadable.
         period_us: Length of a period in microseconds.
-        cpuset_sizes: Number of CPUs of its root and of every directory up to two levels below.
+        cpuset_sizes: Number of CPUs in the CPU lists of its root and of its containers. Pods are left out.
     """
 
     counters: CgroupCounters | None
@@ -53,7 +53,7 @@ class NumaReading:
     Attributes:
         cpu_to_numa: Online CPU -> NUMA node.
         memory_bytes: NUMA node -> bytes in use; empty if unreadable this time.
-        pods_pages: NUMA node -> pages of all readable pods together.
+        pods_pages: NUMA node -> number of 4 KiB memory pages of all readable pods together.
     """
 
     cpu_to_numa: Mapping[int, int]
@@ -185,9 +185,10 @@ class NodeMonitor:
         return entry[1]
 
     def forget(self, uids: set[str]) -> None:
-        """Drop the previous readings of pods and containers that have ended.
+        """Drop the time series and the previous readings of pods and containers that have ended.
 
-        The argument is their UIDs and container ids.
+        Args:
+            uids: UIDs of the pods, and ids of the containers.
         """
         self.store.forget(uids)
         self._previous = {key: value for key, value in self._previous.items() if key[1] not in uids}

@@ -254,7 +254,7 @@ class SeriesStore:
                     series.retention_ms = kept_ms
 
     def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
-        """Add one sample to a series.
+        """Add one sample to a series. A sample that is over a minute older than the newest of its series is dropped.
 
         Raises:
             InvalidInput: `of` does not name exactly the labels of the kind. Nothing is stored then.

@@ -12,7 +12,8 @@ from koord_agent.domain.hook_stages.values import HookValues
 def container_adjustment(values: HookValues) -> dict[str, Any]:
     """Return the fields of NRI's ContainerAdjustment message for the values of hooks, as nested dictionaries.
 
-    Values that hooks did not set are left out. An optional field, such as OptionalInt64, has its plain value.
+    Values that hooks did not set are left out, and so is an empty CPU list. An optional field, such as OptionalInt64,
+    has its plain value.
     """
     devices = [
         {

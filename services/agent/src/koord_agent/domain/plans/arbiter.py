@@ -36,7 +36,7 @@ class Loss(StrEnum):
 
     EXPIRED = "expired"
     OVERRIDDEN = "overridden"
-    """A plan of a higher band proposes another value for the file."""
+    """A plan of a higher band proposes a value for the file, perhaps the same one."""
     CONFLICT = "conflict"
     """Another plan of the same band won."""
 
@@ -50,7 +50,7 @@ class Winner:
         value: The value.
         plugins: Names of the strategies, sorted. They proposed the same value, or their CPU lists were intersected.
         band: Priority of their plans.
-        reason: Their reason.
+        reason: Reason of one of their plans, of the newest if it won.
         asked: Value before it was limited by the parent's value. Equal to `value` if it was not limited.
         causes: Ids of the contentions that caused the plans.
         by_reading: Whether the current value of the parent's file limited it, and not the value planned for the
@@ -84,7 +84,11 @@ class Arbitration:
 
 
 def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, str] | None = None) -> Arbitration:
-    """Choose one value for every file that has a plan.
+    """Choose one value for every file with a plan that has not expired.
+
+    Only the plans of the highest band count. If they have different values, CPU lists are intersected; the smallest
+    limit or throttle and the largest protection (such as memory.min) win; otherwise the newest plan wins. At last a CPU
+    list or quota is limited by that of its parent directory.
 
     Args:
         plans: Plans of all strategies.

@@ -114,7 +114,7 @@ def require_inside(directory: str, trees: Iterable[str]) -> None:
         trees: Directories that may be written, with everything below.
 
     Raises:
-        OutsideTree: It may not be written. The message has directory and trees.
+        OutsideTree: The directory is in no tree, or is not a plain relative path. The message has the directory.
     """
     allowed = tuple(trees)
     parts = directory.split("/")

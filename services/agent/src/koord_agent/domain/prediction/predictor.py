@@ -82,7 +82,9 @@ class PeakPredictor:
         return last is None or not 0 <= now - last < self._settings.training_seconds
 
     def train(self, metrics: Metrics, pods: Iterable[AgentPod], now: float) -> None:
-        """Add one sample to every model: the 90th percentile of usage in the last minute.
+        """Add one sample to each model: the 90th percentile of usage in the last minute.
+
+        A model that does not exist yet is created. A model without a measured usage gets no sample.
 
         Args:
             metrics: Time series of the node.

@@ -23,7 +23,7 @@ class ProdPod:
     Attributes:
         request: Requested amount.
         age_seconds: Age of the pod.
-        prediction: Predicted peak usage; None if the pod has no model yet.
+        prediction: Predicted peak usage; None if the pod has no model yet, is young, or is over.
         is_over: Whether the pod is terminating or has finished.
     """
 
@@ -83,6 +83,9 @@ def predict_prod(
     safety_margin_percent: float = SAFETY_MARGIN_PERCENT,
 ) -> ProdPrediction:
     """Predict the usage of prod pods by two methods: with the models of pods, and with those of priority classes.
+
+    The peak of a young pod, or of a pod without a model, is its whole request, and nothing of it is reclaimable. A pod
+    that is over counts only while it is young.
 
     Args:
         allocatable: Allocatable of the node before amplification.

@@ -73,7 +73,10 @@ class StrategyRunner:
                 self._entries.append(_Entry(strategy, interval))
 
     def propose(self, look: NodeLook, state: CycleState, *, resting: Collection[str] = ()) -> Proposed:
-        """Run every strategy that is due, and return the plans and evictions of all strategies.
+        """Run every strategy that is due, and return the plans of all strategies, and the new evictions.
+
+        A strategy that is not due or pauses keeps the plans of its last run, but requests no evictions. While the node
+        has no NodeSLO, a strategy that needs one does not run, and its plans are dropped.
 
         Args:
             look: Snapshot of the node.

@@ -36,7 +36,12 @@ def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
 
 
 def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
-    """Return the audit event about a plan that was not carried out, because another plan for the same file won."""
+    """Return the audit event about a plan that was not carried out, because another plan for the same file won.
+
+    Args:
+        loser: The plan. It must not be an expired one.
+        arbitration: Result of the arbitration, which has the winner for the file.
+    """
     plan, winner = loser.plan, arbitration.winners[loser.plan.file]
     return AuditEvent(
         type="group",

@@ -105,9 +105,9 @@ class KnobSummary:
         return tuple(news)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> KnobsChanged | None:
-        """Return the fact `KnobsChanged` if `every_ms` have passed since the last one and there was a write.
+        """Return the fact `KnobsChanged` if `every_ms` have passed since the last one and there is something to report.
 
-        Otherwise return None.
+        Otherwise return None. See `said`. The time begins with the first call.
         """
         if self.said_ms is None:
             self.said_ms = now_ms
@@ -116,9 +116,9 @@ class KnobSummary:
         return self.said(now_ms)
 
     def said(self, now_ms: int) -> KnobsChanged | None:
-        """Return the fact `KnobsChanged` about all writes since the last fact, and begin a new summary.
+        """Return the fact `KnobsChanged` about all writes, refused writes and lost plans since the last fact.
 
-        Return None if there were none.
+        A new summary begins then. Return None if there were none. Writes of `silent` files alone give no fact.
         """
         if not self._knobs and not self._lost and not self.failed:
             return None

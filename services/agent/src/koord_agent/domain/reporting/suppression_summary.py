@@ -23,7 +23,7 @@ UNLIMITED = -1
 def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
     """Return the decision of CPU suppression with the quota that was really written in place of the decided one.
 
-    They differ if another strategy proposed a lower quota.
+    They differ if the plan of another strategy won, or if the quota was limited.
 
     Args:
         decision: Decision of CPU suppression.

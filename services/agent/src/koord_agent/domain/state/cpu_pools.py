@@ -18,7 +18,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class SharedPool(msgspec.Struct, frozen=True):
-    """The CPUs of one NUMA node that several pods share: socket, NUMA node and CPU list."""
+    """The CPUs of one NUMA node that several pods share: socket, NUMA node and CPU list; "" if no CPU is left."""
 
     socket: int
     node: int

@@ -268,6 +268,9 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
         The new state; the old one if it already contains the fact. None if earlier facts were missed, so the desired
         state must be read again.
 
+    Raises:
+        UnreadableEvent: The fact is newer than this agent can read.
+
     Source:
         event-bus spec, 3.3.
     """
@@ -333,7 +336,7 @@ def is_of_log(view: DesiredView, last: StoredEvent | None) -> bool:
 
     Args:
         view: The state.
-        last: Last fact of the node's ledger. None if there is none, or if it could not be read.
+        last: Last fact of the node's ledger. None if there is none, or if it could not be read; the answer is False.
     """
     return last is not None and view.as_of.get(LEDGER, 0) in (last.seq, last.expected_last)
 

@@ -43,7 +43,8 @@ class KnownPods:
     def frozen(self, now_ms: int) -> frozenset[str]:
         """Return the UIDs of the pods that must not be changed now.
 
-        They are the pods whose newest object is invalid. If the last list is more than a minute old, they are all pods.
+        They are the pods whose newest object is invalid. If there is no list or it is more than a minute old, they are
+        all pods.
         """
         if self.at_ms is None or abs(now_ms - self.at_ms) > STALE_MS:
             return frozenset(self.pods)
@@ -53,8 +54,8 @@ class KnownPods:
 def known_after(last: KnownPods, items: Sequence[bytes], at_ms: int) -> KnownPods:
     """Return the pods after a new list of the kubelet.
 
-    If an object is invalid, the pod keeps its last known version and must not be changed. An object without UID is
-    left out. An object that did not change is not parsed again.
+    If an object is invalid, the pod keeps its last known version and must not be changed; a pod without a known version
+    is left out. An object without UID is left out. An object that did not change is not parsed again.
 
     Args:
         last: Pods of the previous list.

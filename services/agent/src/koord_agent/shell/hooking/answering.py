@@ -34,7 +34,8 @@ class PodFiles(Protocol):
     def apply(self, call: HookCall, result: StageResult) -> None:
         """Write the values that the hooks computed at a stage of a pod to its cgroup and resctrl group.
 
-        Failures are logged; the reconciler repairs what is missing.
+        When the sandbox is removed (PreRemoveRunPodSandbox), only remove the resctrl group of the pod. Failures are
+        logged; the reconciler repairs what is missing.
 
         Args:
             call: The call with the pod.
@@ -43,7 +44,13 @@ class PodFiles(Protocol):
         ...
 
     def prepare(self, values: HookValues) -> None:
-        """Create the folder on the machine that the values request for a container. No-op if they request none."""
+        """Create the folder `host_dir` on the machine, with mode 0777, before a container is created.
+
+        If the folder exists, it is deleted with its contents first. Failures are logged.
+
+        Args:
+            values: Values with a `host_dir`. The caller must not pass values without one.
+        """
         ...
 
 
@@ -117,7 +124,8 @@ class HookAnswers:
     def answer(self, call: HookCall) -> StageResult:
         """Run the plug-ins of the stage of a call, and return their values.
 
-        At a stage of a pod, also write the values to the pod's files.
+        Unless the call failed, also write the values to the pod's files at a stage of a pod, and create the folder
+        `host_dir` at a stage of a container. Facts about the call are queued in `facts`.
 
         Args:
             call: The call.

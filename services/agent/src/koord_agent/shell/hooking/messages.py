@@ -67,6 +67,8 @@ def call_of_request(rpc: str, request: Message, *, runtime: str) -> HookCall:
 def response_of(rpc: str, request: Message, values: HookValues) -> Message:
     """Return the response to a request: an echo of the request, with the values of the hooks.
 
+    Of these values, it has the CPU list, CPU quota, CPU shares, memory limit, and the environment of a container.
+
     Args:
         rpc: Name of the gRPC call.
         request: Request of the call.

@@ -58,7 +58,9 @@ class LinuxPodFiles:
         self._lock = threading.Lock()
 
     def apply(self, call: HookCall, result: StageResult) -> None:
-        """Write the values of a stage of a pod. Failures are logged; the reconciler repairs what is missing.
+        """Write the values of a stage of a pod, or remove its resctrl group when its sandbox is removed.
+
+        Failures are logged; the reconciler repairs what is missing.
 
         See `PodFiles.apply`.
         """
@@ -90,7 +92,7 @@ class LinuxPodFiles:
             self._tell(call, outcome)
 
     def prepare(self, values: HookValues) -> None:
-        """Create the folder on the machine that the values request for a container. See `PodFiles.prepare`."""
+        """Create the folder `host_dir` of the values anew, with mode 0777. See `PodFiles.prepare`."""
         folder = Path(values.host_dir)
         try:
             shutil.rmtree(folder, ignore_errors=True)

@@ -32,7 +32,7 @@ class Result(StrEnum):
     WRITTEN = "written"
     UNCHANGED = "unchanged"
     IGNORED = "ignored"
-    """The file is missing or not supported. It is tried again in the next cycle."""
+    """The file is missing or not supported, or its present text is invalid. It is tried again in the next cycle."""
     REFUSED = "refused"
     """The file is outside of the agent's directories, or the value is invalid. Nothing was written."""
     FAILED = "failed"
@@ -51,8 +51,8 @@ class Outcome:
         result: What happened.
         before: Text of the file before; None if not read.
         after: Text of the file after the write; None if nothing was written, or the file vanished.
-        held: Whether the text after the write has the wanted value.
-        detail: Explanation of the result, or empty.
+        held: Whether the text after the write has the wanted value; True if nothing was written.
+        detail: Explanation of the result; "" for none.
     """
 
     file: CgroupFile
@@ -69,7 +69,14 @@ ObserveWrite = Callable[[str, bool, float], None]
 
 
 class CgroupExecutor:
-    """Writes the winning plans to the files of one machine."""
+    """Writes the winning plans to the files of one machine.
+
+    Args:
+        host: The machine.
+        trees: Cgroup directories that may be written, with everything below them.
+        cache: Remembers the last written values, so that they are not compared in every cycle; None: a new one.
+        observe: Gets each write.
+    """
 
     def __init__(
         self,
@@ -90,7 +97,7 @@ class CgroupExecutor:
         self._trees = tuple(trees)
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
-        """Choose the winning plans and write them. Return one outcome for each file with a plan."""
+        """Choose the winning plans and write them. Return one outcome for each file with a plan that is not expired."""
         return self.write(self.arbitrate(plans, now_ms), now_ms)
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:

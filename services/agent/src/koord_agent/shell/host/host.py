@@ -50,7 +50,10 @@ class CycleSource(Protocol):
 
 
 class Host(Protocol):
-    """Access to one machine: a real one, or a simulated one. Methods return None if a reading fails."""
+    """Access to one machine: a real one, or a simulated one. Methods return None if a reading fails.
+
+    The argument `directory` of its methods is a cgroup directory, relative to the root of the hierarchy.
+    """
 
     @property
     def layout(self) -> CgroupLayout:
@@ -81,7 +84,7 @@ class Host(Protocol):
         ...
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """Return the counters of one cgroup; None if it does not exist."""
+        """Return the counters of one cgroup; None if it does not exist. A counter that is unreadable is None in it."""
         ...
 
     def numa_memory(self) -> Mapping[int, int]:
@@ -89,7 +92,16 @@ class Host(Protocol):
         ...
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return NUMA node -> pages of one cgroup; None if unreadable."""
+        """Return NUMA node -> number of memory pages (4 KiB each) of one cgroup.
+
+        On cgroup v1 all pages count, on v2 anonymous and file pages.
+
+        Args:
+            directory: Cgroup directory, relative to the root of the hierarchy.
+
+        Returns:
+            The numbers. None if memory.numa_stat is unreadable or malformed, or if the machine is simulated.
+        """
         ...
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:

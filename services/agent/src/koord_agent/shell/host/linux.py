@@ -164,7 +164,10 @@ class LinuxHost:
         return self._numa.memory_used()
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return NUMA node -> pages of one cgroup; None if unreadable. See `Host.numa_pages`."""
+        """Return NUMA node -> number of 4 KiB pages of one cgroup; None if unreadable or malformed.
+
+        See `Host.numa_pages`.
+        """
         text = read_kernel_file((self._paths.get(directory) or self._counter_paths(directory))[3])
         try:
             return parse_numa_stat(text, self._version) if text is not None else None

@@ -27,7 +27,9 @@ def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] |
 
 
 def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
-    """Return the TCP counters of a pod's first living process; None if the pod uses the machine's network.
+    """Return the TCP counters of a pod's network, as its first living process sees it.
+
+    Return None if the pod uses the network of the machine, has no living process, or if the counters are unreadable.
 
     Args:
         proc: Path of procfs.

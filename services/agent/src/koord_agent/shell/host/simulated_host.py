@@ -119,7 +119,7 @@ class SimulatedHost:
 
     @property
     def cgroup_version(self) -> int:
-        """Version of the cgroup interface: 1 or 2. See `Host.cgroup_version`."""
+        """Version of the cgroup interface: always 1. See `Host.cgroup_version`."""
         return 1
 
     def features(self) -> Features:
@@ -189,7 +189,10 @@ class SimulatedHost:
         )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """Return the counters of one cgroup; None if it does not exist. See `Host.cgroup_counters`."""
+        """Return the counters of a running pod or of the best-effort class; None for other directories.
+
+        See `Host.cgroup_counters`. The class has no memory counters.
+        """
         now = self._fleet.snapshot()
         pod = self._by_directory.get(directory)
         if pod is not None:
@@ -213,11 +216,11 @@ class SimulatedHost:
         return None
 
     def numa_memory(self) -> Mapping[int, int]:
-        """Return NUMA node -> bytes in use; empty if unreadable. See `Host.numa_memory`."""
+        """Return an empty mapping: the memory of NUMA nodes is not simulated. See `Host.numa_memory`."""
         return {}
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return NUMA node -> pages of one cgroup; None if unreadable. See `Host.numa_pages`."""
+        """Return None: pages by NUMA node are not simulated. See `Host.numa_pages`."""
         return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
@@ -234,10 +237,7 @@ class SimulatedHost:
         return {"cpu": Pressure(some=some, full=Stall(), full_supported=True), "mem": idle, "io": idle}
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """Return the idle page cache of one cgroup ("" for the node) in bytes; None if unreadable.
-
-        See `Host.cold_page_bytes`.
-        """
+        """Return None: idle page cache is not simulated. See `Host.cold_page_bytes`."""
         return None
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
@@ -259,7 +259,7 @@ class SimulatedHost:
         return None
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """Return the TCP counters of a pod's network. See `Host.tcp_counters`."""
+        """Return None: networks are not simulated. See `Host.tcp_counters`."""
         return None
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
@@ -271,10 +271,7 @@ class SimulatedHost:
         return None if pod is None else _CycleCounters(self._fleet, pod.row)
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return resctrl group (LSR, LS, BE) -> cache id -> file name -> counter. Missing groups are left out.
-
-        See `Host.resctrl_counters`.
-        """
+        """Return an empty mapping: resctrl is not simulated. See `Host.resctrl_counters`."""
         return {}
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:

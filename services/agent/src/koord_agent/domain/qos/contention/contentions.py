@@ -87,7 +87,7 @@ class Contentions:
 
         Args:
             settings: Settings of the NodeSLO.
-            signals: Signals by pod.
+            signals: Signals by pod. Those of other pods than LS, LSR and LSE are ignored.
             loads: UID -> usage, for all pods.
             pods: UID -> pod, for all pods of the node. Contentions of other pods end.
             now_ms: Time in milliseconds.
@@ -169,9 +169,10 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
 def rank_suspects(
     signal: Signal, victim: str, loads: Mapping[str, PodLoad], pods: Mapping[str, AgentPod]
 ) -> list[Suspect]:
-    """Return the other pods of the node, ordered by their share of the contended resource, largest first.
+    """Return the five other pods of the node with the largest shares of the contended resource, largest first.
 
-    The resource is CPU for the signals of CPU and caches, and memory for those of memory. Best effort counts double.
+    The resource is memory for the signals of memory, and CPU for all others. The usage of best-effort pods counts
+    double. Pods that use none of it are left out.
 
     Args:
         signal: Signal of the contention.

@@ -65,6 +65,8 @@ class Caps:
     ) -> tuple[Plan, ...]:
         """Return plans for ongoing caps, and for ended caps until the previous quota is restored.
 
+        A cap whose quota is restored, or whose pod is gone, is forgotten. Frozen pods get no plan.
+
         Args:
             look: Snapshot of the node.
             read_quota: Returns the CFS quota of a directory; None if it is unreadable.

@@ -50,7 +50,8 @@ class CpiDetection:
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
         """Process the CPI samples of one minute, and return the facts about anomalies that began or ended.
 
-        No-op until a minute has passed since the last call that did something.
+        When an anomaly begins, cap the pod that most likely causes it (see `cpi.choose_antagonist`). No-op until a
+        minute has passed since the last call that did something.
 
         Args:
             look: Snapshot of the node.

@@ -46,6 +46,8 @@ def judge_allocatable(
         requested / allocatable > threshold  =>  release (requested / allocatable - lower) * allocatable
         no allocatable (or 0)                =>  release all
 
+    Only requests of pods whose priority value is at most the priority threshold count.
+
     Args:
         feature: CPUAllocatableEvict compares mid-cpu and batch-cpu, MemoryAllocatableEvict mid-memory and
             batch-memory.
