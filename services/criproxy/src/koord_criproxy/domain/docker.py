@@ -44,7 +44,10 @@ _NAME_PARTS: Final = (6, 7)
 
 
 class Handler(StrEnum):
-    """Treatment of a request to the Docker API: intercept one of create, start, stop and update, or pass it through."""
+    """Treatment of a request to the Docker API: intercept a create, start, stop, update or remove, or pass it through.
+
+    A remove only drops what the proxy remembers; no hook server is asked.
+    """
 
     CREATE = "create"
     START = "start"

@@ -16,7 +16,8 @@ def with_hook_response(base: Resources, response: Resources | None) -> Resources
     """Return the resources of a request after the answer of a hook server has overridden them.
 
     CPU and NUMA lists are always taken from the answer, also when they are empty, because a server echoes the values
-    that it does not want to change.
+    that it does not want to change. For the same reason, an OOM score of 0 overrides, too; one outside -1000..1000 does
+    not. Other amounts of 0 do not override. Files of `unified` are merged, and huge page limits stay.
 
     Args:
         base: Resources of the request.
@@ -37,7 +38,7 @@ def with_hook_response(base: Resources, response: Resources | None) -> Resources
 def with_update(cached: Resources | None, request: Resources) -> Resources:
     """Return the remembered resources of a container after an UpdateContainerResources call has overridden them.
 
-    OOM score and huge pages stay. Empty CPU and NUMA lists have no effect.
+    OOM score and huge pages stay. Amounts of 0 and empty CPU and NUMA lists have no effect.
 
     Args:
         cached: Remembered resources; None if there are none, then the result is `request`.

@@ -94,7 +94,8 @@ def hook_servers(
     """Return the registered hook servers after the folder was read again.
 
     Args:
-        before: File -> server, as the folder was read before. If a file cannot be read now, its server stays.
+        before: File -> server, as the folder was read before. If the content of a file is invalid now, its server
+            stays. If a file is gone, its server is gone, too.
         files: Name -> content of the files in the folder. Files whose names do not end in `json` are ignored.
 
     Returns:

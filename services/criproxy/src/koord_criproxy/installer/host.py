@@ -34,9 +34,10 @@ class Host:
         return self._folder / "versions" / name
 
     def link(self, name: str) -> str | None:
-        """Return the target of a link, or None if there is no such link.
+        """Return the version or the absolute path to which a link points; None if there is no such link.
 
-        `current` and `confirmed` point to a version.
+        Args:
+            name: `current` or `confirmed`, which point to a version, or `cri.sock`.
         """
         try:
             target = (self._folder / name).readlink()
@@ -45,7 +46,12 @@ class Host:
         return str(target) if target.is_absolute() else target.name
 
     def lead(self, name: str, target: str | Path) -> bool:
-        """Point a link to a version or to an absolute path. Return whether its target has changed."""
+        """Point a link to a version or to an absolute path. Return whether its target has changed.
+
+        Args:
+            name: Name of the link: `current`, `confirmed` or `cri.sock`. It is created if it does not exist.
+            target: Name of a version as a text, or an absolute path of the host.
+        """
         path = self._folder / name
         wanted = target if isinstance(target, Path) else Path("versions") / target
         if path.is_symlink() and path.readlink() == wanted:
@@ -62,7 +68,12 @@ class Host:
         (self._folder / name).unlink(missing_ok=True)
 
     def write(self, path: Path, text: str) -> bool:
-        """Replace a file of the host. Return whether its text has changed."""
+        """Write a file of the host, whose folder must exist. Return whether its text has changed.
+
+        Args:
+            path: Absolute path on the host.
+            text: The whole new text.
+        """
         file = self.at(path)
         if file.exists() and file.read_text(encoding="utf-8") == text:
             return False

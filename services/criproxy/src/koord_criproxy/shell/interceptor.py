@@ -48,7 +48,9 @@ class Interceptor:
         self._post = dispatcher.post
 
     async def call(self, name: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        """Carry out one call and return the answer of the runtime.
+        """Carry out one call, remember or forget its pod or container, and return the answer of the runtime.
+
+        A call about an unknown pod or container reaches the runtime unchanged, and no hook server is asked.
 
         Args:
             name: Name of the call, such as `RunPodSandbox`.

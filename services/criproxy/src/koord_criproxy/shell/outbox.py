@@ -120,7 +120,10 @@ class ProxyOutbox(FactQueue):
             self.store()
 
     def store(self) -> None:
-        """Store new facts on disk. If there are too many, drop the oldest."""
+        """Store new facts on disk. If there are too many, drop the oldest.
+
+        If the disk refuses, log the reason; the facts stay in memory for the next call.
+        """
         room = self._limit - len(self) - len(self._fresh)
         untold = self._own_file.dropped + self._lost
         fresh = self._fresh

@@ -42,7 +42,7 @@ class Inventory:
 def take_inventory(
     before: Inventory, machine_of: Callable[[Vendor], Machine], vendors: Sequence[Vendor] = VENDORS
 ) -> Inventory:
-    """Describe the devices of every vendor whose cards the machine has.
+    """Describe the devices of every vendor whose cards the machine has. Other vendors are left out of the result.
 
     Args:
         before: Result of the previous run. If a vendor's tool fails, its devices are taken from it. If only the

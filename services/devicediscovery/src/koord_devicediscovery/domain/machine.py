@@ -60,7 +60,7 @@ class Machine(Protocol):
         ...
 
     def ask(self, query: str, card: int | None = None) -> str:
-        """Run the tool of a vendor and return its standard output.
+        """Run the tool of a vendor and return what it prints, its error output included.
 
         Args:
             query: Key of a command in the table `COMMANDS` of the vendor.

@@ -69,7 +69,9 @@ class HostMachine:
             return []
 
     def ask(self, query: str, card: int | None = None) -> str:
-        """Run the vendor's tool on the host and return its standard output.
+        """Run the vendor's tool on the host and return what it prints, its error output included.
+
+        See `Machine.ask`.
 
         Raises:
             ToolError: The tool is missing, ended with another status than 0, or took longer than 60 s.

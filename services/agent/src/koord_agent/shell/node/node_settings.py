@@ -35,7 +35,15 @@ GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 
 class NodeSettings:
-    """Writes the kernel parameters and resctrl groups of one real machine."""
+    """Writes the kernel parameters and resctrl groups of one real machine.
+
+    Args:
+        roots: Paths of the machine's file systems.
+        audit: Receives every write.
+        read_tasks: Returns the text of a cgroup file with thread ids; None if it is unreadable.
+        mount: Mounts resctrl at a directory, and returns whether it could; None: `mount_resctrl`. It is called at most
+            once.
+    """
 
     def __init__(
         self,
@@ -103,7 +111,11 @@ class NodeSettings:
     def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
         """Write the schemata and threads of the QoS classes' resctrl groups, as a `resourceQOSStrategy` (JSON) asks.
 
-        Return errors, one sentence each.
+        Missing groups are created. No-op if the CPU cannot divide caches, or if resctrl is not mounted and cannot be
+        mounted.
+
+        Returns:
+            Errors, one sentence each.
         """
         if not self._support.control or not self._is_mounted():
             return []

@@ -39,7 +39,7 @@ def message_in(body: bytes, encoding: bytes) -> bytes | None:
         encoding: Value of `grpc-encoding`; b"" without it.
 
     Returns:
-        The message; None if the body is not exactly one readable message of at most 16 MiB.
+        The message; None if the body is not exactly one readable message, or if a compressed one has more than 16 MiB.
     """
     if len(body) < PREFIX or int.from_bytes(body[1:PREFIX], "big") != len(body) - PREFIX:
         return None

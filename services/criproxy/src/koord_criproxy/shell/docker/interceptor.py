@@ -78,7 +78,10 @@ class DockerInterceptor:
         self._post = dispatcher.post
 
     async def call(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        """Carry out one request and return the answer of dockerd.
+        """Carry out one request, remember or forget its pod or container, and return the answer of dockerd.
+
+        A request about an unknown container reaches dockerd unchanged. The answer of a hook after a start or stop is
+        ignored.
 
         Raises:
             HookRejected: A required hook failed. Nothing was sent to dockerd.
