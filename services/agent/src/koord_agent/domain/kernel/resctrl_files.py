@@ -76,7 +76,7 @@ def parse_schemata(text: str, caches: int | None = None) -> Schemata:
 
 
 def needs_write(current: Schemata, kind: str, wanted: Mapping[int, int]) -> bool:
-    """Return whether, for any cache, a value of `wanted` differs from the current one (D-25).
+    """Return whether the wanted values differ from the current ones, in any value or in the set of cache ids (D-25).
 
     Args:
         current: Present settings of the group.
@@ -108,7 +108,7 @@ class ResctrlSupport:
     Attributes:
         vendor: `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`.
         control: Whether cache ways and memory bandwidth can be divided.
-        monitor: Whether the use of cache and memory bandwidth can be measured.
+        monitor: Whether the use of cache and memory bandwidth can be measured, too.
     """
 
     vendor: str

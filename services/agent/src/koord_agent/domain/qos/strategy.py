@@ -65,7 +65,10 @@ class Readings(Protocol):
         ...
 
     def disks(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks of the machine; None while they are unknown."""
+        """Return the disks that the last look-up found, and begin a new look-up if one is due at `now_ms`.
+
+        Return None until the first look-up has ended, or if disks are not looked up on this machine.
+        """
         ...
 
 

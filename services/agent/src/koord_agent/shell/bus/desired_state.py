@@ -50,6 +50,13 @@ class Cause(NamedTuple):
 class DesiredStates:
     """Desired state of the nodes of this process, kept up to date from disk, bucket and pushed facts.
 
+    Args:
+        nodes: Names of the nodes.
+        link: The connection to the bus.
+        logger: Logger of the service.
+        jitter: Returns a factor near 1 for each pause, so that nodes do not read at the same time.
+        changed: Called with the name of a node after its view was replaced.
+
     Attributes:
         nodes: Names of the nodes.
         views: Node -> desired state.

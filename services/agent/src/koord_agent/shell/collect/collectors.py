@@ -101,7 +101,16 @@ class _Measuring:
 
 
 class Collectors:
-    """Runs all collectors of one node at their intervals. Only one task uses them; it calls `close` at the end."""
+    """Runs all collectors of one node at their intervals. Only one task uses them; it calls `close` at the end.
+
+    Args:
+        host: The machine.
+        monitor: Gets the samples.
+        features: Features of the machine. A collector whose feature is missing does not run.
+        options: Slow collectors that are switched on, and their intervals.
+        topology: Online CPUs.
+        measured: Returns the pods that a group of collectors visits, of all pods of the node.
+    """
 
     def __init__(
         self,

@@ -36,6 +36,15 @@ CPU_INFO_EVERY_MS: Final = 60_000
 class TopologyReporter:
     """Reads the CPUs and NUMA nodes of one machine, and reports them when they change. Only its agent uses it.
 
+    Args:
+        host: The machine.
+        places: CPUs that are online at the start.
+        reports: Whether reports are made. If not, only `pools` is kept up to date.
+        report_hugepages: Whether huge pages are reported.
+        said: Digest of the last report before the start; "" for none.
+        sync_ms: Milliseconds between two readings.
+        cpu_info_ms: Milliseconds between two readings of the online CPUs.
+
     Attributes:
         kubelet: Configuration of the kubelet; the component that follows the kubelet sets it.
     """

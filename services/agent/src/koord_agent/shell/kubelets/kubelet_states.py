@@ -48,7 +48,25 @@ class _Bucket:
 
 
 class KubeletStates:
-    """Follows one kubelet and passes its pods and configuration to the agent. It runs in one event loop."""
+    """Follows one kubelet and passes its pods and configuration to the agent. It runs in one event loop.
+
+    Args:
+        kubelet: Client of the kubelet's port; None without access to it.
+        resources: Client of the kubelet's pod-resources socket; None: the socket is not read.
+        folder: Folder of the kubelet, which has the file `cpu_manager_state`.
+        pods: Returns the pods that the agent knows.
+        sync_seconds: Seconds between two lists of pods.
+        asks_configuration: Whether the configuration of the kubelet is read.
+        now_ms: Returns the time in milliseconds.
+        monotonic: Returns a monotonic time in seconds.
+        logger: Logger of the service.
+        changed: Called after the pods or their exclusive CPUs were read.
+
+    Attributes:
+        known: Pods in the last list of the kubelet.
+        configuration: Configuration of the kubelet; None before it was read.
+        held: Pods with exclusive CPUs, as the socket told them last.
+    """
 
     def __init__(
         self,

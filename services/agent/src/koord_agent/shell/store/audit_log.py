@@ -84,7 +84,7 @@ class AuditLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffer to disk. If the disk is full, drop the buffer and set `failed`."""
+        """Write the buffer to disk. If a write fails, set `failed` to the reason, and drop the rest of the buffer."""
         lines, self._buffer, self._since = self._buffer, [], None
         for line in lines:
             try:

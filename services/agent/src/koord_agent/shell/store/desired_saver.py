@@ -21,7 +21,7 @@ class DesiredSaver:
         store: Local store to save to.
         unsaved: Returns up to the given number of states that changed since the last call.
         not_saved: Called with the states that the disk refused.
-        logger: Receives an error of the disk once, and again if the error changes.
+        logger: Receives the first error of the disk after a success; further errors in a row are not logged.
     """
 
     store: LocalStore

@@ -52,7 +52,8 @@ class SeriesArchive:
     def restore(self, store: SeriesStore, now_ms: int) -> int:
         """Load the stored samples into new time series, and return their number.
 
-        Samples of the future, after the clock was set back, are left out.
+        Samples older than the retention of the store are left out, and so are samples of the future, which exist if the
+        clock was set back.
 
         Raises:
             OSError: The folder cannot be created.
@@ -74,7 +75,10 @@ class SeriesArchive:
         return self._saved_ms is None or not 0 <= now_ms - self._saved_ms < SAVE_EVERY_MS
 
     def save(self, store: SeriesStore, now_ms: int) -> str | None:
-        """Append the samples since the last save to the file. Return a sentence if the disk failed, otherwise None."""
+        """Append the samples since the last save to the file. Return a sentence if the disk failed, otherwise None.
+
+        Samples that the disk refused are not saved later; the series in memory keep them.
+        """
         since = self._saved_ms if self._saved_ms is not None and self._saved_ms <= now_ms else now_ms - SAVE_EVERY_MS
         kept = [
             _Kept(

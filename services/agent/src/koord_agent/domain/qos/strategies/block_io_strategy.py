@@ -20,7 +20,10 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class BlockIoStrategy:
-    """Proposes block-IO limits of best-effort pods on one node. It proposes no plan while the disks are unknown."""
+    """Proposes block-IO limits of the best-effort class, and of running pods with an annotation of their own.
+
+    It proposes no plan on cgroup v2, without the kernel's files, or while the disks are unknown.
+    """
 
     name = blkio.PLUGIN
     needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)

@@ -39,7 +39,8 @@ class MemoryQosStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose values of memory.* files for this cycle.
 
-        No plans while the inputs are unchanged and the last plans are still valid. See `Strategy.propose`.
+        No plans while the inputs are unchanged and less than 30 s have passed since the last plans. See
+        `Strategy.propose`.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)

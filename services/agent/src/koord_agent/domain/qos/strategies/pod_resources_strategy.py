@@ -66,7 +66,8 @@ class PodResourcesStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose CPU shares, quotas and memory limits of pods for this cycle.
 
-        No plans while the inputs are unchanged and the last plans are still valid. See `Strategy.propose`.
+        No plans while the inputs are unchanged and less than 10 s have passed since the last plans. See
+        `Strategy.propose`.
         """
         problems = self._take_ratio(look)
         by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD))
