@@ -29,7 +29,8 @@ class FactPublisher:
         outbox: Queue of facts on disk.
         states: Desired states, which know why a pod was placed.
         start_id: Id of this run of the process. It is the cause of facts without another cause.
-        refused: Called with node and fact if the outbox has no room for a fact about pods.
+        refused: Called with the name of the node and the fact if the outbox refuses a fact about starts or ends of
+            pods.
     """
 
     outbox: Outbox
@@ -51,7 +52,11 @@ class FactPublisher:
         ]
 
     def publish(self, facts: Sequence[Fact]) -> None:
-        """Put facts into the outbox, oldest first. Facts that it refuses are put again with the next call."""
+        """Put facts into the outbox, oldest first. Facts that it refuses are put again with the next call.
+
+        Facts about starts and ends of pods are passed to `refused` instead, and of the others the newest 1,000 are
+        kept.
+        """
         if not facts and not self._waiting:
             return
         offered, self._waiting[:] = [*self._waiting, *facts], []

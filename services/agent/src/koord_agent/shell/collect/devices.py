@@ -81,7 +81,13 @@ class MachineDevices:
 
 
 class DeviceReporter:
-    """Reads the devices of one node, and reports them when they change. Only the node's agent uses it."""
+    """Reads the devices of one node, and reports them when they change. Only the node's agent uses it.
+
+    Args:
+        read: Returns the devices that the machine has now.
+        said: Digest of the last report before the start; "" for none.
+        sync_ms: Milliseconds between two readings.
+    """
 
     def __init__(self, read: ReadDevices, *, said: str = "", sync_ms: int = SYNC_EVERY_MS) -> None:
         self._read = read
@@ -96,8 +102,9 @@ class DeviceReporter:
     def report(self, now_ms: int) -> DeviceInventoryChanged | None:
         """Read the devices if it is due, and return the fact about them if it differs from the last one.
 
-        Otherwise return None. If all devices vanish, the last ones are reported as not healthy for ten minutes before
-        the report is empty. Its annotations have the time at which the devices were found (runtime spec, 11).
+        Otherwise return None. A device that vanishes is reported as not healthy for ten minutes, and then left out. The
+        annotations of the fact have the time at which the devices were found (runtime spec, 11). A node that never had
+        devices reports nothing.
 
         Args:
             now_ms: Time in milliseconds.

@@ -67,6 +67,13 @@ class NodePods:
     """Starts and ends the pods of one node, and remembers which starts and ends were published.
 
     Only the node's agent uses it.
+
+    Args:
+        host: The machine.
+        runner: Starts and ends pods of a simulated machine; None: the kubelet does.
+        announced: UIDs of pods whose start is already in the log.
+        forget: Called with the UIDs of pods that have ended.
+        stop: Stops containers of evicted pods by their ids, and returns errors; None: evictions remain requests.
     """
 
     def __init__(

@@ -56,7 +56,8 @@ class CpuQosStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose group identity and cpu.idle of classes, pods and applications for this cycle.
 
-        No plans while the inputs are unchanged and the last plans are still valid. See `Strategy.propose`.
+        No plans while the inputs are unchanged and less than 10 s have passed since the last plans. If nothing is
+        enabled, zeros are proposed for 20 s, and then no more. See `Strategy.propose`.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)

@@ -61,7 +61,10 @@ class CpuSuppressStrategy:
     def decision(self, view: NodeView) -> Decision:
         """Return the last decision about the CPU of best-effort pods.
 
-        If the strategy is off, it is a decision without changes.
+        If the strategy has not run yet, it is a decision without changes.
+
+        Args:
+            view: Inputs of this cycle, used only if the strategy has not run yet.
         """
         return self._decision or decide(view, None, self._memory, ttl_ms=0)
 

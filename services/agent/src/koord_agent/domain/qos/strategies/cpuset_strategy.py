@@ -56,8 +56,8 @@ class CpusetStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose CPU lists and unlimited quotas for this cycle.
 
-        While the inputs are unchanged and the last plans are still valid, propose only plans whose files have other
-        values. See `Strategy.propose`.
+        While the inputs are unchanged and less than 10 s have passed since the last plans, propose only plans whose
+        files have other values. With `be_by_manager`, all are proposed each time. See `Strategy.propose`.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
