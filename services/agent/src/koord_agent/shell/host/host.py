@@ -120,7 +120,10 @@ class Host(Protocol):
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return disk as MAJ:MIN -> I/O counters of one cgroup, for the disks that it has used; None if unknown."""
+        """Return disk as MAJ:MIN -> I/O counters of the whole disk, for the disks that one cgroup has used.
+
+        The requests of other cgroups count, too. Return None if the disks or counters are unknown.
+        """
         ...
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:

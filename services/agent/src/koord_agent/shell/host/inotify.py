@@ -26,6 +26,7 @@ class CgroupEvent:
     """The directory of a pod or container was created or removed.
 
     Attributes:
+        appeared: Whether the directory was created; False if it was removed.
         pod_id: Pod id as in the directory name (systemd: `_` for `-`).
         container_id: Container id without its runtime; None if the event is about the pod itself.
     """
@@ -37,6 +38,10 @@ class CgroupEvent:
 
 class PodWatcher:
     """Watches the cgroup directories of QoS classes and of all pods, to find created and removed pods and containers.
+
+    Args:
+        root: Path of the hierarchy `cpu` (cgroup v1), or of the cgroup file system (v2).
+        layout: Names of the cgroup directories.
 
     Raises:
         OSError: The kernel has no inotify, or the limit of watches is reached.

@@ -236,7 +236,7 @@ class LinuxHost:
         return SchedCounters(wait_ns=wait_ns, slices=slices) if threads else None
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return disk as MAJ:MIN -> I/O counters of one cgroup, for the disks that it has used; None if unknown.
+        """Return disk as MAJ:MIN -> counters of the whole disk, for disks that one cgroup has used; None if unknown.
 
         See `Host.disk_counters`.
         """

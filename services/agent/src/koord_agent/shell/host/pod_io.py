@@ -13,7 +13,7 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
-    """Return MAJ:MIN -> counters of the devices that a cgroup has used; None if unknown.
+    """Return MAJ:MIN -> counters of the whole device, for the devices that a cgroup has used; None if unknown.
 
     Args:
         proc: Path of procfs.

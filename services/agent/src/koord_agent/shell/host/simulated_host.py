@@ -92,7 +92,12 @@ class _CycleCounters:
 
 
 class SimulatedHost:
-    """The simulated machine of one node, behind the protocol `Host`."""
+    """The simulated machine of one node, behind the protocol `Host`.
+
+    Args:
+        fleet: The machines of all simulated nodes of the process.
+        index: Position of the node in them.
+    """
 
     def __init__(self, fleet: SimulatedMachines, index: int) -> None:
         self._fleet = fleet

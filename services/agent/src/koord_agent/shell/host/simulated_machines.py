@@ -32,9 +32,12 @@ SLICE_NS = 4_000_000
 class SimulatedMachines:
     """The machines of all simulated nodes of a process.
 
-    Attributes:
+    Args:
         nodes: Nodes with different names.
         start_seconds: Simulated time at which the machines start.
+
+    Raises:
+        ValueError: Two nodes have the same name.
     """
 
     def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:

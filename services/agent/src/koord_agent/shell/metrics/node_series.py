@@ -31,7 +31,12 @@ _UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 
 
 class NodeSeries(Collector):
-    """Metrics of the nodes of a process, read at each scrape. A process with many nodes exports none."""
+    """Metrics of the nodes of a process, read at each scrape. A process with many nodes exports none.
+
+    Args:
+        agents: Returns the agents of the nodes to export.
+        reported: Whether values of the last usage reports are exported, too.
+    """
 
     def __init__(self, agents: Callable[[], Iterable[NodeAgent]], *, reported: bool = False) -> None:
         self._agents = agents

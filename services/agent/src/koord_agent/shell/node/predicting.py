@@ -27,7 +27,7 @@ class Predicting:
         self._restored = folder is None
 
     def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
-        """Train the usage models, and store some of them, if it is due.
+        """Train the usage models, and store some of them, if it is due. The first call loads the stored models before.
 
         Return a sentence if the disk failed, otherwise None.
 

@@ -137,7 +137,10 @@ class QosRecord:
                 self._audit(eviction_event(fact.feature, fact.reason, pod), 0)
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
-        """Return the last facts before the agent stops: unpublished changes, and values that stay in force."""
+        """Return the last facts before the agent stops: unpublished changes of files, and values that stay in force.
+
+        Unpublished small changes of the best-effort quota get no fact; its last value is among those that stay.
+        """
         last = self._knobs.said(now_ms)
         stopped = AgentStopped(left=dict(sorted(self._left.items())))
         return (stopped,) if last is None else (last, stopped)
