@@ -5,10 +5,21 @@ from typing import Any
 
 import pytest
 from koord_descheduler.cycle import Rounds
-from koord_descheduler.domain.framework.eviction import EVICTED, Attempt, EvictionLimiter, EvictionLimits, Result
+from koord_descheduler.domain.framework.eviction import (
+    EVICTED,
+    Attempt,
+    EvictionLimiter,
+    EvictionLimits,
+    EvictionPath,
+    Result,
+)
+from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin
+from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.reporting.refusals import MOST_FILTERED, Refused
 from koord_descheduler.domain.round_memory import MOVES_AT_ONCE, refusal_changes, refusals_of
+from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.shell.telling import RoundTeller
 from koordcore.events import CATALOGUE
@@ -18,6 +29,8 @@ from koordcore.events.descheduling.rounds import RoundEnded
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.ports.leadership import Term
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.eviction import NEVER_EVICT
 from koordcore.state.rounds import RoundsState
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.stories.pod import Step, pod_story
@@ -281,3 +294,59 @@ async def test_a_pod_that_the_migration_controller_refuses_has_the_numbers_that_
     record = (await refused_records(world))[-1]
     assert (record.pod, record.reasons, record.inputs) == ("q", [code], {code: number})
     assert (await story(world, "u-q"))[0].endswith(f"; refused: {code} ({number.value} of {number.limit})")
+
+
+@pytest.mark.parametrize(
+    ("evictor", "args", "numbers"),
+    [
+        (
+            "DefaultEvictor",
+            {"minReplicas": 3, "minPodAge": "1h", "priorityThreshold": {"value": 100}},
+            {
+                "priority_threshold": Number(value=200, limit=100),
+                "min_replicas": Number(value=2, limit=3),
+                "min_pod_age": Number(value=60, limit=3600),
+            },
+        ),
+        (
+            "MigrationController",
+            {"priorityThreshold": {"value": 100}},
+            {
+                "priority_threshold": Number(value=200, limit=100),
+                "max_eviction_cost": Number(value=NEVER_EVICT, limit=NEVER_EVICT),
+                "expected_replicas": Number(value=0, limit=0),
+            },
+        ),
+    ],
+)
+def test_each_limit_that_refuses_a_pod_has_its_numbers(
+    evictor: str, args: dict[str, Any], numbers: dict[str, Number]
+) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": True}
+    pods = [
+        pod_view_from_json(
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "d",
+                    "uid": name,
+                    "ownerReferences": [owner],
+                    "annotations": {keys.EVICTION_COST: str(NEVER_EVICT)},
+                },
+                "spec": {"nodeName": "n", "containers": [], "priority": 200, "schedulerName": "koord-scheduler"},
+                "status": {"startTime": "1970-01-01T00:01:00Z"},
+            }
+        )
+        for name in "pq"
+    ]
+    cluster = ClusterView(now=120.0, nodes=(), pods=tuple(pods))
+    kind = BUILT_IN[evictor]
+    plugin = kind.make(kind.decode(args), SharedState())
+    assert isinstance(plugin, FilterPlugin)
+    assert isinstance(plugin, EvictPlugin)
+    path = EvictionPath(
+        profile="p", cluster=cluster, filters=(plugin,), evict_plugin=plugin, limiter=EvictionLimiter(LIMITS)
+    )
+    codes = path.refusals(pods[0])
+    assert set(codes) == numbers.keys()
+    assert path.numbers(pods[0], codes) == numbers

@@ -7,6 +7,7 @@ Source:
 from collections.abc import Iterator, Mapping
 
 from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.protocol.annotations.eviction import NEVER_EVICT
 from koordcore.protocol.selectors import Selector
 
 from koord_descheduler.domain.arguments.common import selector_or_all
@@ -56,13 +57,9 @@ class BaseFilter:
         return () if pod.has_evict_annotation else (*self._kind(pod), *self._value(pod), *self._scope(pod))
 
     def numbers(self, pod: PodView) -> Inputs:
-        """Return code `priority_threshold` -> priority of the pod, and the threshold that it must not reach.
-
-        Empty if there is no threshold, or if the pod has no priority.
-        """
-        if self._threshold is None or pod.priority is None:
-            return {}
-        return {codes.PRIORITY_THRESHOLD: Number(value=pod.priority, limit=self._threshold)}
+        """Return the numbers that are compared with a limit, by the code of the reason."""
+        cost = Number(value=pod.eviction_cost, limit=NEVER_EVICT)
+        return {**priority_number(pod, self._threshold), codes.MAX_EVICTION_COST: cost}
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the code `node_fit` if the pod fits no other node, and the arguments ask for that check.
@@ -99,6 +96,16 @@ class BaseFilter:
             yield codes.LABEL_SELECTOR
         if self._namespaces is not None and not self._namespaces.passes(pod.namespace):
             yield codes.NAMESPACE
+
+
+def priority_number(pod: PodView, threshold: int | None) -> Inputs:
+    """Return code `priority_threshold` -> priority of the pod, and the threshold that it must not reach.
+
+    Empty if there is no threshold, or if the pod has no priority.
+    """
+    if threshold is None or pod.priority is None:
+        return {}
+    return {codes.PRIORITY_THRESHOLD: Number(value=pod.priority, limit=threshold)}
 
 
 def identity_refusals(pod: PodView) -> Iterator[str]:

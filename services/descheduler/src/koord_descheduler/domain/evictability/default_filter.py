@@ -6,6 +6,7 @@ Source:
 
 from collections.abc import Iterator, Mapping
 
+from koordcore.events.descheduling.inputs import Inputs, Number
 from koordcore.protocol import keys
 from koordcore.protocol.selectors import is_matching
 from koordcore.values.timestamps import unix_seconds
@@ -15,7 +16,7 @@ from koord_descheduler.domain.arguments.common import selector_or_all
 from koord_descheduler.domain.arguments.default_evictor import DefaultEvictorArgs
 from koord_descheduler.domain.arguments.selector_text import parse_selector_text
 from koord_descheduler.domain.evictability import codes
-from koord_descheduler.domain.evictability.base_filter import NodeFit, identity_refusals
+from koord_descheduler.domain.evictability.base_filter import NodeFit, identity_refusals, priority_number
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import FAILED, PodView
 
@@ -58,6 +59,19 @@ class DefaultFilter:
         if self._args.no_eviction_policy == names.MANDATORY and keys.PREFER_NO_EVICTION in pod.annotations:
             return (codes.NO_EVICTION,)
         return (*identity_refusals(pod), *self._protected(pod, cluster), *self._limited(pod, cluster))
+
+    def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
+        """Return the numbers that are compared with a limit, by the code of the reason. Ages are in seconds."""
+        found = priority_number(pod, self._threshold)
+        if pod.owners:
+            replicas = len(cluster.pods_of_owner(pod.owners[0].uid))
+            found[codes.MIN_REPLICAS] = Number(value=replicas, limit=self._args.min_replicas)
+        started = pod.object.status.start_time
+        if started is not None:
+            found[codes.MIN_POD_AGE] = Number(
+                value=round(cluster.now - unix_seconds(started)), limit=self._args.min_pod_age
+            )
+        return found
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of the reasons that count just before an eviction: labels of the namespace, and node fit.

@@ -7,6 +7,8 @@ Source:
 from collections.abc import Mapping
 from typing import Final
 
+from koordcore.events.descheduling.inputs import Inputs
+
 from koord_descheduler.domain.arguments.common import upstream_args
 from koord_descheduler.domain.arguments.default_evictor import DefaultEvictorArgs, check
 from koord_descheduler.domain.evictability.default_filter import DefaultFilter
@@ -34,6 +36,10 @@ class DefaultEvictor:
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons why a pod must not be evicted; empty if it may be."""
         return self._filter.refusals(pod, cluster)
+
+    def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
+        """Return the counts and limits of the reasons that there can be against a pod, by code."""
+        return self._filter.numbers(pod, cluster)
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the codes of all reasons against a pod that are checked just before its eviction."""
