@@ -44,9 +44,10 @@ NO_BURST: Final = Burst((), is_cut_off=False)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decider:
-    """Decides pods one after the other, in bursts of at most 20 ms. Every placement is assumed at once.
+    """Decides pods one after the other, in bursts. Every placement is assumed at once.
 
-    The duration of a burst is measured with the clock of the host, even if the run is accelerated.
+    No decision begins later than 20 ms after the start of its burst. This time is measured with the clock of the host,
+    even if the run is accelerated.
 
     Attributes:
         state: The scheduler's state.

@@ -180,7 +180,7 @@ class SchedulerMetrics:
                 self._victims.observe(len(event.diagnosis.preemption.victims))
 
     def jobs_attempted(self, attempts: deque[JobAttempt], seconds: float) -> None:
-        """Record the attempts that concerned whole jobs in the last decision, and empty `attempts`.
+        """Record the attempts that concerned whole jobs in the last decision, and remove them from `attempts`.
 
         Args:
             attempts: The attempts.
@@ -209,7 +209,7 @@ class SchedulerMetrics:
             self._points.labels(point, status, profile).observe(seconds)
 
     def rounds_ended(self, ended: list[EndedRound], now: float) -> None:
-        """Record the duration of each round of a gang group that has ended, and empty `ended`.
+        """Record the duration of each round of a gang group that has ended, and remove the rounds from `ended`.
 
         Args:
             ended: The rounds.

@@ -29,7 +29,7 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def began(self, decisions: int) -> None:
-        """Record that an append of a number of decisions begins."""
+        """Record that an append with this number of decisions begins. The next small one waits 20 or 50 ms from now."""
         pause = BETWEEN_APPENDS_SECONDS if decisions <= FEW else AFTER_MANY_SECONDS
         self._next_at = asyncio.get_running_loop().time() + pause
 

@@ -138,7 +138,7 @@ class LoadColumns:
         self._change(row)
 
     def on_metric(self, row: int, metric: NodeMetric | None) -> None:
-        """Replace the usage report of the node at position `row`; None removes it."""
+        """Replace the usage report of the node at position `row`, which must be known; None removes it."""
         node = self._nodes[row]
         node.metric = metric
         if metric is None:
@@ -226,7 +226,7 @@ class LoadColumns:
         return any(self._limited)
 
     def is_limiting(self, load: PodLoad) -> bool:
-        """Return whether any node may refuse a pod with this estimated usage."""
+        """Return whether any node may refuse a pod with this estimated usage; never for pods of DaemonSets."""
         self._work_out()
         return not load.of_daemon_set and bool(self._limited[_PROD if load.is_prod else _OTHER])
 

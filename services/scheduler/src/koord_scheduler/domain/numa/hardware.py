@@ -92,7 +92,9 @@ UNKNOWN: Final = NodeHardware()
 
 
 def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardware:
-    """Return the hardware and CPU policies of a node. Each invalid annotation counts as absent.
+    """Return the hardware and CPU policies of a node. Invalid annotations are ignored.
+
+    Only an invalid amplification ratio in the Node's own annotation is recorded, see `NodeHardware.node_ratio`.
 
     Args:
         node: The node object.

@@ -31,6 +31,13 @@ from koord_scheduler.domain.state.state import SchedulerState
 class DryRuns:
     """Tries on single nodes which pods a pod would have to preempt, under the rules of one plugin.
 
+    Args:
+        state: The scheduler's state. Each trial is undone.
+        pod: The pod that needs room.
+        subject: Its class, kind and profile as the tried nodes see them in this cycle.
+        plugin: Says which pods may be preempted, and which limit besides the nodes the pod must fit.
+
+
     Attributes:
         sums_decide: Whether comparing sums of requests suffices; otherwise every filter is called for each trial.
     """

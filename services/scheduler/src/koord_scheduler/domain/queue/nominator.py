@@ -127,7 +127,7 @@ class Nominator:
     def rivals_on(self, node: str, pod: PodRecord) -> list[PodInfo]:
         """Return the pods nominated to a node for which this pod must leave room, as they would count there.
 
-        These are pods of equal or higher priority. A pod that is assumed on a node meanwhile is absent, because it
+        These are pods of equal or higher priority. A pod that is assumed on a node meanwhile is left out, because it
         counts there.
         """
         return [

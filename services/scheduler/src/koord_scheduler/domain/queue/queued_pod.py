@@ -33,7 +33,10 @@ class Came(StrEnum):
 
 
 class QueueState(IntEnum):
-    """The state of a pod in the queue: ACTIVE, BACKOFF, UNSCHEDULABLE, GATED or IN_FLIGHT (being attempted)."""
+    """The state of a pod in the queue: ACTIVE, BACKOFF, UNSCHEDULABLE, GATED or IN_FLIGHT.
+
+    IN_FLIGHT: it is being attempted, or has a node and its placement is not in the log yet.
+    """
 
     ACTIVE = auto()
     BACKOFF = auto()

@@ -222,7 +222,7 @@ class SchedulingQueue:
         return pod.ready_at
 
     def retry_now(self, uid: str) -> None:
-        """Return a pod to the active queue after its assumed placement was undone. It keeps its queue position."""
+        """Move a pod whose assumed placement was undone to the active queue at its old position, or gate it."""
         pod = self._pods[uid]
         self._came = Came.FAILED
         if not self._stays_gated(pod):
@@ -287,7 +287,7 @@ class SchedulingQueue:
         return min((moment for moment in (flush, backoff) if moment is not None), default=None)
 
     def is_in_flight(self, uid: str) -> bool:
-        """Return whether the pod was taken from the queue and its attempt has no outcome yet."""
+        """Return whether the pod is being attempted, or has a node and its placement is not in the log yet."""
         pod = self._pods.get(uid)
         return pod is not None and pod.state is QueueState.IN_FLIGHT
 

@@ -14,6 +14,11 @@ class QuotaRoom:
     """A copy of the usage of a quota, to try whether a pod fits without some victims.
 
     The quota itself does not change.
+
+    Args:
+        node: The quota of the preemptor; None: it has none and always fits.
+        requests: Resource -> amount that the preemptor requests, for resources that the quota limits.
+        limit: Resource -> most that the pods of the quota may use; others are unlimited.
     """
 
     def __init__(self, node: QuotaNode | None, requests: Mapping[str, int], limit: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from koordcore.protocol.reservations.document import PLURAL
 
 
 def subject_of(stored: StoredEvent) -> str:
-    """Return the uid of the pod or Reservation whose object the event contains; empty for all other events."""
+    """Return the uid of the pod or Reservation whose object the event contains; "" for all other events."""
     if stored.ref.kind == "podspec":
         return stored.ref.id
     if plural_of(stored.ref.id) != PLURAL:

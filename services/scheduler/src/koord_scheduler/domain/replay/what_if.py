@@ -110,7 +110,10 @@ class WhatIf:
         self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
     def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """Return the events of the window without events of an append whose first part was folded before it."""
+        """Return the events to decide again: the window without the rest of an append that began before it.
+
+        This rest is folded here as by `before`.
+        """
         rest = 0
         while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
             self.before(events[rest])

@@ -189,7 +189,7 @@ class ReservationBooks:
 
         Args:
             uid: Uid of the Reservation.
-            node: Name of the node; empty if it no longer has one.
+            node: Name of the node; "" if it no longer has one.
             at: Unix seconds of the placement.
         """
         entry = self.entries.get(uid)
@@ -249,7 +249,7 @@ class ReservationBooks:
         return self._on_row
 
     def name_of(self, uid: str) -> str:
-        """Return the name of a Reservation; empty if it is unknown."""
+        """Return the name of a Reservation; "" if it is unknown."""
         entry = self.entries.get(uid)
         return "" if entry is None else entry.name
 
@@ -258,7 +258,7 @@ class ReservationBooks:
         return self._on_row.get(row, {})
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count an assumed pod. A reserve pod makes its Reservation hold its amounts; an owner uses amounts of one."""
+        """Count a pod on its node. A reserve pod makes its Reservation hold amounts; an owner uses amounts of one."""
         used = pod_info.allocation.reservation
         if used is not None and used.uid == pod_info.uid:
             self._hold(row, self._entry(used.uid, used.name), pod_info)
@@ -300,7 +300,7 @@ class ReservationBooks:
         return bool(self.entries)
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
-        """Return node position -> resource column -> amount of Reservations that counts as free; None if none does."""
+        """Return node position -> resource column -> amount that counts as free for the class; None if none does."""
         usable = self.usable(pod_class)
         return self.pre_allocations.selected(pod_class) if usable is None else usable.restored
 
@@ -311,7 +311,7 @@ class ReservationBooks:
         return self.owners.of(pod)
 
     def usable(self, pod_class: PodClass) -> Usable | None:
-        """Return the Reservations that pods of a class may use. None: no Reservation is for them."""
+        """Return the Reservations that pods of a class may use. None: none is for them, or they are reserve pods."""
         wish = pod_class.aspects.get(ASPECT)
         if not isinstance(wish, PodWish) or wish.is_reserve:
             return None

@@ -66,12 +66,12 @@ class Entry:
         owners: Uid -> use, for the pods that use the Reservation.
         covered: Resource -> amount of the Reservation that its owners use; the node columns count it with the owners.
         is_consumed: Whether the Reservation may be used only once and a pod in the log uses or used it.
-        phase: "Succeeded" or "Failed"; empty while it is neither.
+        phase: "Succeeded" or "Failed"; "" while it is neither.
         ended_at: Unix seconds of its end; 0 while it has not ended.
-        node: Name of the node on which the log placed it; empty for none.
+        node: Name of the node on which the log placed it; "" for none.
         placed_at: Unix seconds of its placement.
         said: Reason why no node was found, as last published.
-        to_say: Reason why no node was found, still to be published; empty if there is nothing to publish.
+        to_say: Reason why no node was found, still to be published; "" if there is nothing to publish.
     """
 
     uid: str

@@ -80,7 +80,7 @@ def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int
 
     Args:
         room: The free amounts of the node.
-        requests: What the pod requests; amounts of 0 count as absent.
+        requests: Resource -> amount that the pod requests; amounts of 0 are ignored.
         more: Further mappings resource -> amount that the pod may use besides the free amounts of the node. All are
             added up, except `pods` of the first one, which is that of a Reservation.
     """
@@ -156,7 +156,7 @@ def refusals(
         matched: The Reservations on the node that the pod may use, in the order in which they are tried.
         requests: Resource -> amount that the pod requests.
         has_affinity: Whether the pod must use a Reservation.
-        only: Name of the Reservation that the pod must use; empty: any.
+        only: Name of the Reservation that the pod must use; "": any.
         preemptible: What pods that are removed on trial give back to the node.
         ignored: Takes a resource name, and returns whether the resource is not compared.
         skips_node: Whether the free amounts of the node are not compared if exactly one Reservation is matched.

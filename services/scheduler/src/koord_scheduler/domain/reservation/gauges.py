@@ -23,7 +23,7 @@ class ResourceGauge(NamedTuple):
         type: "allocatable", "allocated" or "utilization".
         name: Name of the Reservation.
         resource: Name of the resource.
-        unit: "core" for cpu, "Gi" for memory, "ratio" for a utilization, else empty.
+        unit: "core" for cpu, "Gi" for memory, "ratio" for a utilization, else "".
         value: The amount in this unit.
     """
 

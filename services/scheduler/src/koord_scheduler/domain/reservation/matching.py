@@ -59,7 +59,7 @@ class Terms:
         taints: Taints that pods must tolerate.
         order: Value of the label `scheduling.koordinator.sh/reservation-order`; None if absent, zero or not a number.
         inner: Resource -> amount of the Reservation that owners may not use.
-        restricted: Resources to which policy Restricted is limited; empty: all.
+        restricted: Resources to which policy Restricted is limited; an empty set stands for all that it holds.
     """
 
     name: str

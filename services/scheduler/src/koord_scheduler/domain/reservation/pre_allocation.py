@@ -150,7 +150,7 @@ class PreAllocations:
             row: Position of the node.
 
         Yields:
-            The plugins whose resources the Reservation requests; empty if it takes nobody's place on the node.
+            The plugins whose resources the Reservation requests; none if it takes no pod's place on the node.
         """
         selected = self.selected(pod_class)
         pods = selected.selection(row).pods if selected is not None and row in selected else ()

@@ -31,7 +31,7 @@ class Rests(Generic[T]):
 
         Args:
             uid: Uid of the holder.
-            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none. The
+            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; "" for none. The
                 holder may be a pod with operating mode `Reservation`, which acts as one.
             held: CPUs or devices that the holder has.
 
@@ -49,7 +49,7 @@ class Rests(Generic[T]):
 
         Args:
             uid: Uid of the holder.
-            reservation: Uid of the Reservation that the holder used; its own uid if it is a Reservation; else empty.
+            reservation: Uid of the Reservation that the holder used; its own uid if it is a Reservation; else "".
 
         Returns:
             Uid of the Reservation that the pod used -> what the Reservation counts as holding now; empty if there is

@@ -47,9 +47,18 @@ class _Unused(NamedTuple):
 class Usable:
     """The Reservations that pods of one class may use, updated when one of them changes.
 
+    Args:
+        wish: The properties of the pods that concern Reservations.
+        pod_class: The class. The object does not keep it alive.
+        nodes: The node columns.
+        lenders: All plugins whose resources Reservations may hold.
+        omits_node_labels: Whether reservation affinities are compared with the labels of Reservations alone, without
+            those of their nodes.
+
+
     Attributes:
         wish: Wishes about Reservations in the pods' labels and annotations.
-        problem: Why their annotations are invalid; empty if they are valid.
+        problem: Why their annotations are invalid; "" if they are valid.
         by_row: Node position -> uid -> Reservation that the pods may use.
         restored: Node position -> resource column -> unused amount of these Reservations. Filters count it as free.
         results: Uid of an available Reservation -> whether the pods may use it, or which rule forbids it.

@@ -65,7 +65,7 @@ class PodWish:
         affinity: Text of the annotation `scheduling.koordinator.sh/reservation-affinity`.
         exact: Text of the annotation `scheduling.koordinator.sh/exact-match-reservation`.
         is_reserve: Whether the pod is a reserve pod: it stands for a Reservation itself.
-        node: Node that the template of the Reservation names; empty: any.
+        node: Node that the template of the Reservation names; "": any.
         policy: Allocate policy of the Reservation, if the pod is a reserve pod.
         pre: If the pod is a reserve pod, the rules about running pods whose place the Reservation takes; None if it
             takes no pod's place.

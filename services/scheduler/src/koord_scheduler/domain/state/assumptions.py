@@ -241,7 +241,12 @@ class Assumptions:
                 self._known.queue.retry_now(pod.uid)
 
     def give_up_late(self, pod: PodRecord, now: float) -> None:
-        """Release the node of a pod whose time at Permit is over, and retry the pod after a back-off."""
+        """Release the node of a pod whose time at Permit is over, and retry the pod after a back-off.
+
+        Args:
+            pod: The pod, which must wait at Permit.
+            now: Unix seconds, from which the back-off counts.
+        """
         self._lose(pod, pod.trigger)
         if self._known.queue.is_in_flight(pod.uid):
             self._known.queue.retry_later(pod.uid, now)

@@ -64,7 +64,7 @@ class CycleView:
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
         """Group the nodes at `rows` by the pod that they see: (its class, kind and profile; positions of the nodes).
 
-        Each node occurs once; groups without nodes are absent.
+        Each node occurs once; groups without nodes are left out.
         """
         rest, found = rows, list[tuple[Subject, Rows]]()
         for _, subject, part in self.apart:

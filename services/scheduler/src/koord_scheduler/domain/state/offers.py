@@ -31,7 +31,7 @@ class NodeOffers:
         self._rows = np.flatnonzero(state.nodes.alive) if restriction.rows is None else restriction.rows
 
     def slots(self, uids: Sequence[str]) -> dict[str, int]:
-        """Return node -> number of these pods that fit on it, added one after another; nodes without room are absent.
+        """Return node -> number of these pods that fit on it, added one after another; nodes without room are left out.
 
         All filters apply. Pods of other jobs that are nominated to a node count there. Nodes are tried together
         unless a member's constraints depend on other nodes.
@@ -87,7 +87,10 @@ class NodeOffers:
 
 @contextmanager
 def tried(state: SchedulerState) -> Generator[tuple[Move, Move]]:
-    """Yield two functions that add pods to nodes and remove them, on trial. At the end, all changes are undone."""
+    """Yield two functions of a node's position and a pod: the first adds the pod on trial, the second removes it.
+
+    At the end of the context, all changes are undone.
+    """
     accounting = state.cluster.accounting
     moved: list[tuple[int, PodInfo, bool]] = []
 

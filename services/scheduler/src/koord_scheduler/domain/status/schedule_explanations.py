@@ -188,7 +188,7 @@ class ScheduleExplanations:
         return published is not None and published.expired
 
     def unsaid(self, id_: str, event: ScheduleExplanationComputed) -> None:
-        """Restore the state before a status was published, after the log has refused the status."""
+        """Forget a published status that the log has refused, so that the present status is published again."""
         if self.published.get(id_) is event:
             del self.published[id_]
         if id_ in self.questions:

@@ -129,11 +129,13 @@ class StatusWriter:
         self.undo(taken.write, moved)
 
     def undo(self, write: StatusWrite, moved: Container[AggregateRef] = ()) -> None:
-        """Undo a status write that will not be stored: restore the previous published status or nomination.
+        """Undo a status write that will not be stored, and wake its pod if it waits.
+
+        Nominations and requested evictions are dropped. Statuses count as not published and are published again.
 
         Args:
             write: The status write.
-            moved: Aggregates of pods whose nomination another scheduler has changed since.
+            moved: Aggregates of pods with newer events. Their nominations stay, because others may have changed them.
         """
         for ref, event in write.facts:
             match event:

@@ -61,11 +61,15 @@ class Attachments:
         return found.spec.attacher
 
     def volume_changed(self, name: str) -> None:
-        """Record that a volume was added, changed or deleted."""
+        """Count the attachments of a volume again at the next question, because it was added, changed or deleted."""
         self._changed.update(self._known[each].spec.node_name for each in self._by_volume.get(name, ()))
 
     def use_changed(self, row: int) -> None:
-        """Record that the pods of the node at a position began or ended to use a claim."""
+        """Count a node's attachments again at the next question, because its pods began or ended to use a claim.
+
+        Args:
+            row: Position of the node.
+        """
         if self._by_node:
             self._changed.add(self._nodes.names[row])
 

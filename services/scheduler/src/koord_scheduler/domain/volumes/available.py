@@ -104,7 +104,11 @@ class ByNodeLabel(Generic[T]):
 
 
 def label_of_volume(volume: Volume) -> tuple[Required | None, bool]:
-    """Return the label that a volume requires of its nodes, and whether it has further requirements."""
+    """Return the label that a volume requires of its nodes, and whether it has further requirements.
+
+    The label is None if there is no node affinity, or if no single label with given values is necessary, as with
+    alternative terms.
+    """
     if volume.affinity is None:
         return None, False
     terms = volume.affinity.node_selector_terms

@@ -62,7 +62,7 @@ class ClaimsByNeed:
 
     @property
     def wants(self) -> objects.Wants:
-        """Return the requirements of the claims that have no volume yet."""
+        """Return the requirements of the claims in `free`, in the same order."""
         return tuple(claim.wanted for claim in self.free)
 
 

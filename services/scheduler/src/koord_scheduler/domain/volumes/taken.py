@@ -6,7 +6,7 @@ from koord_scheduler.domain.volumes.books import VolumeBooks
 
 
 class TakenVolumes:
-    """Tells `VolumeBooks` which volumes placed pods take. `NodeAccounting` calls it for each pod with an allocation."""
+    """Records in `VolumeBooks` the volumes that placed pods take. `NodeAccounting` calls it for such pods."""
 
     def __init__(self, books: VolumeBooks) -> None:
         self._books = books

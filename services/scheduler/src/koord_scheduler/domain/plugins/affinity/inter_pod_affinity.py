@@ -103,7 +103,14 @@ class InterPodAffinity:
 
 
 class InterPodFilter:
-    """Refuses nodes by required affinity and anti-affinity, for pods with equal class and kind."""
+    """Refuses nodes by required affinity and anti-affinity, for pods with equal class and kind.
+
+    Args:
+        plugin: The plugin.
+        subject: Class and kind of the pods.
+        against: Required anti-affinity terms of running pods that select these pods, with the number of the running
+            pods by topology domain.
+    """
 
     def __init__(self, plugin: InterPodAffinity, subject: Subject, against: list[tuple[Term, DomainSums]]) -> None:
         population, terms = plugin.population, subject.kind.terms

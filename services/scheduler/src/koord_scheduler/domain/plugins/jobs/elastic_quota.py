@@ -105,7 +105,7 @@ class ElasticQuota:
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Serve the tree of quotas with their minimum, maximum, runtime and used amounts."""
+        """Return path -> function that answers, for pages with the quotas and their min, max, runtime and usage."""
         return quota_pages(self.quotas)
 
     def post_filter(

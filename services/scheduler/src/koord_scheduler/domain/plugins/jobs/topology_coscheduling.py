@@ -71,6 +71,7 @@ class TopologyCoscheduling(Coscheduling):
         """Plan the whole gang group at its first member, and restrict each member to its planned node.
 
         Reject the pod if no part of the topology has room for all members, or if the plan has no node for this pod.
+        None if its gang is not being scheduled or follows no plan.
         """
         current = self.gangs.round_of(pod.uid)
         if current is None:
@@ -110,7 +111,12 @@ class TopologyCoscheduling(Coscheduling):
 
 
 class NearPeers:
-    """Scores nodes higher that are nearer in the network to running pods with the same network-topology-selector."""
+    """Scores nodes higher that are nearer in the network to running pods with the same network-topology-selector.
+
+    Args:
+        plugin: Knows the network and the nodes of running pods.
+        selector: The network-topology-selector.
+    """
 
     def __init__(self, plugin: TopologyCoscheduling, selector: str) -> None:
         self._plugin = plugin

@@ -249,7 +249,10 @@ class NodeNUMAResource:
         return None if isinstance(planned, str) else allocation_of(planned)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Serve `nodes/{node}`: the CPUs and zones of a node, and who holds them. 404 for an unknown node."""
+        """Return path -> function that answers, for the page `nodes/{node}`: the CPUs and zones of a node by holder.
+
+        The function returns None (status 404) for an unknown node.
+        """
 
         def node(asked: Mapping[str, str]) -> object:
             row = self._nodes.row(asked["node"])

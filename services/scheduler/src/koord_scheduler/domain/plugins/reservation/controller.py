@@ -40,6 +40,12 @@ class ReservationController:
     """Publishes the status of Reservations: placed, expired, used or without a node.
 
     Requests the deletion of ended ones.
+
+    Args:
+        nodes: The node columns.
+        books: All Reservations.
+        args: Arguments of the plugin.
+        frees_owners: Gate CleanExpiredReservationAllocated: whether owners of a deleted Reservation stop using it.
     """
 
     def __init__(

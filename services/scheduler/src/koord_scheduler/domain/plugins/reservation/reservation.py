@@ -389,5 +389,5 @@ class Reservation:
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Serve the Reservations of nodes with their owners, and the use of the index of selectors."""
+        """Return path -> function that answers, for pages with the Reservations of a node and with indexed labels."""
         return reservation_pages(self._nodes, self._books, self._args.reservation_selector_index)

@@ -386,5 +386,5 @@ class DeviceShare:
         return [] if event is None else [Status(learned_pods.REF, event)]
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Serve the devices of all nodes, or of one node, and who holds them."""
+        """Return path -> function that answers, for pages with the devices of all nodes or of one, and the holders."""
         return device_pages(self._nodes, self.states)

@@ -94,7 +94,10 @@ class LoadAwareScheduling:
         return self.load.has_limits
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Serve `node/{node}`: the measured and estimated load of a node. Empty for an unknown node."""
+        """Return path -> function that answers, for the page `node/{node}`: the measured and estimated load of a node.
+
+        The page is {} for an unknown node.
+        """
 
         def load(asked: Mapping[str, str]) -> object:
             row = self.nodes.row(asked["node"])

@@ -87,6 +87,10 @@ class NodeResourcesFit:
     """The plugin NodeResourcesFit: refuses nodes with too little of a resource, and scores by free resources.
 
     Bit j + 1 of a filter code means that resource j of the pod's demand is short.
+
+    Args:
+        args: Arguments of the plugin.
+        restored: Knows amounts that are free for some pods only; None: there are none.
     """
 
     name = "NodeResourcesFit"

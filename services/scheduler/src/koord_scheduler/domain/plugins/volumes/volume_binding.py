@@ -188,7 +188,14 @@ class NodesByAffinity:
 
 
 class VolumeFilter:
-    """Refuses nodes that cannot reach the bound volumes of some claims, or that have no volumes for unbound ones."""
+    """Refuses nodes that cannot reach the bound volumes of some claims, or that have no volumes for unbound ones.
+
+    Args:
+        reached: Finds the nodes that can use a volume.
+        volumes: All claims and volumes.
+        needs: The claims of the pods, in groups.
+        bound: Each bound claim with its volume; None if the volume does not exist.
+    """
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class QuotaPod:
 
 
 class QuotaNode:
-    """One quota in its tree. Amounts are never negative; an absent resource is 0.
+    """One quota in its tree. Amounts are never negative; a resource without an entry has the amount 0.
 
     Attributes:
         parent: The quota above; None for the root of a tree, or if it is not attached.
@@ -132,6 +132,11 @@ class Pool:
     """The last division of one resource of a parent among its children.
 
     It is stored, so that a later division repeats only the changed parts.
+
+    Args:
+        children: The children that take part, by name.
+        sum_min: Sum of their mins.
+
 
     Attributes:
         children: The children that take part, by name.

@@ -31,8 +31,13 @@ class RunningPod(NamedTuple):
 class OveruseClock:
     """For each quota that uses more than its runtime, the time since which it has done so without interruption.
 
+    Args:
+        delay_seconds: Argument `delayEvictTime`.
+        since: Start value of the attribute, from a snapshot; None: no quota is overused.
+
+
     Attributes:
-        since: Name of a quota -> that time in seconds. Other quotas are absent.
+        since: Name of a quota -> that time in Unix seconds. Quotas within their runtime have no entry.
     """
 
     def __init__(self, delay_seconds: float, since: Mapping[str, float] | None = None) -> None:
