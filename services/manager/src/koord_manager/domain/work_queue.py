@@ -225,7 +225,7 @@ class WorkQueue:
         return decided
 
     def is_backing_off(self, controller: str, name: str) -> bool:
-        """Return whether a key has failed and its back-off has not expired."""
+        """Return whether a key has a back-off that has not expired."""
         back_off = self._back_offs.get((controller, name))
         return back_off is not None and self.now < back_off.due
 

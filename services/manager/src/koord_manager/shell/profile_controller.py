@@ -167,7 +167,11 @@ async def _change(
 
 
 async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
-    """Apply a colocation profile to a pod at the API server, with retries. Return 1 if the pod changed, otherwise 0."""
+    """Apply a colocation profile to a pod at the API server. Return 1 if the pod changed, otherwise 0.
+
+    After a conflict, the pod is read and patched again, up to three times in all. Other errors are logged. A pod that
+    has a node by now is not changed.
+    """
     path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
     reason = ""
     for _ in range(CONFLICTS):

@@ -229,7 +229,7 @@ class ManagerView:
         return event
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
-        """Store a report at its position in the stream, and queue its node; no-op if a newer one is stored."""
+        """Store the position, and the report of a node (its token) if none is newer; then also queue the node."""
         self.obs_position = max(self.obs_position, position)
         known = self.reports.get(node)
         if known is not None and known.updated_at > report.updated_at:

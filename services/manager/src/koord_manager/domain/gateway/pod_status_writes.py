@@ -96,7 +96,15 @@ def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEv
 def device_health(
     uid: str, namespace: str, name: str, devices: Sequence[UnhealthyDevice], node: str
 ) -> KubernetesEvent:
-    """Return the Kubernetes event that devices of the pod became unhealthy, or that all are healthy again."""
+    """Return the Kubernetes event that devices of the pod became unhealthy, or that all are healthy again.
+
+    Args:
+        uid: Uid of the pod.
+        namespace: Its namespace.
+        name: Its name.
+        devices: Its unhealthy devices; empty if all are healthy again.
+        node: Its node.
+    """
     reason, type_ = ("DeviceUnhealthy", "Warning") if devices else ("DevicesHealthy", "Normal")
     message = device_sentence(devices, node)
     return KubernetesEvent(about_pod(uid, namespace, name), reason, message[:MOST_MESSAGE], type_)

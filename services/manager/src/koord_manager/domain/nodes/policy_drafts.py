@@ -138,7 +138,10 @@ def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[
 def measuring_event(
     policies: NodePolicies, node: Node, published: NodePolicyState | None
 ) -> NodeMetricPolicyRendered | None:
-    """Return the event with the measuring policy of a node's agent, or None if it equals the published one."""
+    """Return the event with the measuring policy of a node's agent, or None if it equals the published one.
+
+    If the colocation section is invalid, a published policy stays, and None is returned.
+    """
     published_policy = published.metric_policy if published is not None else None
     strategy = policies.measuring(node, measures_already=published_policy is not None)
     if strategy is None:
@@ -258,7 +261,11 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
 def device_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeDevicesComputed | None:
-    """Return the event with the device resources of a node, or None if it equals the published one."""
+    """Return the event with the device resources and device labels of a node, or None if they equal the published ones.
+
+    Resources of plugins that do not run stay as published. Without a Device object, the published resources of plugins
+    that run are withdrawn.
+    """
     device = view.device(token)
     if device is None and (published is None or not published.devices):
         return None

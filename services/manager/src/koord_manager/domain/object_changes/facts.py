@@ -48,7 +48,11 @@ def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: O
 
 
 def changed_node(node: Node, change: ChangeNode) -> Node:
-    """Return a copy of a node in which a change has set labels, annotations, taints and `unschedulable`."""
+    """Return a copy of a node in which a change has set labels, annotations, taints and `unschedulable`.
+
+    A label with the value None is removed. A new taint replaces that of the same key and effect. If the change leaves
+    `unschedulable` None, it stays.
+    """
     labels = {name: text for name, text in {**node.metadata.labels, **change.labels}.items() if text is not None}
     gone = {(taint.key, taint.effect) for taint in (*change.taints, *change.removed_taints)}
     taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in gone]

@@ -222,8 +222,8 @@ class RecommenderBook:
 def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
     """Yield each container of a pod with its usage in a sample.
 
-    If the sample has no usage of containers, yield the usage of the pod for its only container, and nothing for a pod
-    with several containers.
+    Sidecars count as containers, other init containers do not. If the sample has no usage of containers, yield the
+    usage of the pod for its only container, and nothing for a pod with several containers.
 
     Source:
         manager spec, 15.4

@@ -214,7 +214,10 @@ class RecommendationDecisions:
         return found if knows else None
 
     def drop(self, stored: StoredEvent, recorded: RecommendationDropped) -> None:
-        """Repeat the removal of the status of a Recommendation whose object was deleted, and count the result."""
+        """Repeat the removal of the status of a Recommendation whose object was deleted, and count the result.
+
+        It counts as repeated with an equal result if the object does not exist. The re-run removes the status anyway.
+        """
         self._enter_run(stored)
         self.tally.recorded += 1
         if self._book.targets.one(stored.ref.id) is None:
@@ -223,7 +226,11 @@ class RecommendationDecisions:
         self.set_published(stored.ref.id, recorded, stored)
 
     def replace(self, stored: StoredEvent, recorded: PodEvictionRequested) -> None:
-        """Repeat the decision to evict a pod with outdated requests, and count the result."""
+        """Repeat the decision to evict a pod with outdated requests, and count the result.
+
+        The result is equal if the re-run evicts the same pod with the same event. If it evicts no pod of the
+        Recommendation, nothing counts as repeated.
+        """
         self._enter_run(stored)
         self.tally.recorded += 1
         now = datetime.fromisoformat(stored.occurred_at)

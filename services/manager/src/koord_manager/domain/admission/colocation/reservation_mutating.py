@@ -14,7 +14,9 @@ from koord_manager.domain.admission.request import JsonObject, Operation
 def mutate_reservation(
     operation: Operation, reservation: JsonObject, facts: Facts, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Apply every colocation profile whose pod selector matches the labels of a Reservation.
+    """Apply every colocation profile whose pod selector matches the labels of a new Reservation, by its probability.
+
+    On other operations than CREATE, the Reservation is returned unchanged. The argument is never changed.
 
     In contrast to pods, namespace selectors and the skip annotation are ignored, and resources are not translated.
 

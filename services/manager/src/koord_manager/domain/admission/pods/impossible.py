@@ -30,8 +30,9 @@ class _NumaSpec(msgspec.Struct):
 def impossible_requests(pod: Pod, shapes: HardwareShapes) -> tuple[str, ...]:
     """Return a warning for each request that exceeds the largest NUMA zone, node or PCIe switch group of the cluster.
 
-    Cpu and memory are compared with the largest zone, only for a pod whose annotation requires a single NUMA node. The
-    number of GPUs is compared with the zone or switch with most GPUs if the pod requires one, else with such a node.
+    Cpu and memory are compared with the largest zone, only for a pod whose annotation requires a single NUMA node. If
+    the pod requires its GPUs in one zone or under one switch, their number is compared with the most that any zone or
+    switch has. Otherwise it is compared with the most that any node has.
 
     Malformed requests and annotations get no warning here, because other rules report them.
     """
