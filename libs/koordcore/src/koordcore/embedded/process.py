@@ -172,10 +172,12 @@ class ChildProcess:
     async def start(self) -> None:
         """Run `prepare`, launch the process and wait until it is ready.
 
-        A failed or cancelled start leaves no process behind.
+        A failed or cancelled start leaves no process behind. If the end of its log has a text of `retry_on`, the start
+        is repeated, as long as `ready_seconds` since the first attempt have not passed.
 
         Raises:
             StartError: The process ended or was not ready within `ready_seconds`. The message has the end of its log.
+            Exception: The error that `prepare` raised.
         """
         deadline = time.monotonic() + self.spec.ready_seconds
         while True:

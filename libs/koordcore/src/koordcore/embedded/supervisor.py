@@ -105,6 +105,10 @@ class Supervisor:
         """Start the stack, wait for SIGTERM or SIGINT, then stop it.
 
         A signal during the start ends the start. For programs that do nothing but run the stack.
+
+        Raises:
+            AlreadyRunningError: A live supervisor uses the state file.
+            StartError: A process ended or was not ready in time during the start.
         """
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()

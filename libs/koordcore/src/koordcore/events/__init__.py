@@ -1,7 +1,7 @@
 """The events: facts that are written to the log, and observations and explanations in other streams.
 
 `envelope` (headers, references, drafts) -> `registry` (type name -> model, schema version, upcasters) -> one module per
-aggregate (`pod`, `podspec`, `node`, ...). `load()` imports them all, so that the registry is complete.
+aggregate kind (`scheduling.pod`, `objects.mirror` ...). `catalogue` imports them all, so that the registry is complete.
 """
 
 from koordcore.events.catalogue import CATALOGUE

@@ -169,7 +169,11 @@ class DeferredHeaders(Mapping[str, str]):
 
     @abstractmethod
     def has_line(self, line: bytes) -> bool:
-        """Return whether exactly one header line equals `line` (`Name: value`), without parsing the headers."""
+        """Return whether the headers contain a line, without parsing them.
+
+        Args:
+            line: The whole line with the line breaks around it: CRLF, `Name: value`, CRLF.
+        """
 
     @abstractmethod
     def parsed(self) -> Mapping[str, str]:

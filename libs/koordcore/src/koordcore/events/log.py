@@ -1,6 +1,6 @@
-"""Facts about the log itself: it was restored up to an earlier position, or its oldest facts were archived.
+"""Facts about the log itself: it was restored up to an earlier position.
 
-Aggregate: `log.cluster`. Writers: `koord restore --to`, and the archive job (`koord bus archive`).
+Aggregate: `log.cluster`. Writer: `koord restore --to`.
 
 Source:
     event-bus spec, 7

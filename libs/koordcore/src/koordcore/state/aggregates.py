@@ -360,12 +360,12 @@ class GpuWorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=
 
 
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A difference between the fold and the API server for one object. The state is dropped when the difference ends.
+    """A difference between the fold and the API server for one object. The state stays when the difference has ended.
 
     Attributes:
-        difference: "missing-in-log", "missing-in-api" or "differs".
-        fingerprint: Digest of the folded and the stored object.
-        times: Number of consecutive comparisons that found it.
+        difference: "missing-in-log", "missing-in-api" or "differs"; "" after it has ended.
+        fingerprint: Digest of the folded and the stored object; "" after it has ended.
+        times: Number of consecutive comparisons that found it; 0 after it has ended.
     """
 
     difference: str

@@ -134,9 +134,10 @@ class ClusterState:
         return self._states[_KIND_OF[kind]]  # type: ignore[return-value]  # keyed by STATE_TYPES
 
     def last_seq(self, ref: AggregateRef) -> int:
-        """Return the sequence of the last event of an aggregate; 0 if it does not exist.
+        """Return the sequence of the last event of an aggregate; 0 if it does not exist or no longer exists.
 
-        The next append to the aggregate must name it as the expected position.
+        The next append to the aggregate names it as the expected position. 0 leads to a `Conflict`, which has the
+        actual sequence, if the aggregate was dropped and its last event is still in the stream.
         """
         state = self._states[ref.kind].get(ref.id)
         return state.seq if state is not None else 0

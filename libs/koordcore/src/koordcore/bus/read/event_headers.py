@@ -22,7 +22,7 @@ class EventHeaders(DeferredHeaders):
         self._read: dict[str, str] | None = None
 
     def has_line(self, line: bytes) -> bool:
-        """Return whether exactly one header line equals `line`. See `DeferredHeaders.has_line`."""
+        """Return whether the headers contain a line, given with the CRLF around it. See `DeferredHeaders.has_line`."""
         return line in self._block
 
     def parsed(self) -> dict[str, str]:

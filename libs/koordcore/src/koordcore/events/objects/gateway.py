@@ -131,11 +131,11 @@ class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The gateway gave up an eviction: the API server refused it, or a disruption budget delayed it too long.
+    """An eviction ended without evicting the pod: the API server refused it, it took too long, or it was a dry run.
 
     Attributes:
-        reason: Reason in one word.
-        message: One sentence, with the message of the API server.
+        reason: Reason in one word. For an eviction that took too long, the reason of the last delay or "Expired".
+        message: Explanation, for example the message of the API server.
     """
 
     reason: str
@@ -165,7 +165,7 @@ class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drift")
 class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A difference that a `DriftObserved` reported ended.
+    """The difference that a `DriftObserved` reported has ended.
 
     Attributes:
         aggregate: Aggregate of the object.

@@ -1,1 +1,1 @@
-"""Functions that apply one event to the state of its aggregate: one module per writer, listed in `registry`."""
+"""Functions that apply one event to the state of its aggregate, by writer or subject; all are listed in `registry`."""

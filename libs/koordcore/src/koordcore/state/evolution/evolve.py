@@ -13,5 +13,6 @@ Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
 def dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:
     """Return None, so that the aggregate of the event is dropped.
 
-    Use it for deletions of ids that are never used again.
+    Use it for ids that are not used again. `ClusterState.last_seq` is 0 for a dropped aggregate, so another event for
+    it conflicts with the events that are still in the log.
     """
