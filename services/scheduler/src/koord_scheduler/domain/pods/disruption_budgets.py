@@ -38,7 +38,7 @@ class DisruptionBudgets:
         )
 
     def drop(self, namespace: str, name: str) -> None:
-        """Remove a budget."""
+        """Remove a budget. No-op if it is unknown."""
         self._budgets.get(namespace, {}).pop(name, None)
 
     def violating(self, victims: Iterable[Pod]) -> list[bool]:

@@ -209,7 +209,7 @@ class Commits:
             self._known.cluster.reservations.consumed(used.uid)
 
     def left_node(self, pod: PodRecord) -> None:
-        """Notify quotas, gangs and Reservations that the pod has lost its node, as the log has confirmed."""
+        """Record that the log has released the pod from its node, and notify quotas, gangs and Reservations."""
         pod.node, pod.unhealthy = "", ()
         self._known.cluster.reservations.left(pod.uid)
         self._known.cluster.quotas.unreserve(pod.uid)

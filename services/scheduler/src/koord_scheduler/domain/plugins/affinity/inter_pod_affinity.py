@@ -73,7 +73,8 @@ class InterPodAffinity:
     def score_for(self, subject: Subject) -> "InterPodScore | None":
         """Return the score for a pod.
 
-        None if the pod has no preferred terms and no term of a running pod selects it.
+        None if the pod has no preferred terms and no term of a running pod selects it. With the argument
+        `ignorePreferredTermsOfExistingPods`, terms of running pods give no score to pods without preferred terms.
         """
         preferred = subject.kind.terms.preferred
         if self.args.ignore_preferred_terms_of_existing_pods and not preferred:

@@ -121,7 +121,7 @@ class PodTopologySpread:
 def resolved(
     constraint: TopologySpreadConstraint, selector: LabelSelector | None, namespace: str, labels: Mapping[str, str]
 ) -> Constraint:
-    """Return the constraint for a pod in this namespace with these labels. An empty selector counts no pods."""
+    """Return the constraint for pods with these labels. `selector` replaces its own; an empty one counts no pods."""
     own = compiled(with_label_keys(selector, labels, constraint.match_label_keys))
     is_empty = own is not None and not own.requirements
     return Constraint(

@@ -92,7 +92,7 @@ class ElasticQuota:
         return self.quotas.moves
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return True if the quota would admit the pod now."""
+        """Return True if the quota would admit the pod now, or if no quota knows the pod."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.admit(known.facts).admitted
 
@@ -101,7 +101,7 @@ class ElasticQuota:
         return self._controller.due()
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Publish changed statuses of quotas, and evict pods of quotas that use more than their share for too long."""
+        """Return changed statuses of quotas, and pods to evict from quotas that exceeded their runtime for too long."""
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
@@ -128,7 +128,10 @@ class ElasticQuota:
         return known is not None and self.quotas.may_preempt(known.facts, victim.uid)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return the quota's limit for usage plus request; None without a quota. See `VictimRules.room_for`."""
+        """Return a copy of the quota's usage, to try whether the pod fits without victims; None if the pod is unknown.
+
+        See `VictimRules.room_for`.
+        """
         known = self.quotas.pods.get(pod.uid)
         return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
 

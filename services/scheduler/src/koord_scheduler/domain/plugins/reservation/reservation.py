@@ -367,7 +367,7 @@ class Reservation:
     # --- around the cycle --------------------------------------------------------------------------------------------
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Publish as status of a Reservation why no node was found for it. No-op for other pods."""
+        """Record why no node was found for a Reservation; the next `control` returns it. No-op for other pods."""
         if pod.pod is not None and is_reserve_pod(pod.pod):
             self._controller.found_no_node(pod.uid, message)
 

@@ -330,7 +330,7 @@ class DeviceShare:
         return self._is_aligned and self._asked(pod) is not None
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
-        """Return the sets of NUMA zones whose devices can serve the class, or the reason why none can."""
+        """Return the sets of NUMA zones whose devices can serve the class, `NO_HINTS` for any, or why none can."""
         asked, node = self._asked(pod), self.states.devices_of(row)
         if asked is None or not self._is_aligned:
             return NO_HINTS
@@ -381,7 +381,7 @@ class DeviceShare:
         return self._learned.due() if self._learned is not None else None
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Compute the typical pods of the last window of time. Publish them as a status if they changed."""
+        """Compute the typical pods of the last window of time. Return them as a status to publish if they changed."""
         event = self._learned.learn(now) if self._learned is not None else None
         return [] if event is None else [Status(learned_pods.REF, event)]
 
