@@ -147,7 +147,10 @@ class Rounds:
             await self._rest(began + self.interval if self.interval else None, term)
 
     async def run_now(self) -> None:
-        """Run an extra round, besides the periodic ones, and wait until it has ended. Rounds never overlap."""
+        """Run an extra round, besides the periodic ones, and wait until it has ended. Rounds never overlap.
+
+        If this instance does not lead, wait until it leads and has run a round.
+        """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._wanted.set()

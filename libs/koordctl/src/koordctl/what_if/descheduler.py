@@ -155,7 +155,7 @@ class DeschedulerRerun:
 
     @property
     def starts_behind(self) -> int:
-        """The facts behind this position are folded next, because a snapshot lacks them."""
+        """Position after which `run` needs all facts: the older one of the positions of the two loaded states."""
         return min(self._builder.state.position, self._state.log.position)
 
     def run(

@@ -66,7 +66,7 @@ class JobControl:
         logger: Logger of the service.
         metrics: Metrics of the service.
         writer: Changes objects.
-        make: Makes the controller when a term begins.
+        make: Makes the controller when the first term begins. Later terms keep it.
         without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
     """
 

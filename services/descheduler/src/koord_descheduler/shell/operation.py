@@ -58,7 +58,10 @@ class OperationRecorder:
             await self._leading.lost(term)
 
     async def asked(self, event: DryRunAnswered) -> bool:
-        """Record that a request was carried out. Return whether the log has stored it."""
+        """Record that a dry run was answered. Return whether the log has stored the fact.
+
+        If this instance does not lead, wait until it does.
+        """
         return await self._append(event, await self._leading.term())
 
     async def _record_configuration(self, term: Term) -> None:

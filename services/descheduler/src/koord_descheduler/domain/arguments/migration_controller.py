@@ -67,7 +67,8 @@ class ObjectLimiter(WireModel):
 
     Attributes:
         duration: Seconds in which `max_migrating` pods may be evicted; 0 switches the limiter off.
-        max_migrating: Number or percentage of pods; None: the limit per workload of the controller.
+        max_migrating: Number or percentage of pods; None: the limit per workload of the controller. A namespace needs a
+            number; None or a percentage switches its limiter off.
         burst: Largest number of evictions at once; 0 stands for 1.
     """
 

@@ -29,7 +29,7 @@ def _exactly(wanted: str) -> AfterValidator:
 
 
 class LeaderElection(WireModel):
-    """Leader election of the process. Times are in seconds."""
+    """Leader election of the process. Times are in seconds. `resource_...` is accepted without effect."""
 
     leader_elect: StrictBool = True
     lease_duration: SignedDuration = 15.0
@@ -41,7 +41,7 @@ class LeaderElection(WireModel):
 
 
 class ClientConnection(WireModel):
-    """Connection to the API server. "" or 0: the default."""
+    """Connection to the API server: accepted without effect, because the log is read. "" or 0: the default."""
 
     kubeconfig: Text = ""
     content_type: Text = ""

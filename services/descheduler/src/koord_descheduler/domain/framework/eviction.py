@@ -218,7 +218,7 @@ class EvictionPath:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether no further eviction is possible in this round."""
+        """Return whether the total limit has refused an eviction, so that it refuses all further ones of this round."""
         return self.limiter.is_exhausted
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:

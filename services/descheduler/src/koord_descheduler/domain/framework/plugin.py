@@ -42,7 +42,7 @@ class Evictor(Protocol):
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether no further eviction is possible in this round."""
+        """Return whether the total limit has refused an eviction, so that it refuses all further ones of this round."""
         ...
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class PluginRun:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether no further eviction is possible in this round, so that a plugin may stop to look for pods."""
+        """Return whether the total limit has refused an eviction. Then the plugin may stop to look for pods."""
         return self.evictor.is_exhausted
 
     def evict(self, pod: PodView, reason: str, inputs: Inputs | None = None) -> bool:

@@ -96,7 +96,7 @@ def round_nodes(cluster: ClusterView, selector: Selector) -> list[NodeView]:
 
 
 def profile_nodes(nodes: Iterable[NodeView], selector: Selector) -> list[NodeView]:
-    """Return the nodes of a round that a profile works on.
+    """Return the nodes of a round whose labels the selector of a profile matches.
 
     Source:
         descheduler spec, 4 (4)

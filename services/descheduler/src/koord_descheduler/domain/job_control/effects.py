@@ -138,7 +138,10 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
 
 
 def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> Looked:
-    """Return the look after the changes of its plan were made and its eviction was asked for.
+    """Return the result of a look, with the job and the events after the changes and the eviction of its plan.
+
+    If the Reservation was refused, or the soft-eviction annotation was not written, the job gets the reason. A
+    requested eviction counts as accepted, also one that another component has requested.
 
     Args:
         done: The plan.

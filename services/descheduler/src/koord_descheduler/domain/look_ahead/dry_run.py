@@ -34,7 +34,8 @@ class DryRun:
         moves: Pods that would move, in the order of their evictions.
         homeless: Pods that a plugin chose but that would find no place. They are not evicted.
         useless: Pods that a plugin chose and that would find a place, but whose move would not make the cluster better.
-            They are not evicted, because their profile proves its moves (evicts only for a gain).
+            They are not evicted, because their profile proves its moves (evicts only for a gain). The pods of a plan
+            that would not make room are here, too.
         before: Measures before the first round.
         after: Measures after the last round.
         faults: Errors of plugins.

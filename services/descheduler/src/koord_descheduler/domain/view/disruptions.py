@@ -37,7 +37,11 @@ class Disruptions:
     counts_missing: bool = False
 
     def cause(self, pod: PodView) -> Cause | None:
-        """Return the cause for which a pod is being taken away, even while it is still ready; None if it stays."""
+        """Return the cause for which a pod is being taken away, even while it is still ready; None if it stays.
+
+        A pod is taken away by a requested eviction, by the soft-eviction annotation, or because its node is not ready
+        or does not exist.
+        """
         cause = self.leaving.get(pod.uid)
         if cause is None and keys.SOFT_EVICTION in pod.annotations:
             return Cause.DESCHEDULING

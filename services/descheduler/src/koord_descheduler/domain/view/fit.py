@@ -71,7 +71,7 @@ def upstream_misfit(pod: PodView, node: NodeView, cluster: ClusterView) -> str:
 
 
 def fits_upstream(pod: PodView, node: NodeView, cluster: ClusterView) -> bool:
-    """Return whether a pod fits a node by the upstream check.
+    """Return whether a pod fits a node by the check of the upstream plugins, see `upstream_misfit`.
 
     Source:
         descheduler spec, 1.4

@@ -42,7 +42,7 @@ class PodOrder:
         self._pods = None
 
     def pods(self) -> tuple[PodView, ...]:
-        """Return all pods in order."""
+        """Return all pods by namespace, name and uid."""
         if self._pods is None:
             self._pods = tuple([entry[3] for block in self._blocks for entry in block])
         return self._pods

@@ -138,7 +138,7 @@ class PodView:
 
     @property
     def must_stay(self) -> bool:
-        """Return whether the eviction cost forbids to evict the pod."""
+        """Return whether the eviction cost is the largest int32, which forbids to evict the pod."""
         return self.eviction_cost == NEVER_EVICT
 
 

@@ -70,7 +70,7 @@ class _Tried:
 
 
 class GpuRepack:
-    """Makes plans for waiting gangs.
+    """Makes plans that free whole GPUs for waiting gangs, one at a time.
 
     Args:
         args: Its arguments.

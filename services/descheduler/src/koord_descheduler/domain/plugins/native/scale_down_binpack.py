@@ -88,7 +88,11 @@ class ScaleDownBinPack:
         self._weights = {name: args.resource_weights.get(name, 1.0) for name in args.resources}
 
     def balance(self, run: PluginRun) -> None:
-        """Propose the deletion costs, or evict the first pods. No-op in a dry run of the configuration."""
+        """Propose deletion costs of pods, or evict the first pods of the ranking, as the strategy says.
+
+        The cost of a pod that may leave is its rank; the others get the largest cost. A cost that a pod has already is
+        not proposed. No-op in a dry run of the configuration.
+        """
         if run.is_dry_run:
             return
         ranking = self.ranking(run)

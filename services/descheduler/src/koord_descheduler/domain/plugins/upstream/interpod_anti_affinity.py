@@ -116,7 +116,7 @@ def _compiled(term: PodAffinityTerm) -> Selector | None:
 
 
 class RemovePodsViolatingInterPodAntiAffinity:
-    """Evicts pods whose required anti-affinity excludes another pod in the same topology domain.
+    """Evicts pods whose required anti-affinity excludes another pod on the same node or in the same topology domain.
 
     A pod that this round evicted no longer counts.
     """

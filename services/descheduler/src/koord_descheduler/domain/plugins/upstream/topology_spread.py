@@ -73,7 +73,11 @@ class RemovePodsViolatingTopologySpreadConstraint:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict the pods that the balancing of all constraints has chosen."""
+        """Evict pods of domains that have too many, until each constraint would be met.
+
+        Only pods that the arguments and the filters admit are counted and evicted. Each pod is evicted once, even if
+        several constraints choose it.
+        """
         nodes = {node.name: node for node in run.nodes}
         by_namespace: dict[str, list[PodView]] = {}
         for node in run.nodes:

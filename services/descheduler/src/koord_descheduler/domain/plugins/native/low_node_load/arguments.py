@@ -82,7 +82,11 @@ class LoadLimits(WireModel):
 
 
 class NodePoolArgs(LoadLimits):
-    """A node pool with its own thresholds. Arguments that it leaves out are taken from the top level."""
+    """A node pool with its own thresholds.
+
+    Thresholds, weights and the anomaly condition are taken from the top level if the pool leaves them out. The node
+    selector and `use_deviation_thresholds` are not.
+    """
 
     name: Text = ""
 
