@@ -20,8 +20,9 @@ NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
 
 
 class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Capacity, requests, offers and pods of one node at one position: cpu in milli-cores, memory in bytes.
+    """Amounts, requests, offers and pods of one node at one position: cpu in milli-cores, memory in bytes.
 
+    `cpu_milli`, `memory_bytes` and `gpus` are the allocatable amounts in the status of the node.
     `cpu_requested`, `memory_requested` and `gpus_requested` are the requests of pods that are not best effort.
     `batch_cpu` and `batch_memory` are the amounts that the manager offers to best-effort pods; 0 if none is published.
 

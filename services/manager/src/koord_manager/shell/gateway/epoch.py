@@ -28,7 +28,17 @@ OUTDATED_SECONDS: Final = 5.0
 
 
 class EpochCheck:
-    """Decides whether this instance may lead with its log."""
+    """Decides whether this instance may lead with its log.
+
+    Args:
+        api: Client of the API server.
+        view: The folded log, which contains its own epoch.
+        leadership: The lease that is given up if the log is outdated.
+        clock: Gives the time of the Kubernetes event about an outdated log.
+        logger: Logs problems.
+        instance: Name of this process in that event.
+        namespace: Namespace of the ConfigMap with the cluster's epoch.
+    """
 
     def __init__(
         self,

@@ -34,7 +34,19 @@ CONCURRENT: Final = 8
 
 
 class EventRecorder:
-    """Records the Kubernetes events of `PendingWrites`, and the condition of pods that have no node."""
+    """Records the Kubernetes events of `PendingWrites`, and the condition of pods that have no node.
+
+    Args:
+        api: Client of the API server.
+        view: The folded cluster.
+        pending_writes: Its events and nominated nodes are taken and written.
+        explanations: The scheduler's explanations of pods without a node.
+        clock: Gives the times in events and conditions.
+        logger: Logs refused writes.
+        instance: Name of this process in the events.
+        counted: Called with purpose and meaning of the answer of each write.
+        errors: Catches errors about one object; None for a new one.
+    """
 
     def __init__(
         self,

@@ -42,9 +42,10 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of the cluster at one moment, in milli-cores and bytes.
+    """Totals of the cluster at one moment, in milli-cores and bytes: sums over the nodes that exist.
 
     Attributes:
+        cpu_milli: Sum of allocatable cpu. Memory, `gpus` and the other sums are those of the fields of `NodeItem`.
         nodes_reporting: Number of nodes whose usage is in `cpu_used`, `memory_used` and `be_cpu_used`.
         reservations: Number of Reservations that hold a node.
         cpu_unused_reserved: CPU that they hold and no pod uses; contained in `cpu_requested`. The other `..._reserved`
@@ -83,6 +84,7 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seq: Position from which these figures hold.
         host: "linux" or "simulated"; "" if the agent never started.
+        cpu_milli: Allocatable cpu. `memory_bytes` and `gpus` (`nvidia.com/gpu`) are allocatable, too.
         reported_at: Time of the newest usage report, even if it had expired; null without one.
         cpu_requested: Requests of pods that are not best effort. `memory_requested` and `gpus_requested` likewise.
         batch_cpu: Amount that the manager offers to best-effort pods; 0 if nothing is published.
@@ -302,7 +304,13 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact of the log. In lists, `body` is null unless the request asks for bodies."""
+    """One fact of the log. In lists, `body` is null unless the request asks for bodies.
+
+    Attributes:
+        seq: Position of the fact. `kind` and `id` name its aggregate.
+        based_on: Position up to which its writer had folded the log; `epoch` is the term of that writer.
+        summary: The fact in one line.
+    """
 
     seq: int
     kind: str
