@@ -52,7 +52,6 @@ def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resou
     If the report has expired and the arguments filter expired reports, every estimate is refused, or none if
     `enableScheduleWhenNodeMetricsExpired`. Without thresholds, or a usage of the node, none is refused. Otherwise:
 
-
         round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
 
     Source:

@@ -37,7 +37,6 @@ class DryRuns:
         subject: Its class, kind and profile as the tried nodes see them in this cycle.
         plugin: Says which pods may be preempted, and which limit besides the nodes the pod must fit.
 
-
     Attributes:
         sums_decide: Whether comparing sums of requests suffices; otherwise every filter is called for each trial.
     """

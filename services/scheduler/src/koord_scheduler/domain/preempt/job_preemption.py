@@ -52,7 +52,6 @@ class JobSearch:
         plugin: Rules of the plugin about the job and its victims.
         within: Positions of the nodes that may be candidates; None for all.
 
-
     Attributes:
         members: The members in the order in which they are placed.
     """

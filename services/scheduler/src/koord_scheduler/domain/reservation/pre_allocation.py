@@ -67,7 +67,6 @@ def is_within(of_pod: Allocation, of_reservation: Allocation) -> bool:
         of_pod: Allocation of the pod.
         of_reservation: Allocation of the Reservation.
 
-
     Source: scheduler-fine-grained spec, 3.9 (pre-allocation).
     """
     if of_reservation.cpuset and not of_pod.cpus <= of_reservation.cpus:

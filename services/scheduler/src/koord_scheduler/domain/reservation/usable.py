@@ -55,7 +55,6 @@ class Usable:
         omits_node_labels: Whether reservation affinities are compared with the labels of Reservations alone, without
             those of their nodes.
 
-
     Attributes:
         wish: Wishes about Reservations in the pods' labels and annotations.
         problem: Why their annotations are invalid; "" if they are valid.

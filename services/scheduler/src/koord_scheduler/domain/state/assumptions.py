@@ -355,7 +355,6 @@ class Assumptions:
 
         They are of pods that are deleted, finished, on a deleted node, or could not be bound.
 
-
         Return the number of releases.
         """
         released = 0

@@ -137,7 +137,6 @@ class Pool:
         children: The children that take part, by name.
         sum_min: Sum of their mins.
 
-
     Attributes:
         children: The children that take part, by name.
         index: Child -> its index in `children`.

@@ -35,7 +35,6 @@ class OveruseClock:
         delay_seconds: Argument `delayEvictTime`.
         since: Start value of the attribute, from a snapshot; None: no quota is overused.
 
-
     Attributes:
         since: Name of a quota -> that time in Unix seconds. Quotas within their runtime have no entry.
     """
