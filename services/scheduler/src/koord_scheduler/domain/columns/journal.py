@@ -11,7 +11,7 @@ class Journal:
     Old entries are dropped. A reader that has not read them must read all nodes.
 
     Attributes:
-        versions: Number of changes of each node so far, by position; nodes that never changed may be absent.
+        versions: Number of changes of each node so far, by position. Nodes behind its end never changed.
     """
 
     def __init__(self) -> None:

@@ -13,8 +13,9 @@ def can_be_ignored(resource: str) -> bool:
 
 
 def is_scalar(resource: str) -> bool:
-    """Return whether the resource is an extended one: neither cpu, memory nor ephemeral-storage.
+    """Return whether a resource name has a "/" or begins with `hugepages-` or `attachable-volumes-`.
 
-    Scores consider such a resource only if the pod requests it.
+    So cpu, memory, ephemeral-storage and pods are not scalar. Scores consider a scalar resource only for pods that
+    request it.
     """
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))

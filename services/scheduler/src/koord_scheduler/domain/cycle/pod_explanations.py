@@ -16,7 +16,10 @@ class PodExplanation:
     """The reason why one pod was not placed, as it is published to the stream of explanations.
 
     Attributes:
+        uid: Uid of the pod.
         trigger: Id of the event that caused the attempt.
+        traceparent: W3C trace context of the pod; "" if there is none.
+        tracestate: Vendor part of the trace context.
         event: The explanation.
         decided_at: When the attempt was decided, in Unix seconds; 0.0 stands for the time of publishing.
     """

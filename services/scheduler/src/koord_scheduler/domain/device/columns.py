@@ -57,6 +57,7 @@ class OnNode:
         memory: Memory of each device in bytes.
         total: Sum of the capacities of each resource.
         free: Sum of the free amounts of each resource.
+        places: Minor number of a device -> its index in `left` and `memory`.
     """
 
     __slots__ = ("_most", "_room", "cards", "free", "left", "memory", "places", "total")

@@ -39,8 +39,8 @@ class Inventories:
             A sentence for each entry of the object that is ignored.
 
         Raises:
-            codec.DecodeError: The object is not a Device at all.
-            InvalidInput: The object has no name.
+            codec.DecodeError: A field of `metadata` has a wrong type.
+            InvalidInput: The document is not a JSON object, or has no name.
         """
         node, inventory, problems = read_device(document)
         self.tell(node)

@@ -148,8 +148,8 @@ def read_device(document: object) -> tuple[str, Inventory, list[str]]:
     """Return (node name, devices, sentences about ignored entries) of a Device object.
 
     Raises:
-        codec.DecodeError: The object is not a Device at all.
-        InvalidInput: The object has no name.
+        codec.DecodeError: A field of `metadata` has a wrong type.
+        InvalidInput: The document is not a JSON object, or has no name.
     """
     if not isinstance(document, dict):
         raise InvalidInput("an object", document)

@@ -53,6 +53,14 @@ class PodDevices:
         honors_pcie_level: Whether the exclusive policy PCIeLevel of a hint has an effect.
         needs_template: Whether the GPU request must equal a shared-resource template of the node's cards.
         designated: The only devices that the pod may get, as its annotation names them; empty: any.
+        key: All that the other attributes are made of.
+
+    Args:
+        amounts: Resource name -> amount that the pod requests. Resources that belong to no device are ignored.
+        annotations: Annotations of the pod. Invalid ones set `error`.
+        labels: Labels of the pod; None counts as no labels.
+        honors_pcie_level: See the attribute.
+        templates: Shared-resource templates; None: no request needs one.
     """
 
     __slots__ = (

@@ -155,7 +155,7 @@ def on_ring(places: list[int], seed: int) -> list[int]:
 def rankings_by(
     groups: NDArray[np.integer], totals: IntArray, hashes: HashArray, row_at: Mapping[int, int]
 ) -> dict[int, Ranking]:
-    """Return group number -> ranking of the feasible nodes of this group. Groups without feasible nodes are absent.
+    """Return group number -> ranking of the feasible nodes of this group. A group without such nodes has no entry.
 
     Args:
         groups: Group number of each node, (N,).

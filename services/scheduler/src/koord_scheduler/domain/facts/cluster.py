@@ -107,7 +107,7 @@ class Cluster:
         has_concerned_all: Whether all pods were read again after the first node with a NUMA policy for all of its pods.
         affinities: NUMA zones of the pod at Reserve, for all plugins that allocate inside zones.
         reservations: The Reservations, and the amounts that pods use of them.
-        fresh_owners: Groups of Reservations for pods that no Reservation was for before. The fold empties it.
+        fresh_owners: Groups of Reservations with new owner rules. The fold reads pods again for them and empties it.
         devices: The devices of each node, as its Device object states them.
         activate: Uids of pods that shall be attempted because of folded facts. The queue takes them out.
         warnings: Sentences about facts that are valid but probably unintended. The function that logs them empties the

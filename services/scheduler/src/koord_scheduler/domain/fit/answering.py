@@ -49,7 +49,8 @@ def answer_question(state: SchedulerState, request: FitRequest, now: float, prob
         state: A scheduler state that nothing else uses; it is changed.
         request: The question.
         now: Present time in Unix seconds.
-        probe: Answers another question on a further copy of the state, before this one changes it.
+        probe: Answers another question on a further copy of the state, before this one changes it. Only the search for
+            the greatest gang that fits calls it.
 
     Raises:
         InvalidInput: The question cannot be answered. The error names field, rule and value.

@@ -20,6 +20,8 @@ NOT_TRIED = "PreEnqueue"
 def greatest_gang(request: FitRequest, probe: Probe) -> FitAnswer:
     """Return the answer for the greatest number of gang members that are all placed, found by bisection.
 
+    `most` of the answer is this number: 0 if no number of members fits.
+
     Args:
         request: The question, with one set of members of a gang.
         probe: Answers the question for a given number of members.

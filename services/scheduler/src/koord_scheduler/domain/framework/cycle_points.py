@@ -57,7 +57,7 @@ class Offers(Protocol):
     def slots(self, uids: Sequence[str]) -> Mapping[str, int]:
         """Return node name -> number of these pending pods that fit on the node, added one after another in this order.
 
-        Nodes on which not even the first pod fits are absent.
+        A node on which not even the first pod fits has no entry.
         """
         ...
 

@@ -131,7 +131,7 @@ class JobRules(Protocol):
     def members(self, pod: PodRecord) -> Sequence[str]:
         """Return the uids of all pending members of the pod's gang group, in scheduling order.
 
-        Without a group: the pod alone.
+        Members with scheduling gates are left out. Without a group: the pod alone.
         """
         ...
 

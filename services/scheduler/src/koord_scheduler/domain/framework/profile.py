@@ -22,8 +22,8 @@ class PluginLists:
     Attributes:
         sees_otherwise: Whether plugins may change the pod or the nodes before filters run, so that a cycle may find
             room where the unchanged pod and nodes have none.
-        is_plain: True if no plugin changes the pod or nodes of a cycle or plans a job. Filters then run directly after
-            PreFilter.
+        is_plain: True if no plugin has the extension points BeforePreFilter, AfterPreFilter, FindOneNode, BeforeFilter
+            or BeforeScore. Filters then run directly after PreFilter.
     """
 
     __slots__ = ("_lists", "is_plain", "sees_otherwise")
@@ -52,7 +52,7 @@ class PluginLists:
         return found[0] if found else None
 
     def without(self, unconcerned: Iterable[Plugin]) -> "PluginLists":
-        """Return copies of the lists in which the given plugins are absent."""
+        """Return copies of the lists without the given plugins. The lists themselves do not change."""
         left_out = {id(plugin) for plugin in unconcerned}
         lists = {point: [each for each in found if id(each) not in left_out] for point, found in self._lists.items()}
         return PluginLists(lists)

@@ -61,7 +61,7 @@ class GangCache:
     def pod_seen(self, uid: str, pod: Pod) -> Consequences:
         """Record a new or changed pod (or reserve pod), and return which waiting pods may now be attempted.
 
-        No-op if the pod names no gang. The pod counts as bound if `spec.nodeName` is set.
+        It counts as bound if `spec.nodeName` is set. If it names no gang, only a member that it replaces is forgotten.
         """
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
@@ -291,7 +291,7 @@ class GangCache:
     def members_to_place(self, uid: str) -> Sequence[Member]:
         """Return the members of the pod's group without a node and without scheduling gates, in scheduling order.
 
-        A pod with a free pass is returned alone. Empty for a pod without a gang.
+        A pod with a free pass, or whose gang does not exist, is returned alone. Empty for a pod that names no gang.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)

@@ -40,7 +40,7 @@ class JobPreemption:
 
     Attributes:
         nominations: Uid of a member -> the node that it is nominated to.
-        victims: Node -> pods to evict there. Nodes without victims are absent.
+        victims: Node -> pods to evict there. A node without victims has no entry.
     """
 
     nominations: Mapping[str, str]
@@ -131,7 +131,7 @@ def plan_job_preemption(
     Args:
         members: Uids in the order in which they are placed.
         kinds: A number for each member, shape (members,). Members with equal numbers have equal requirements.
-        victims: Candidate node -> its possible victims. Nodes that preemption cannot make feasible are absent.
+        victims: Candidate node -> its possible victims; no node that preemption cannot make feasible.
         fits: (node, victims that stay, members) -> whether all these members fit on the node.
         rules: Topology rules. Without them, each member goes to the node with the least cost that has room.
     """

@@ -56,6 +56,10 @@ class NetworkTopology:
         layers: The layers between the cluster and the nodes, from the top.
         moves: Version of the tree. It grows with every change.
         root: The cluster.
+
+    Args:
+        layers: As the attribute.
+        nodes: (name, labels) of the nodes to begin with.
     """
 
     def __init__(self, layers: Sequence[Layer], nodes: Iterable[tuple[str, Mapping[str, str]]] = ()) -> None:

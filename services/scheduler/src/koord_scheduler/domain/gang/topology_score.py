@@ -26,7 +26,7 @@ class RunningPeers:
     def of(self, selector: str) -> Mapping[str, int]:
         """Return node -> number of running pods with this network-topology-selector.
 
-        Nodes without such pods are absent.
+        A node without such pods has no entry.
         """
         return self._counts.get(selector, {})
 
@@ -39,7 +39,7 @@ class RunningPeers:
             nodes[node] = nodes.get(node, 0) + 1
 
     def drop(self, uid: str) -> None:
-        """Record that the pod no longer runs on any node."""
+        """Record that the pod no longer runs on any node. No-op if it is not counted."""
         where = self._where.pop(uid, None)
         if where is None:
             return

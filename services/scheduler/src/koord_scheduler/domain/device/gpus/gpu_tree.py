@@ -35,7 +35,8 @@ class GpuSearch:
     Attributes:
         count: Number of GPUs.
         is_shared: Whether the pod takes a part of a GPU; then `count` is 1.
-        level: The largest allowed scope: a number for device, PCIe switch, NUMA node or node; 0 if none is required.
+        level: Number of the largest allowed scope in `SCOPE_LEVELS`: device, PCIe switch, NUMA node or node. A greater
+            number is a smaller scope; 0 if none is required.
         used: Minor numbers of GPUs that are in use.
         fits: Returns whether the GPU with a minor number has the requested amounts free.
         score: Returns the score of a GPU by its minor number, for a shared request.
@@ -111,7 +112,7 @@ def free_in_scopes(zones: Sequence[Zone], level: int, is_free: Callable[[int], b
 
     Args:
         zones: The GPUs of a node as a tree.
-        level: Number of the required scope.
+        level: Number of the required scope, see `GpuSearch.level`.
         is_free: Takes a minor number, and returns whether the GPU is free.
 
     Returns:

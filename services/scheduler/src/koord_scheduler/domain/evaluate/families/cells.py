@@ -36,7 +36,7 @@ class Shared(NamedTuple):
 
     Attributes:
         pod: One class of the family. All classes have the same results of plugins that read the shape of nodes.
-        filters: (base of the statuses, function from a row to a code) of each filter.
+        filters: (number that gives a filter status if a code is added, function from a row to a code) of each filter.
         scores: (index in the profile's scores, function from a row to a raw score, weight) of each score that does not
             normalize.
         shape_scores: (index in the profile's scores, weight) of each score by node shape that does not normalize.
@@ -111,7 +111,7 @@ class Cells:
         return self._cell_of[row]
 
     def fixed(self, row: int) -> int:
-        """Return the fixed total (sum of weighted scores) of the node at position `row`."""
+        """Return the fixed total of the node at position `row` (see `heads`); `INFEASIBLE` if it is refused."""
         return self._fixed[row]
 
     def _raw(self, index: int, row: int) -> int:

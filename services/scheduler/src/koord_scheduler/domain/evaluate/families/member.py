@@ -24,7 +24,8 @@ class Own(NamedTuple):
 
     Attributes:
         pod: The class.
-        filters: (base of the statuses, index of the state in a cell, function from a state to a code) of each filter.
+        filters: (number that gives a filter status if a code is added, index of the state in a cell, function from a
+            state to a code) of each filter.
         scores: (index in the profile's scores, index of the state in a cell, function from a state to a raw score) of
             each score.
     """

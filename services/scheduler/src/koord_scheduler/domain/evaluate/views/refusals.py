@@ -76,7 +76,7 @@ def explained(
 ) -> list[PluginExclusion]:
     """Return the number of nodes that each plugin refused, and the reasons, in the order of the filters.
 
-    Filters that refused no node are absent.
+    A filter that refused no node has no entry.
 
     Args:
         counts: Filter status -> number of nodes.
