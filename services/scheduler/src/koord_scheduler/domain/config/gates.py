@@ -18,7 +18,9 @@ _SPELLED: Final = {
 class SchedulerGates:
     """The scheduler's feature gates, each True if it is on.
 
-    The last five concern old API servers and have no effect.
+    Nine gates are accepted without effect: the last five, which concern old API servers, and
+    `skip_filter_with_nominated_pods`, `sync_barrier`, `enable_batch_schedule_node_snapshot` and
+    `lazy_reservation_restore`.
     """
 
     resize_pod: bool = False

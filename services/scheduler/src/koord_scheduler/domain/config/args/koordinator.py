@@ -16,6 +16,7 @@ class CoschedulingArgs(wire.WireModel):
     """Arguments of Coscheduling. `skip_check_schedule_cycle` is accepted without effect, as in Koordinator since v1.5.
 
     Attributes:
+        controller_workers: Accepted without effect: one task does this work.
         default_timeout: Seconds that members wait at Permit for their gang, if the gang does not state it.
         default_match_policy: Match policy of a gang that does not state one.
         enable_preemption: Whether a gang may preempt other pods.
@@ -31,7 +32,7 @@ class CoschedulingArgs(wire.WireModel):
 
 
 class HookPlugin(wire.WireModel):
-    """The name and arguments of a hook of the quota manager."""
+    """The name and arguments of a hook of Koordinator's quota manager. This scheduler calls no such hooks."""
 
     key: wire.Text
     factory_key: wire.Text
@@ -59,7 +60,7 @@ class ElasticQuotaArgs(wire.WireModel):
         disable_default_quota_preemption: Whether a pod of the default quota evicts no pod of its quota to get a place.
         enable_queue_hint: Accepted without effect: a refused pod is always attempted again only if its quota admits it.
         quota_snapshot_update_interval: Accepted without effect.
-        hook_plugins: Hooks of the quota manager.
+        hook_plugins: Hooks of Koordinator's quota manager. Accepted without effect.
     """
 
     delay_evict_time: wire.Duration = 120.0
