@@ -36,6 +36,9 @@ def reservation_for(
     """Return the Reservation of a job as an object, without apiVersion and kind.
 
     Fields that the template of the job leaves out are taken from the pod. The Reservation excludes the node of the pod.
+    Its name is the uid of the job, and it is used once. Without owners in the template, it is for the pods of the pod's
+    controller, or for the pod itself if the scheduler found no node for it. It expires with the job, unless the
+    template says otherwise.
 
     Args:
         job: The job.

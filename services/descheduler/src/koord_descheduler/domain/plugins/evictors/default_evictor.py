@@ -42,7 +42,7 @@ class DefaultEvictor:
         return self._filter.numbers(pod, cluster)
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of all reasons against a pod that are checked just before its eviction."""
+        """Return the codes of the reasons that count just before an eviction: labels of the namespace, and node fit."""
         return self._filter.pre_eviction_refusals(pod, cluster)
 
     def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:

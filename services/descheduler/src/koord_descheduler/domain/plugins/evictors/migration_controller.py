@@ -133,11 +133,15 @@ class MigrationController:
         }
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of all reasons against a pod that are checked just before its eviction."""
+        """Return the code `node_fit` if the arguments ask for this check and the pod fits no other node."""
         return self._base.pre_eviction_refusals(pod, cluster)
 
     def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
-        """Request a migration job. Return False if a filter or the object limiter refuses it."""
+        """Request a migration job for a pod. Return False if this filter or the object limiter refuses the pod.
+
+        The job is created after the round, and counts against the limits from now on. `reason` and `plugin` are not
+        used here.
+        """
         return self._ask(pod, cluster, "")
 
     def evict_for(self, plan: MovePlan, pod: PodView, plugin: str, cluster: ClusterView) -> bool:

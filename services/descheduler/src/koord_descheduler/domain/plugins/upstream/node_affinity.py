@@ -62,7 +62,7 @@ class RemovePodsViolatingNodeAffinity:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict pods that fit a better node: for each kind of affinity, node by node in order."""
+        """Evict the pods on wrong nodes: for each kind of affinity in the arguments, node by node in order."""
         for kind in self._types:
             violation = _CHECKS.get(kind)
             if violation is None:

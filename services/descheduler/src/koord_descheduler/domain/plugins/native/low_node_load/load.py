@@ -58,7 +58,7 @@ class PoolLoad:
     Attributes:
         nodes: The N nodes with a fresh metric, in input order.
         resources: Names of the columns: the K compared resources, and `pods` at the end if it is not compared.
-        compared: K, the number of resources that have thresholds.
+        compared: K, the number of compared resources: those with thresholds, and always memory.
         capacity: int64 (N, R) capacity of each node.
         usage: int64 (N, R) usage of the system and of all pods.
         prod_usage: int64 (N, R) usage of the prod pods.
