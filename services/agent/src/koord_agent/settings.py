@@ -241,6 +241,10 @@ class AgentSettings(ServiceSettings):
         Args:
             words: The command line without the name of the program.
             environ: Environment variables.
+
+        Raises:
+            InvalidSettings: A flag is unknown, or a setting is invalid.
+            HelpRequested: The command line asks for help.
         """
         taken = accepted(words, {name for spec in cls.flag_specs() for name in spec.names} | {"h", "help"})
         settings = super().load(taken.words, {**container_paths(environ, cls.env_prefix()), **environ})

@@ -121,14 +121,14 @@ def is_sandbox(labels: Mapping[str, str]) -> bool:
 
 
 def split_labels(found: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the labels and the annotations that the Docker labels of a container contain."""
+    """Return the labels, and the annotations without their prefix, that the Docker labels of a container contain."""
     labels = {key: value for key, value in found.items() if not key.startswith(ANNOTATION_PREFIX)}
     annotations = {key.removeprefix(ANNOTATION_PREFIX): found[key] for key in found if key not in labels}
     return labels, annotations
 
 
 def join_labels(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the Docker labels that contain these labels and annotations."""
+    """Return the Docker labels that contain these labels, and these annotations with the prefix `annotation.`."""
     return {**labels, **{ANNOTATION_PREFIX + key: value for key, value in annotations.items()}}
 
 

@@ -24,7 +24,7 @@ NO_CLIENTS: Final = "0 connections"
 
 
 class Units(Protocol):
-    """Operations on systemd units that the installer needs."""
+    """Operations on systemd units that the installer needs. If systemd does not answer, they raise SystemdRefused."""
 
     def reload(self) -> None:
         """Read the unit files again."""
@@ -52,7 +52,7 @@ class Units(Protocol):
 
 
 class NotStarted(Exception):
-    """Raised if the proxy does not start. The message names the version that runs instead."""
+    """Raised if the proxy does not start. The message tells what runs instead: the version before, or the runtime."""
 
 
 class StillUsed(Exception):

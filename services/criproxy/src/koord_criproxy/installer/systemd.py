@@ -49,7 +49,7 @@ class UnitState:
 
 
 class Systemd:
-    """A client whose calls wait for their answers.
+    """A client of systemd whose calls wait for their answers. They raise SystemdRefused if systemd does not answer.
 
     Args:
         socket: Socket of systemd.

@@ -133,7 +133,11 @@ def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
 
 
 class PoolState(StrEnum):
-    """State of the shared pool, the CPUs that latency-sensitive pods share: idle, cooling, overload or unknown."""
+    """State of the shared pool, the CPUs that latency-sensitive pods share.
+
+    OVERLOAD: used up to the threshold of the burst policy or more. COOLING: up to 90 % of the threshold or more. IDLE:
+    less. UNKNOWN: CPUs or usage of the node are not known.
+    """
 
     IDLE = "idle"
     COOLING = "cooling"

@@ -178,7 +178,7 @@ def file_path(root: str, name: str, directory: str, version: int, *, reading: bo
 
 
 def validate(name: str, value: str) -> None:
-    """Check that a value in the style of cgroup v1 may be written to a file.
+    """Check that a value in the style of cgroup v1 may be written to a file, which has this name on cgroup v1.
 
     `max` counts as the largest int64. CPU lists must parse. Any text is valid for a file without a rule.
 
@@ -218,7 +218,7 @@ def validate(name: str, value: str) -> None:
 
 
 def is_in_force(name: str, value: str) -> bool:
-    """Return whether a value that was read from a file is one that the kernel accepts and enforces.
+    """Return whether a value (in the style of cgroup v1) that was read is one that the kernel accepts and enforces.
 
     It is False only for a CPU quota below one millisecond or without a number. It is True for all other files.
     """

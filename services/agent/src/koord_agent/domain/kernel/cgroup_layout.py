@@ -85,7 +85,13 @@ class CgroupLayout:
         return _qos_directory(self, qos)
 
     def pod_directory(self, qos: KubeQos, pod_uid: str) -> str:
-        """Return the directory of a pod. The systemd driver replaces `-` in the UID by `_`.
+        """Return the directory of a pod, relative to the root of a hierarchy.
+
+        The systemd driver replaces `-` in the UID by `_`.
+
+        Args:
+            qos: Kubernetes QoS class of the pod.
+            pod_uid: UID of the pod.
 
         Raises:
             InvalidInput: The UID is not a plain file name.
@@ -93,10 +99,16 @@ class CgroupLayout:
         return _pod_directory(self, qos, pod_uid)
 
     def container_directory(self, qos: KubeQos, pod_uid: str, container_id: str) -> str:
-        """Return the directory of a container.
+        """Return the directory of a container, relative to the root of a hierarchy.
+
+        Args:
+            qos: Kubernetes QoS class of the pod.
+            pod_uid: UID of the pod.
+            container_id: `<runtime>://<id>`.
 
         Raises:
-            UnknownContainerId: The runtime in the id is unknown.
+            UnknownContainerId: The id has another form, or its runtime is unknown.
+            InvalidInput: The UID is not a plain file name.
         """
         return _container_directory(self, qos, pod_uid, container_id)
 

@@ -75,7 +75,7 @@ def parse_tcp(text: str) -> TcpCounters:
 def common_disks(
     previous: Mapping[str, DiskCounters], current: Mapping[str, DiskCounters]
 ) -> tuple[DiskCounters, DiskCounters]:
-    """Return the sums of two readings of disk counters, over the devices that both readings have."""
+    """Return the sums of two readings of disk counters, earlier and later, over the devices that both readings have."""
     devices = previous.keys() & current.keys()
     before, after = ([reading[device] for device in sorted(devices)] for reading in (previous, current))
     return _sum(before), _sum(after)

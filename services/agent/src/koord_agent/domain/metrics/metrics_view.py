@@ -56,7 +56,7 @@ class Metrics:
         return self.over(kind, "avg", window_ms, of)
 
     def count(self, kind: Kind, window_ms: int, of: Of = "") -> int:
-        """Return the number of samples of a series in the window of `window_ms` that ends now."""
+        """Return the number of samples of a series in the window of `window_ms` that ends now; 0 without samples."""
         return len(self.store.between(kind, self.now_ms - window_ms, self.now_ms, of).values)
 
     def pressure(self, uid: str, resource: str, degree: str, *, within_ms: int) -> float | None:

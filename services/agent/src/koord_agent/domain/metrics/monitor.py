@@ -124,6 +124,12 @@ class NodeMonitor:
     """Turns readings of one node into time series, by comparing each with the previous one.
 
     Only one task may use it.
+
+    Args:
+        collect_interval_ms: Milliseconds between two readings.
+        store: Gets the samples; None: a new store.
+        with_page_cache: Whether memory with page cache has series of its own.
+        outdated_ms: Age in milliseconds above which a value does not count for the usage of the system.
     """
 
     def __init__(

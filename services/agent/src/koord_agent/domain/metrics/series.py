@@ -66,7 +66,7 @@ class NoSamples(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """The samples of one query: times in milliseconds, and the values at these times, in the order of storing."""
+    """The samples of one query: times in milliseconds, and as many values; each value belongs to the time beside it."""
 
     times_ms: Sequence[int]
     values: Sequence[float]
@@ -224,6 +224,11 @@ class SeriesStore:
     The argument `of` of its methods names the object: "" for the node itself, the value of the kind's one label, or
     the tuple of values in the order of `metric_kinds.LABELS`. A node has few series of its own and many of its
     objects (pods, containers, ...), which may be kept for a shorter time.
+
+    Args:
+        retention_ms: Milliseconds for which samples of the node itself are kept.
+        object_retention_ms: Milliseconds for which samples of its objects are kept; None: as for the node.
+        max_bytes: Largest size of all samples in bytes. `collect_garbage` enforces it.
     """
 
     def __init__(

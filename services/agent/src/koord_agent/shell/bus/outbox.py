@@ -34,7 +34,17 @@ class Fact(NamedTuple):
 
 
 class Outbox(FactQueue):
-    """The queue of facts on disk. The main loop adds facts with `put`; the task `run` sends them to the log."""
+    """The queue of facts on disk. The main loop adds facts with `put`; the task `run` sends them to the log.
+
+    Args:
+        store: Keeps the facts on disk.
+        link: The connection to the bus.
+        limit: Largest number of facts that wait.
+        logger: Logger of the service.
+
+    Attributes:
+        dropped: Number of facts that the full queue refused since the start.
+    """
 
     def __init__(self, store: LocalStore, link: BusLink, *, limit: int, logger: Logger) -> None:
         async def log() -> OwnFacts:

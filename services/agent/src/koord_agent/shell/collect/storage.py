@@ -53,7 +53,14 @@ class Looks:
 
 
 class Storage:
-    """The disks of one machine, looked up with machine tools in a thread."""
+    """The disks of one machine, looked up with machine tools in a thread.
+
+    Args:
+        block_devices: Folder `class/block` of sysfs.
+        run: Runs a command and returns its output; "" if it failed.
+        start: Starts a function without waiting for it.
+        refresh_ms: Milliseconds after which the disks are looked up again.
+    """
 
     def __init__(
         self,

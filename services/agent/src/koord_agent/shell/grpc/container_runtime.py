@@ -70,7 +70,15 @@ def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path |
 
 
 class ContainerRuntimes:
-    """The container runtimes of one machine. Only one thread at a time may use it."""
+    """The container runtimes of one machine. Only one thread at a time may use it.
+
+    Args:
+        roots: Folders that may hold the runtimes' sockets, such as /run.
+        given: Runtime -> path of its socket, used if none of the roots has it.
+        default: Runtime of ids that name none.
+        monotonic: Returns a monotonic time in seconds.
+        seconds: Longest time for all containers of one pod.
+    """
 
     def __init__(
         self,

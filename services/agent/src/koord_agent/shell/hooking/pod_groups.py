@@ -55,7 +55,7 @@ class PodGroups:
             _log.warning("resctrl_group_not_set", group=name, reason=reason)
 
     def remove(self, name: str) -> None:
-        """Remove the group of a pod. No-op if it does not exist."""
+        """Remove the group of a pod. No-op if it does not exist; another failure is logged."""
         try:
             (self._root / name).rmdir()
         except FileNotFoundError:

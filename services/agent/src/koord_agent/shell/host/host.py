@@ -74,8 +74,7 @@ class Host(Protocol):
         """Return CPU and memory of the machine.
 
         Raises:
-            MalformedCounter: A text of /proc is malformed.
-            OSError: /proc is unreadable.
+            MalformedCounter: /proc/meminfo is unreadable or malformed. An unreadable /proc/stat gives 0 CPUs instead.
         """
         ...
 
@@ -116,7 +115,10 @@ class Host(Protocol):
         ...
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Return how long the threads of one cgroup waited for a CPU, summed; None if unreadable."""
+        """Return how long the threads of one cgroup and of two levels below it waited for a CPU, summed.
+
+        Return None if no thread is readable.
+        """
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:

@@ -55,7 +55,13 @@ Observe = Callable[[str, str, int, float], None]
 
 
 class Kubelet:
-    """HTTP client of the machine's kubelet. Only one thread at a time may use it."""
+    """HTTP client of the machine's kubelet. Only one thread at a time may use it.
+
+    Args:
+        address: Address and access of the kubelet.
+        now: Returns a monotonic time in seconds, to measure requests.
+        observe: Gets each request; None: nobody does.
+    """
 
     def __init__(self, address: KubeletAddress, *, now: Callable[[], float], observe: Observe | None = None) -> None:
         self._address = address

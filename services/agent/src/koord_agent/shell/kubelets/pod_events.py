@@ -23,6 +23,12 @@ class PodEvents:
     """Watches the cgroups of one machine.
 
     It calls `told` in the event loop for each pod or container that appears or ends.
+
+    Args:
+        root: Path of the hierarchy `cpu` (cgroup v1), or of the cgroup file system (v2).
+        layout: Names of the cgroup directories.
+        told: Gets each event.
+        logger: Logger of the service.
     """
 
     def __init__(self, root: str, layout: CgroupLayout, *, told: Callable[[CgroupEvent], None], logger: Logger) -> None:

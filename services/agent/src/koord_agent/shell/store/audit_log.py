@@ -39,6 +39,16 @@ class AuditLog:
     """Writer of the audit log on disk.
 
     Only one task uses it: it calls `flush_if_due` regularly, and `close` at the end.
+
+    Args:
+        directory: Folder of the files; it is created if it does not exist.
+        verbose: Events up to this verbosity are written; 0 writes all events.
+        max_disk_mb: Largest size of all files together in megabytes.
+        now: Returns the time, for the names of rotated files.
+        rotate_at: Size in bytes at which the present file is renamed.
+
+    Attributes:
+        failed: Why the last write failed; "" if it succeeded.
     """
 
     def __init__(
@@ -157,7 +167,15 @@ class _Reader:
 class AuditQueries:
     """Queries of the audit log in one folder, page by page.
 
-    The number of readers is limited: a new one closes the oldest. Idle readers are closed after some time.
+    The number of readers (open queries) is limited: a new one closes the oldest. Idle readers are closed.
+
+    Args:
+        directory: Folder of the audit log.
+        readers: Largest number of readers.
+        default_page: Number of events of a page if the request names none.
+        largest_page: Largest number of events of a page.
+        idle_seconds: Seconds without use after which a reader is closed.
+        new_token: Returns a new page token.
     """
 
     def __init__(
@@ -210,7 +228,7 @@ class AuditQueries:
         return Page(tuple(events), token)
 
     def close_idle(self, at_seconds: float) -> None:
-        """Close the readers (open queries) that were not used for ten minutes."""
+        """Close the readers (open queries) that were not used for `idle_seconds`, by default ten minutes."""
         self._readers = {
             token: reader for token, reader in self._readers.items() if at_seconds - reader.used <= self._idle_seconds
         }

@@ -37,7 +37,13 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 class SeriesArchive:
-    """Folder in which the time series of one node are kept over a restart. Only the node's agent uses it."""
+    """Folder in which the time series of one node are kept over a restart. Only the node's agent uses it.
+
+    Args:
+        folder: The folder.
+        retention_ms: Age in milliseconds above which files are deleted.
+        max_bytes: Size of all files above which the oldest are deleted.
+    """
 
     def __init__(
         self, folder: Path, *, retention_ms: int = DEFAULT_RETENTION_MS, max_bytes: int = DEFAULT_MAX_BYTES

@@ -94,7 +94,7 @@ class Peer:
                 return None
 
     async def refuse(self, status: int, message: str, *, keep: bool = False) -> None:
-        """Answer with an error in dockerd's form.
+        """Answer with an error in dockerd's form. No-op if an answer has begun.
 
         Args:
             status: HTTP status.

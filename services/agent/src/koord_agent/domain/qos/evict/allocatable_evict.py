@@ -26,7 +26,14 @@ HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
-    """Return the sum of the requests of a pod's containers and sidecars for a resource; None if none requests it."""
+    """Return the sum of the requests of a pod's containers and sidecars for a resource; None if none requests it.
+
+    If the containers of the pod are unknown, it is the request of the pod.
+
+    Args:
+        pod: The pod.
+        resource: Name of the resource. The result is in milli-cores for a kind of CPU, and in bytes for memory.
+    """
     if not pod.containers:
         return pod.requests.get(resource)
     named = [c.requests[resource] for c in pod.containers if resource in c.requests and (not c.is_init or c.is_sidecar)]
