@@ -136,7 +136,7 @@ def gpu_injection(
         pod_uid: UID of the pod.
         container: Name of the container.
         library: Path of the HAMi-core library, on the machine and in the container.
-        is_monitored: Whether the gate HamiCoreVGPUMonitor is on. Only then the result has a `host_dir`.
+        is_monitored: Whether the gate HamiCoreVGPUMonitor is on. If not, the result has no `host_dir`.
         can_mount: Whether mounts reach the container. Without them, only the GPUs are made visible, and the result
             has a `problem`.
 

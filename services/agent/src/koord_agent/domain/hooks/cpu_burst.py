@@ -135,8 +135,8 @@ def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
 class PoolState(StrEnum):
     """State of the shared pool, the CPUs that latency-sensitive pods share.
 
-    OVERLOAD: used up to the threshold of the burst policy or more. COOLING: up to 90 % of the threshold or more. IDLE:
-    less. UNKNOWN: CPUs or usage of the node are not known.
+    OVERLOAD: its usage is at least the threshold of the burst policy. COOLING: its usage is at least 90 % of the
+    threshold. IDLE: its usage is lower. UNKNOWN: the CPUs or the usage of the node are not known.
     """
 
     IDLE = "idle"

@@ -86,9 +86,10 @@ class Arbitration:
 def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, str] | None = None) -> Arbitration:
     """Choose one value for every file with a plan that has not expired.
 
-    Only the plans of the highest band count. If they have different values, CPU lists are intersected; the smallest
-    limit or throttle and the largest protection (such as memory.min) win; otherwise the newest plan wins. At last a CPU
-    list or quota is limited by that of its parent directory.
+    Only the plans of the highest band count. If they have different values, it depends on the file. CPU lists are
+    intersected; of limits and throttles the smallest wins; of protections (such as memory.min) the largest wins. For
+    other files, and for CPU lists without a common CPU, the newest plan wins. Last, a CPU list or quota is limited by
+    that of its parent directory.
 
     Args:
         plans: Plans of all strategies.

@@ -169,7 +169,7 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
 def rank_suspects(
     signal: Signal, victim: str, loads: Mapping[str, PodLoad], pods: Mapping[str, AgentPod]
 ) -> list[Suspect]:
-    """Return the five other pods of the node with the largest shares of the contended resource, largest first.
+    """Return at most five other pods of the node: those with the largest shares of the contended resource, in order.
 
     The resource is memory for the signals of memory, and CPU for all others. The usage of best-effort pods counts
     double. Pods that use none of it are left out.

@@ -67,9 +67,9 @@ def judge_be_satisfaction(
 ) -> Judgement:
     """Decide whether best-effort pods get too little CPU and use nearly all of it, and which of them are evicted.
 
-    They get too little if their limit is at most the lower satisfaction bound of their requests. They use nearly all
-    from the usage threshold on (default 90 %), or if the limit is below one core. With too few samples in the window,
-    no pod is evicted.
+    They get too little if their limit is at most the lower satisfaction bound of their requests. They use nearly all if
+    their usage is at least the usage threshold (default 90 %) of the limit, or if the limit is below one core. With too
+    few samples in the window, no pod is evicted.
 
     Args:
         policy: Thresholds of the NodeSLO.
