@@ -126,6 +126,8 @@ def io_plan(
 ) -> tuple[DeviceValue, ...] | None:
     """Return the lines to write so that the files of one cgroup have the configured limits.
 
+    A device that the files list and no block configures is reset: no limit and weight 100, or no latency goals.
+
     Args:
         blocks: Configured blocks.
         is_root: Whether the cgroup is the root of the node (latency goals and cost model), and not a class or pod
@@ -135,7 +137,8 @@ def io_plan(
         current: File -> its text. A file that the kernel does not have is absent.
 
     Returns:
-        Lines sorted by file, then device. None if the disk of a block is unknown; then nothing must be changed.
+        Lines sorted by file, then device, also for files that are absent from `current`. None if the disk of a block is
+        unknown; then nothing must be changed.
     """
     devices: dict[str, IoConfig] = {}
     if enable:

@@ -80,8 +80,8 @@ class DockerInterceptor:
     async def call(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
         """Carry out one request, remember or forget its pod or container, and return the answer of dockerd.
 
-        A request about an unknown container reaches dockerd unchanged. The answer of a hook after a start or stop is
-        ignored.
+        A request about an unknown container reaches dockerd unchanged. Hook servers are asked about a start or stop,
+        too, but their answers change nothing.
 
         Raises:
             HookRejected: A required hook failed. Nothing was sent to dockerd.
