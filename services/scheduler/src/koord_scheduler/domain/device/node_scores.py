@@ -107,7 +107,7 @@ def node_scores(
 def score_function(
     types: Sequence[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring
 ) -> Callable[[int], int]:
-    """Return a function from a node's position to the score that `node_scores` gives it."""
+    """Return a function from a node's position to the score that `node_scores` gives it, with the same arguments."""
     items = [
         (weight, column.on_node, column.names.index(name), request.get(name, 0))
         for name, weight in scoring.weights
@@ -132,7 +132,13 @@ def score_function(
 def room_score_function(
     column: TypeColumns, request: Mapping[str, int], scoring: DeviceScoring
 ) -> Callable[[Room], int]:
-    """Return a function from the `Room` of a node to the score that `node_scores` gives it for this type alone."""
+    """Return a function from the `Room` of a node to the score that `node_scores` gives it for this type alone.
+
+    Args:
+        column: Columns of the device type.
+        request: What the pod requests in all, by resource name.
+        scoring: The strategy.
+    """
     items = [
         (weight, column.names.index(name), request.get(name, 0))
         for name, weight in scoring.weights

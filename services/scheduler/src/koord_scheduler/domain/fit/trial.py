@@ -38,6 +38,10 @@ class Trial:
         victims: Uid of a nominated pod -> "namespace/name" of the pods that it preempts.
         ahead: Number of decisions about pods that are not part of the question.
         passed_over: Number of waiting pods that were not decided, because too many were ahead.
+
+    Args:
+        state: A scheduler state that nothing else uses; it is changed.
+        now: Present time in Unix seconds. It does not pass during the trial.
     """
 
     def __init__(self, state: SchedulerState, now: float) -> None:

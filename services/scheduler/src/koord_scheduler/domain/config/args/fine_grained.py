@@ -217,16 +217,17 @@ class ReservationArgs(wire.WireModel):
     """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default.
 
     Attributes:
-        enable_preemption: Whether pods may be evicted for a Reservation that finds no feasible node.
+        enable_preemption: Whether the plugin may evict pods if a Reservation, or a pod that it concerns, finds no
+            feasible node. If not, no plugin evicts pods for a Reservation.
         min_candidate_nodes_percentage: Percentage of all nodes that such a preemption examines.
         min_candidate_nodes_absolute: Number of nodes that it examines at least.
         controller_workers: Accepted without effect.
-        gc_duration_seconds: How long an ended Reservation is kept before it is deleted.
+        gc_duration_seconds: How long an ended Reservation is kept. It is deleted earlier if its node is gone.
         gc_interval_seconds: Least time between two checks of whether an ended Reservation is to be deleted.
         resync_interval_seconds: Accepted without effect.
         disable_garbage_collection: Whether ended Reservations are never deleted.
         pre_allocation_config: Settings of Reservations that take the place of running pods.
-        ignored_resources: Resources that the filter does not compare with a Reservation's amounts.
+        ignored_resources: Resources that the plugin's filter does not compare.
         ignored_resource_groups: Domains of such resources, for example `example.com`.
         reservation_selector_index: Label keys for metrics.
     """
