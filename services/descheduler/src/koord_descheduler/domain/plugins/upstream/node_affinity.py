@@ -53,7 +53,10 @@ def check(args: RemovePodsViolatingNodeAffinityArgs) -> Iterator[InvalidInput]:
 
 
 class RemovePodsViolatingNodeAffinity:
-    """Evicts unfinished pods that fit a node which matches their affinity better."""
+    """Evicts unfinished pods whose node violates their affinity, or matches their preferences less than another node.
+
+    A pod stays if it fits no node of the round. That a preferred node has room for it is not checked.
+    """
 
     name = NAME
 
