@@ -85,6 +85,12 @@ async def compose(shell: Shell[AgentSettings]) -> None:
 def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
     """Create all parts of the agent over a connection to any bus, and return the main loop.
 
+    The parts are added to the service as components, together with their routes and readiness checks.
+
+    Args:
+        shell: The service: settings, clock, metrics, logger.
+        link: Connection to the bus, which may answer later.
+
     Raises:
         InvalidInput: A setting or the nodes file is malformed.
         OSError: The nodes file or the machine cannot be read.

@@ -137,7 +137,7 @@ def serve_hooks(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
 def answer_nri(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
     """Register as an NRI plugin of the container runtime, which then asks for every new container.
 
-    Without a runtime with NRI, the plugin tries again with back-off.
+    Without a runtime with NRI, the plugin tries again with back-off. No-op if the flag of the NRI mode is off.
     """
     settings = shell.settings
     if not settings.enable_nri_runtime_hook:

@@ -52,6 +52,14 @@ class ProxyFactFile(FactFile):
     def put(self, facts: Sequence[SealedFact], gone: Sequence[QueuedFact], dropped: int) -> list[QueuedFact]:
         """Add and delete facts in one transaction, and set the number of dropped facts.
 
+        Args:
+            facts: Facts to add.
+            gone: Facts to delete, because they are dropped.
+            dropped: New number of dropped facts that the log does not know of yet.
+
+        Returns:
+            The added facts, as they wait in the queue.
+
         Raises:
             NotStored: The disk refused.
         """

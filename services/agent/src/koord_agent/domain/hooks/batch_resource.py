@@ -109,12 +109,13 @@ def pod_batch_values(
 def container_batch_values(
     container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values for the cgroup of one container.
+    """Return the values for the cgroup of one container. A missing limit gives -1, a missing request the least shares.
 
     Args:
         container: Batch resources of the container.
         ratio: CPU normalization ratio of the node. None if there is none.
-        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota.
+        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota. Then the quota of
+            the container is unlimited.
     """
     quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
     memory = container.limits.get(BATCH_MEMORY, 0)

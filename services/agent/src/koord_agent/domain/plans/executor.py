@@ -31,7 +31,8 @@ class Update:
         merge: How the first pass loosens it.
         cacheable: Whether the write may be skipped while `WriteCache` knows that the file has the value.
         reason: Reason for the audit log.
-        asked: Proposed value before the parent's file limited it; None if it was not limited.
+        asked: Proposed value before the current value of the parent's file limited it. None if that did not limit it,
+            also if a value planned for the parent did.
     """
 
     file: CgroupFile

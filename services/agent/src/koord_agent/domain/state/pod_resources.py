@@ -34,7 +34,7 @@ CpuEntries = Mapping[str, Mapping[str, str]]
 
 
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:
-    """Merge the exclusive CPUs of both sources: UID of a pod -> container -> CPU list.
+    """Merge the exclusive CPUs of both sources: UID of a pod -> container -> CPU list. The socket takes precedence.
 
     Args:
         of_file: Content of the state file.

@@ -108,7 +108,9 @@ class PodGroupReconciler:
         self._gone_since: dict[str, int] = {}
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Create, change and remove groups. Return errors, one sentence each.
+        """Create, change and remove groups, and move threads to them. Return errors, one sentence each.
+
+        A group is removed when its pod has been gone for 10 s.
 
         Args:
             look: Snapshot of the node.
