@@ -57,7 +57,8 @@ class Offers(Protocol):
     def slots(self, uids: Sequence[str]) -> Mapping[str, int]:
         """Return node name -> number of these pending pods that fit on the node, added one after another in this order.
 
-        A node on which not even the first pod fits has no entry.
+        Each node is tried alone, and its count ends at the first pod that does not fit. A node on which not even the
+        first pod fits has no entry.
         """
         ...
 
@@ -80,7 +81,7 @@ class FindOneNodePlugin(Plugin, Protocol):
 
 
 class AfterPostFilterPlugin(Plugin, Protocol):
-    """A plugin that is called after every failed attempt, once all PostFilter plugins were called."""
+    """A plugin that is called after every attempt that found no node, once the PostFilter plugins were called."""
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
         """Return the consequences of this pod's failure for other pods, such as the other members of its gang.

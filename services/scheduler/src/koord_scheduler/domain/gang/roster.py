@@ -136,7 +136,11 @@ class Roster:
         return gone
 
     def forget(self, uid: str) -> Gang | None:
-        """Remove a deleted pod from its gang, and return this gang; None if the pod belonged to no gang."""
+        """Remove a deleted pod from its gang, and return this gang; None if the pod belonged to no gang.
+
+        Without a further child, the gang ceases to exist unless a PodGroup defines it. Without a further child in the
+        whole group, the group is no longer once satisfied.
+        """
         member = self.members.pop(uid, None)
         if member is None:
             return None
