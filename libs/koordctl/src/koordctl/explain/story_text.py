@@ -1,6 +1,6 @@
 """Explanations of pods and nodes as lines for a terminal: the output of `koord explain`. Pure.
 
-All times are times of the events, by the run's clock. Amounts are written as in `units.py`.
+All times are those that the events carry, from the clocks of their writers. Amounts: see `koordctl.render.units`.
 """
 
 import json

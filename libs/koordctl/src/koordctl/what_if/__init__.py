@@ -1,1 +1,1 @@
-"""What-if runs: a part of the log is decided again under other settings and compared with the record."""
+"""What-if runs: decide a part of the log again under other settings, and compare the results with the recording."""
