@@ -4,7 +4,8 @@ import asyncio
 
 from koord_manager.shell.reconcile import KEYS_AT_ONCE, reconcile
 from koordcore.bus.adapters.memory import MemoryLog
-from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.events.objects.mirror import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from support.manager.loops import Manager, running
@@ -45,3 +46,22 @@ async def test_the_keys_of_a_controller_that_fails_stay_queued() -> None:
         await reconcile(manager.context, "c", ["a", "b"], decide, manager.clock.now())
     except asyncio.CancelledError:
         assert manager.view.queue.take("c") == ["a", "b"]
+
+
+async def test_a_pod_whose_eviction_failed_once_can_be_evicted_later() -> None:
+    manager, ref = Manager(MemoryLog()), AggregateRef("eviction", "u")
+    request = PodEvictionRequested(namespace="d", name="p", initiator="agent", reason="Evicted")
+
+    async def stored(event: Event) -> int:
+        def decide(_: str) -> list[list[Draft]]:
+            return [[Draft(ref, event, manager.view.state.last_seq(ref))]]
+
+        return len(await reconcile(manager.context, "c", ["k"], decide, manager.clock.now()))
+
+    async with running(manager):
+        assert await stored(request)
+        assert await stored(PodEvictionFailed(reason="Expired"))
+        assert manager.view.state.last_seq(ref) == 0
+        assert await stored(request)
+    assert not manager.view.queue.take("c")
+    assert manager.view.state.last_seq(ref)

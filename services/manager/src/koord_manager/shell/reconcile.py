@@ -1,7 +1,8 @@
 """Reconcile the keys of a controller: decide each object, append the facts, and wait until they are folded.
 
 If a decision raises an error or cannot be stored, its key is retried with back-off. If the log refuses the facts
-because an aggregate has changed, the key is decided again in the next cycle.
+because an aggregate has changed, the key is decided again in the next cycle. The last fact of an aggregate that has
+ended is no change: the new facts are appended behind it.
 
 Source:
     event-bus spec, 4.2, 4.3
@@ -13,7 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import Draft, Origin
-from koordcore.ports.eventlog import Appended
+from koordcore.ports.eventlog import Appended, Conflict
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.shell.appender import Decision, NotAppended, append_each
@@ -96,6 +97,14 @@ async def append_decided(
         return []
     decisions = [_decision(context, drafts, now) for _, drafts in decided]
     outcomes = await append_each(context.log, decisions)
+    again = {
+        index: behind
+        for index, (decision, outcome) in enumerate(zip(decisions, outcomes, strict=True))
+        if isinstance(outcome, Conflict) and (behind := _behind_ended(decision, outcome)) is not None
+    }
+    if again:
+        for index, outcome in zip(again, await append_each(context.log, list(again.values())), strict=True):
+            outcomes[index] = outcome
     await context.folded(max((reached(outcome) for outcome in outcomes), default=0))
     stored: list[Draft] = []
     for (name, drafts), outcome in zip(decided, outcomes, strict=True):
@@ -111,6 +120,19 @@ async def append_decided(
         else:
             queue.add(controller, name)
     return stored
+
+
+def _behind_ended(decision: Decision, conflict: Conflict) -> Decision | None:
+    """Return the decision behind the last facts of aggregates that had ended before it; None if others have changed.
+
+    The fold forgets an aggregate that has ended, such as the eviction of a pod, so the decision expects no facts of it.
+    A fact at or before the position of the decision was folded, so that it cannot change the decision.
+    """
+    moved, based_on = dict(conflict.moved), decision.origin.based_on
+    if not moved or any(seq > based_on for seq in moved.values()):
+        return None
+    drafts = [draft._replace(expected_last=moved.get(draft.ref, draft.expected_last)) for draft in decision.drafts]
+    return decision._replace(drafts=drafts)
 
 
 def _decision(context: ManagerContext, drafts: list[Draft], now: datetime) -> Decision:
