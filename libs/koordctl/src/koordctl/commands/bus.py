@@ -35,7 +35,7 @@ app.command("archive")(archive.archive)
 app.command("mirror")(mirror.mirror)
 app.command("promote")(mirror.promote)
 
-FOLDING = ("manager", "scheduler", "projector")
+FOLDING = ("manager", "scheduler", "descheduler", "projector")
 """Services that fold the log."""
 POLL_SECONDS = 0.5
 MIB = 1 << 20
@@ -98,7 +98,7 @@ def bootstrap(
         typer.Option(
             min=1,
             max=5,
-            help="Servers that store each stream: 3 in production. Default: as many as now, 1 for a new log.",
+            help="Servers that store facts and requests: 3 in production. Default: as many as now, 1 for a new log.",
         ),
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the servers.")] = 60.0,
