@@ -3,12 +3,15 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
+from koord_scheduler.domain.evaluate.restriction import Restriction
 from koord_scheduler.domain.state.known_state import Settings
+from koord_scheduler.domain.state.offers import NodeOffers
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
@@ -153,6 +156,25 @@ def test_offers_leave_no_trace() -> None:
     assert run(scheduler, job(20, ("BlockLayer", "MustGather"))).keys() == {f"big{index}" for index in range(9)}
     assert (nodes.free == before[0]).all()
     assert (nodes.non_zero == before[1]).all()
+
+
+def test_members_that_exclude_each_other_have_no_slot_without_a_candidate_node() -> None:
+    scheduler = cluster_of({"a": ("s", [1])})
+    term = {"labelSelector": {"matchLabels": {keys.POD_GROUP_NAME: "g"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    members = [
+        with_metadata(
+            pod(each.metadata.name, {"cpu": "1"}, affinity=affinity),
+            labels=each.metadata.labels,
+            annotations=each.metadata.annotations,
+        )
+        for each in job(2, ("BlockLayer", "MustGather"))
+    ]
+    assert run(scheduler, members) == {}
+    record, uids = scheduler.state.pods["g0"], ["g0", "g1"]
+    assert NodeOffers(scheduler.state, record, Restriction()).slots(uids) == {"a0": 1}
+    nowhere = Restriction(rows=np.array([], np.intp))
+    assert NodeOffers(scheduler.state, record, nowhere).slots(uids) == {}
 
 
 @pytest.mark.parametrize("gates", INLINE)

@@ -63,7 +63,7 @@ class NodeOffers:
         for member in members:
             assert member.subject is not None, f"pod {member.uid} has no spec"
             if self._state.engine_of(member).cross_node_filters(member.subject).filters:
-                yield from np.split(self._rows, len(self._rows))
+                yield from (self._rows[at : at + 1] for at in range(len(self._rows)))
                 return
         yield self._rows
 
