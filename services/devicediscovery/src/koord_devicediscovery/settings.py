@@ -1,4 +1,6 @@
-"""Settings of device discovery: flags > environment > configuration file > defaults, under the reference's names.
+"""Settings of device discovery: flags > environment > configuration file > defaults.
+
+They have the names that Koordinator's koord-device-daemon uses.
 
 Source: runtime spec, 8.1.
 """
@@ -63,11 +65,14 @@ class DiscoverySettings(ServiceSettings):
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Merge the settings of the reference's sources with those of every service, and validate them.
+        """Merge the settings of Koordinator's koord-device-daemon with those of every service, and validate them.
+
+        A flag beats a variable `KOORD_DEVICEDISCOVERY_...`, this beats one of Koordinator, this the configuration file.
 
         Args:
             words: Command line without the program's name.
-            environ: The process environment. The reference's variables begin with `KDD_`; two have an older name.
+            environ: The process environment. Koordinator's variables begin with `KDD_`. `PRINTS_OUTPUT_FILE` and
+                `CONFIG_FILE` count, too, if they are not given with `KDD_`.
 
         Raises:
             InvalidSettings: A setting is invalid, or the configuration file is missing or has another version.

@@ -13,8 +13,9 @@ def definition_findings(
 ) -> Iterator[Finding]:
     """Yield the findings about custom resource definitions: whether an API server has all that this version needs.
 
-    An API server drops fields that a definition does not name, without a word. What a newer definition has in addition
-    is in order.
+    One finding for each definition that is not installed (BROKEN), or that lacks versions, subresources or fields
+    (WARNING). If there is none, a single finding OK. An API server drops fields that a definition does not name,
+    without a word. What a newer definition has in addition is in order.
 
     Args:
         installed: Definitions at the API server, as JSON.

@@ -202,8 +202,8 @@ class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     Attributes:
         strategy: Name of the strategy.
         value: Text that the strategy proposed.
-        loss: Why the value was not written: "overridden" (a strategy of a higher priority band proposed another value),
-            "conflict" (another proposal of its band won) or "expired".
+        loss: Why the value was not written: "overridden" (a strategy of a higher priority band proposed a value for the
+            file) or "conflict" (another proposal of its band won). Proposals whose lifetime ended are not recorded.
     """
 
     strategy: str

@@ -32,7 +32,10 @@ class CoreSchedKernel:
 
     @property
     def is_supported(self) -> bool:
-        """Whether core scheduling can be used: the kernel has it, and the CPU has threads that share a core."""
+        """Whether core scheduling can be used: the kernel has the switch `sched_core`, or gives this process's cookie.
+
+        It gives the cookie only if the CPU has threads that share a core. With the switch, this is not checked.
+        """
         return (self._kernel / "sched_core").exists() or self.cookie(os.getpid()) is not None
 
     def enable(self) -> bool:

@@ -34,9 +34,9 @@ class JobController:
     Attributes:
         args: Arguments of the MigrationController.
         plugin: Its rules about pods.
-        limiter: Decides which pods wait because others were evicted a short time ago.
-        policy: Settings that each job needs.
-        budget: Evictions that may be asked for now.
+        limiter: Decides which pods wait because others of their workload or namespace were evicted a short time ago.
+        policy: Defaults of jobs (mode, eviction policy, options of the deletion), and the id of the installation.
+        budget: Limits how many evictions all jobs together may ask for (`evictQPS`, `evictBurst`).
     """
 
     args: MigrationControllerArgs

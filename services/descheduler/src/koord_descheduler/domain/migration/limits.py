@@ -67,8 +67,9 @@ def per_node_limit(args: MigrationControllerArgs) -> int | None:
 def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: MigrationControllerArgs) -> Iterator[str]:
     """Yield a code if the workload of a pod has too few replicas to ever spare one.
 
-    A single replica, and a workload whose limit is all its replicas, are refused. So is an unknown workload. A pod
-    without controller is not refused, and nothing is if the arguments switch this check off.
+    Refused are a single replica, and a workload for which `maxMigratingPerWorkload` or `maxUnavailablePerWorkload`
+    allows as many pods as it has replicas, or is an invalid percentage. So is an unknown workload. A pod without
+    controller is not refused, and nothing is if the arguments switch this check off.
 
     Source:
         descheduler spec, 6.2

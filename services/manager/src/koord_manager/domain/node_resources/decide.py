@@ -39,7 +39,7 @@ class NodeLook(NamedTuple):
     """The inputs from which the overcommitted resources of a node are computed.
 
     Attributes:
-        pods: Pods of the node, each with its `pod_facts`.
+        pods: Pods of the node, each with the values of its spec that overcommit needs (`amounts.pod_facts`).
         report: The newest usage report, or None if none was received.
         topology: NUMA zones, or None if no zones are reported.
         strategy: Colocation strategy of the node.

@@ -112,7 +112,8 @@ class Occasion(NamedTuple):
         traceparent: Trace of the request.
         based_on: Position of the log that was folded.
         draws: Seed of the random numbers for profiles with a probability. If empty, it is the uid of the request.
-        pending: Names of accepted quotas that were not observed yet; only the first ones if there are many.
+        pending: Names of quotas with an accepted change that is not folded yet; the decision counted the change. At
+            most 20. Empty if the request is not about a pod or a quota, and for `koord apply`.
     """
 
     now: str

@@ -45,7 +45,7 @@ class PodDevices:
         requests: The request for each device type, ascending by type.
         hints: Device type -> hint of the annotation `scheduling.koordinator.sh/device-allocate-hint`.
         joint: The joint rule; None unless at least two requested types take part in it.
-        partition: GPU partition request; None without one.
+        partition: Request for a GPU partition, a set of GPUs with a fast connection; None without one.
         isolation_provider: Provider that isolates shared GPUs; empty if the pod names none.
         needs_device: Whether only a node with a Device object can satisfy the pod. If False, other nodes pass: there
             the kubelet allocates whole cards by the resource name of a vendor's device plugin.
@@ -53,10 +53,11 @@ class PodDevices:
         honors_pcie_level: Whether the exclusive policy PCIeLevel of a hint has an effect.
         needs_template: Whether the GPU request must equal a shared-resource template of the node's cards.
         designated: The only devices that the pod may get, as its annotation names them; empty: any.
-        key: All that the other attributes are made of.
+        key: All that the other attributes are made of, except `templates`.
 
     Args:
-        amounts: Resource name -> amount that the pod requests. Resources that belong to no device are ignored.
+        amounts: Resource name -> amount that the pod requests. Resources that belong to no device are ignored,
+            invalid amounts set `error`.
         annotations: Annotations of the pod. Invalid ones set `error`.
         labels: Labels of the pod; None counts as no labels.
         honors_pcie_level: See the attribute.

@@ -43,7 +43,7 @@ class CpuOwners:
 
     @cached_property
     def recovery_set(self) -> frozenset[int]:
-        """CPUs that best-effort pods get if they are not suppressed: the usable ones without those of LSE pods."""
+        """CPUs of best-effort pods without suppression: not reserved, not exclusive to system QoS, not of LSE pods."""
         return frozenset(cpu.cpu for cpu in self.usable() if self.by_qos_label.get(cpu.cpu) != "LSE")
 
 

@@ -120,7 +120,10 @@ class Cells:
         return 0 if raw is None else raw[row]
 
     def refresh(self) -> None:
-        """Evaluate the nodes that have changed since the last call."""
+        """Evaluate the nodes that have changed since the last call, and put them into their cells.
+
+        All nodes are evaluated on the first call, if the changes are no longer known, or if many cells have no nodes.
+        """
         nodes = self.nodes
         load, shape = nodes.load, nodes.shape
         if self._load_position == load.position and self._shape_position == shape.position:

@@ -196,7 +196,7 @@ class _Domains:
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def codes(self, mask: BoolArray) -> IntArray:
-        """Return a code for each value of the label, int64 (V,)."""
+        """Return a filter code for each value, int64 (V,): 0 passes. `mask`: eligible nodes, bool (N,)."""
         counts = self.sums.refresh(mask)
         if mask is not self._mask or len(self._exists) != len(counts):
             values = self.sums.column.values[mask]

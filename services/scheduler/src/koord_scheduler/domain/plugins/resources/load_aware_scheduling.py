@@ -131,7 +131,10 @@ class LoadAwareScheduling:
         return None if codes is None else codes.astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node; None if no node refuses such pods."""
+        """Return a function from a node's position to its code of `filter`: 0 passes, others see `reasons`.
+
+        None for pods of DaemonSets, which no node ever refuses.
+        """
         return self.load.row_filter(self._load_of(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
