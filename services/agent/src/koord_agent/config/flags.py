@@ -52,7 +52,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "runtime-hooks-reconcile-interval": "values are compared when pods or rules change, and every 10 s",
     "enable-pprof": _NO_PROFILES,
     "pprof-addr": _NO_PROFILES,
-    **dict.fromkeys(("v", "vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
+    **dict.fromkeys(("vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
     **dict.fromkeys(("logtostderr", "alsologtostderr", "skip_headers", "one_output", "add_dir_header"), _NO_KLOG),
 }
 """Flag of Koordinator's agent that is accepted without effect -> reason."""
