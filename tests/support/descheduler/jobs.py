@@ -80,6 +80,9 @@ async def is_told(world: World, kind: type[Event], count: int = 1) -> None:
 
 
 async def leave(world: World, name: str) -> None:
-    """Write that a pod was evicted and is gone."""
-    await world.answer(name, PodEvicted())
+    """Write that a pod was evicted and is gone.
+
+    The pod goes first, as in a cluster without an API server. In between, its job would ask for its eviction again.
+    """
     await world.write(AggregateRef("podspec", f"u-{name}"), PodSpecDeleted(namespace="d", name=name))
+    await world.answer(name, PodEvicted())

@@ -56,6 +56,7 @@ class Machine:
     """A process that reports the GPUs of the library, and the folder that decides what the library answers."""
 
     def __init__(self, folder: Path, program: str = PROGRAM) -> None:
+        self.microseconds = 0
         self.gpus = folder / "gpus"
         self.gpus.write_text(OK + OTHER.format(state="ok"))
         for bus_id, numa in (("0000:3b:00.0", 0), ("0000:af:00.0", 1)):
@@ -87,16 +88,28 @@ class Machine:
         fresh.write_text(f"{uuid} {xid}")
         fresh.replace(Path(f"{self.gpus}.xid"))
 
-    def run(self, *lines: str) -> None:
-        """Let processes use GPUs. Each line: UUID, process, percent of the cores, bytes, time in microseconds."""
-        fresh = self.gpus.with_suffix(".processes")
-        fresh.write_text("\n".join(lines))
-        fresh.replace(Path(f"{self.gpus}.pids"))
+    def until_used(self, expected: list[Any], *lines: str) -> None:
+        """Let processes use GPUs until a report says so. Each line: UUID, process, percent of the cores, bytes.
+
+        A sample counts for one reading only, so there are newer ones until a reading has seen it together with the
+        processes.
+        """
+
+        def run() -> None:
+            self.microseconds += 1
+            fresh = self.gpus.with_suffix(".processes")
+            fresh.write_text("\n".join(f"{line} {self.microseconds}" for line in lines))
+            fresh.replace(Path(f"{self.gpus}.pids"))
+
+        until_blocking(lambda: expected in [report["devices"] for report in self.all()], check=run)
+
+    def all(self) -> list[dict[str, Any]]:
+        text = self.reports.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith("{")]
 
     def last(self) -> dict[str, Any]:
-        text = self.reports.read_text()
-        reports = [line for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith("{")]
-        return json.loads(reports[-1]) if reports else {"devices": [], "labels": {}}
+        reports = self.all()
+        return reports[-1] if reports else {"devices": [], "labels": {}}
 
     def until_health(self, expected: dict[str, tuple[bool | None, str]]) -> None:
         def health() -> bool:
@@ -170,12 +183,10 @@ def test_newest_sample_of_each_process_counts(tmp_path: Path) -> None:
     machine = Machine(tmp_path, USAGE_PROGRAM)
     size = 85899345920
     try:
-        machine.run("GPU-a 10 30 1000 1", "GPU-a 11 20 500 1", "GPU-b 10 5 7 1")
         busy = [[0, "GPU-a", size, [[10, 30.0, 1000], [11, 20.0, 500]]], [1, "GPU-b", size, [[10, 5.0, 7]]]]
-        until_blocking(lambda: machine.last()["devices"] == busy)
-        machine.run("GPU-a 10 90 2000 2")
+        machine.until_used(busy, "GPU-a 10 30 1000", "GPU-a 11 20 500", "GPU-b 10 5 7")
         later: list[Any] = [[0, "GPU-a", size, [[10, 90.0, 2000]]], [1, "GPU-b", size, []]]
-        until_blocking(lambda: machine.last()["devices"] == later)
+        machine.until_used(later, "GPU-a 10 90 2000")
     finally:
         machine.process.kill()
         machine.process.wait()
