@@ -5,9 +5,14 @@
 
 The credentials and the address of the store come from the environment variables that the tools of AWS read, too:
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP.
+
+The calls of the library `obstore` run in threads. Its coroutines are not used: its own threads complete them, and if
+Python ends meanwhile, the process aborts (SIGABRT).
 """
 
-from collections.abc import AsyncIterator, Generator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -56,7 +61,7 @@ class Place:
 
         with self._trouble(prefix):
             listed = obstore.list(self._store, prefix or None)  # pyright: ignore[reportUnknownMemberType]  # pyarrow
-            found = await listed.collect_async()
+            found = await asyncio.to_thread(listed.collect)
         return sorted(str(each["path"]) for each in found)
 
     async def write(self, name: str, content: bytes | AsyncIterator[bytes]) -> None:
@@ -68,7 +73,16 @@ class Place:
         import obstore
 
         with self._trouble(name):
-            await obstore.put_async(self._store, name, content)
+            if isinstance(content, bytes):
+                await asyncio.to_thread(obstore.put, self._store, name, content)
+                return
+            cancelled = threading.Event()
+            parts = _parts(content, asyncio.get_running_loop(), cancelled)
+            try:
+                await asyncio.to_thread(obstore.put, self._store, name, parts)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
 
     async def read(self, name: str) -> bytes:
         """Return the content of a small file.
@@ -79,8 +93,8 @@ class Place:
         import obstore
 
         with self._trouble(name):
-            found = await obstore.get_async(self._store, name)
-            return bytes(await found.bytes_async())
+            found = await asyncio.to_thread(obstore.get, self._store, name)
+            return bytes(await asyncio.to_thread(found.bytes))
 
     async def chunks(self, name: str) -> AsyncIterator[bytes]:
         """Yield the content of a file in parts.
@@ -91,8 +105,9 @@ class Place:
         import obstore
 
         with self._trouble(name):
-            found = await obstore.get_async(self._store, name)
-            async for chunk in found.stream(min_chunk_size=CHUNK):
+            found = await asyncio.to_thread(obstore.get, self._store, name)
+            stream = iter(found.stream(min_chunk_size=CHUNK))
+            while (chunk := await asyncio.to_thread(next, stream, None)) is not None:
                 yield bytes(chunk)
 
     async def delete(self, name: str) -> None:
@@ -104,7 +119,7 @@ class Place:
         import obstore
 
         with self._trouble(name):
-            await obstore.delete_async(self._store, name)
+            await asyncio.to_thread(obstore.delete, self._store, name)
 
     def path_of(self, name: str) -> str:
         """Return the name of a file for messages, with the place where it is stored."""
@@ -120,6 +135,29 @@ class Place:
             raise PlaceTrouble(f"{self.path_of(name)}: no such file") from error
         except (BaseError, OSError) as error:
             raise PlaceTrouble(f"{self.path_of(name)}: {_reason(error)}") from error
+
+
+def _parts(
+    content: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, cancelled: threading.Event
+) -> Iterator[bytes]:
+    """Yield the parts of a file in another thread than that of the event loop, which produces them.
+
+    Args:
+        content: The parts.
+        loop: The event loop.
+        cancelled: Is set if the file is not wanted any more.
+
+    Raises:
+        asyncio.CancelledError: The file is not wanted any more, so that it must not be stored.
+    """
+
+    async def following() -> bytes | None:
+        return await anext(content, None)
+
+    while (part := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
+        if cancelled.is_set():
+            raise asyncio.CancelledError
+        yield part
 
 
 def is_remote(name: str) -> bool:
