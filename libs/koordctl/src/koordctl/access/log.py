@@ -9,7 +9,6 @@ The address and the key come from KOORD_NATS, KOORD_NATS_SEED and KOORD_NATS_CA,
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator
@@ -38,7 +37,6 @@ __all__ = [
     "mirror_info",
     "open_log",
     "operator_settings",
-    "stream_info",
     "wait_for",
 ]
 
@@ -168,24 +166,6 @@ async def open_log(
         await connection.drain_and_close()
 
 
-async def stream_info(log: OpenLog, stream: str) -> dict[str, Any] | None:
-    """Return what the server says about a stream: configuration, size, replicas. None: it does not exist.
-
-    Raises:
-        Denied: The user may not read this.
-        NoAnswer: The server does not answer, or the stream has no leader.
-        ApiError: The server refused.
-    """
-    from koordcore.bus.read.stream_reader import NOT_FOUND, ApiError, api
-
-    try:
-        return json.loads(await api(log.connection, f"$JS.API.STREAM.INFO.{stream}", b""))
-    except ApiError as error:
-        if error.err_code not in NOT_FOUND:
-            raise
-        return None
-
-
 async def mirror_info() -> dict[str, Any] | str | None:
     """Return what the server of the mirror, KOORD_MIRROR, says about the stream of facts.
 
@@ -196,7 +176,9 @@ async def mirror_info() -> dict[str, Any] | str | None:
         return None
     try:
         async with open_log(address=address) as log:
-            return await stream_info(log, log.names.ev) or "does not exist"
+            from koordcore.bus.read.stream_reader import stream_info
+
+            return await stream_info(log.connection, log.names.ev) or "does not exist"
     except LogTrouble as error:
         return str(error)
 

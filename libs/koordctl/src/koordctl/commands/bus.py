@@ -17,7 +17,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import ask, find_service, live_directory, nothing_runs, running_stack
 from koordctl.access.fold_figures import HALTED, LAG, LAG_SECONDS, fold_figures
-from koordctl.access.log import cluster_name, mirror_info, open_log, operator_settings, stream_info, wait_for
+from koordctl.access.log import cluster_name, mirror_info, open_log, operator_settings, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.commands import genesis
 from koordctl.commands.operating import archive, mirror
@@ -60,7 +60,7 @@ def streams() -> None:
 async def _streams() -> list[list[object]]:
     async with open_log() as log:
         from koordcore.bus.client.connection import NoAnswer
-        from koordcore.bus.read.stream_reader import ApiError
+        from koordcore.bus.read.stream_reader import ApiError, stream_info
         from koordcore.bus.setup.streams import streams as wanted
 
         from koordctl.explain.health import mirror_trouble, replicas_behind
@@ -68,7 +68,7 @@ async def _streams() -> list[list[object]]:
         rows: list[list[object]] = []
         for spec in wanted(log.names, replicas=1):
             try:
-                info = await stream_info(log, spec.name)
+                info = await stream_info(log.connection, spec.name)
             except (ApiError, NoAnswer) as error:  # the server that stores it is away
                 rows.append([spec.name, *[None] * 7, str(error)])
                 continue

@@ -18,12 +18,11 @@ from koordcore.bus.backup.files import Backup, StreamCopy, name_of, write_manife
 from koordcore.bus.client.connection import BusConnection, NoAnswer, Reply
 from koordcore.bus.client.wire import pub
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.stream_reader import ApiError, api
+from koordcore.bus.read.stream_reader import ApiError, api, stream_info
 from koordcore.place import CHUNK, Place
 
 _ANSWER_SECONDS: Final = 60.0
 """Time in which the server must send the next chunk, or accept one."""
-_NO_STREAM: Final = 10059
 _COMPLETE: Final = ("", "204")
 """Status codes of the message without payload that ends a copy without an error."""
 
@@ -149,12 +148,7 @@ async def require_absent(connection: BusConnection, streams: Sequence[str]) -> N
         StreamExists: The server has one of the streams.
     """
     for stream in streams:
-        try:
-            await api(connection, f"$JS.API.STREAM.INFO.{stream}", b"")
-        except ApiError as error:
-            if error.err_code != _NO_STREAM:
-                raise
-        else:
+        if await stream_info(connection, stream) is not None:
             raise StreamExists(f"the server has a stream {stream} already; a backup is restored on an empty server")
 
 

@@ -4,7 +4,9 @@ Direct gets are not used. A follower that is behind may answer them, and an expe
 (event-bus spec, 13).
 """
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -132,6 +134,30 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
         deadline=deadline,
         retry_if=_is_unanswered,
     )
+
+
+async def stream_info(
+    connection: BusConnection, stream: str, ask: Callable[[BusConnection, str, bytes], Awaitable[bytes]] = api
+) -> dict[str, Any] | None:
+    """Return what the server says about a stream: configuration, size, replicas. None: the stream does not exist.
+
+    Args:
+        connection: The connection.
+        stream: Name of the stream.
+        ask: `api`, or `patient_api` to repeat the request until the server is ready.
+
+    Raises:
+        ApiError: The server refused the request.
+        NotConnected: There is no connection at this moment. Not with `patient_api`.
+        NoAnswer: No answer came in time, or the stream has no leader.
+        Denied: The user may not read this.
+    """
+    try:
+        return msgspec.json.decode(await ask(connection, f"$JS.API.STREAM.INFO.{stream}", b""))
+    except ApiError as error:
+        if error.err_code not in NOT_FOUND:
+            raise
+        return None
 
 
 def _is_unanswered(error: Exception) -> bool:

@@ -11,16 +11,15 @@ import json
 import logging
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.stream_reader import ApiError, patient_api
+from koordcore.bus.read.stream_reader import patient_api, stream_info
 from koordcore.bus.setup.streams import StreamSpec
 from koordcore.retry import Backoff
 
 MINIMUM_VERSION = (2, 12, 0)
-_NO_STREAM: Final = 10059
 
 _log = logging.getLogger("koordcore.bus")
 
@@ -85,8 +84,8 @@ async def replicas_of(connection: BusConnection, stream: str) -> int | None:
         ApiError: The server refused the request.
         NoAnswer: No answer came in time.
     """
-    found = await _config_of(connection, stream)
-    return None if found is None else int(found["num_replicas"])
+    found = await stream_info(connection, stream, patient_api)
+    return None if found is None else int(found["config"]["num_replicas"])
 
 
 def require_version(version: str) -> None:
@@ -111,36 +110,19 @@ async def until_created(connection: BusConnection, names: BusNames) -> None:
     """
     backoff = Backoff(0.2, 5.0)
     is_logged = False
-    while True:
-        try:
-            await patient_api(connection, f"$JS.API.STREAM.INFO.{names.ev}", b"")
-        except ApiError as error:
-            if error.err_code != _NO_STREAM:
-                raise
-            if not is_logged:
-                _log.warning("waiting for the stream %s; `koord bus bootstrap` creates it", names.ev)
-            is_logged = True
-            await backoff.wait()
-        else:
-            return
-
-
-async def _config_of(connection: BusConnection, stream: str) -> dict[str, Any] | None:
-    """Return the configuration of a stream on the server; None if the stream does not exist."""
-    try:
-        data = await patient_api(connection, f"$JS.API.STREAM.INFO.{stream}", b"")
-    except ApiError as error:
-        if error.err_code != _NO_STREAM:
-            raise
-        return None
-    return cast("dict[str, Any]", json.loads(data)["config"])
+    while await stream_info(connection, names.ev, patient_api) is None:
+        if not is_logged:
+            _log.warning("waiting for the stream %s; `koord bus bootstrap` creates it", names.ev)
+        is_logged = True
+        await backoff.wait()
 
 
 async def _planned(connection: BusConnection, spec: StreamSpec) -> tuple[Change, dict[str, Any]]:
     """Return what a stream needs, and the configuration to create or update it with."""
-    wanted, found = spec.config(), await _config_of(connection, spec.name)
-    if found is None:
+    wanted, info = spec.config(), await stream_info(connection, spec.name, patient_api)
+    if info is None:
         return Change.CREATED, wanted
+    found = info["config"]
     wanted["max_bytes"] = max(spec.max_bytes, found["max_bytes"])
     differences = compare(found, wanted)
     refused = {field: pair for field, pair in differences.items() if field not in SAFE_FIELDS}

@@ -11,7 +11,7 @@ import json
 from typing import Any, Final
 
 from koordcore.bus.client.connection import BusConnection
-from koordcore.bus.read.stream_reader import patient_api
+from koordcore.bus.read.stream_reader import patient_api, stream_info
 from koordcore.bus.setup.bootstrap import require_version
 from koordcore.bus.setup.principals import MAIN_DOMAIN, MIRROR_DELIVERY
 from koordcore.bus.setup.streams import StreamSpec
@@ -56,9 +56,9 @@ async def promote_mirror(connection: BusConnection, facts: StreamSpec) -> int:
         ApiError: The server refused.
         NoAnswer: No answer came in time.
     """
-    info: dict[str, Any] = json.loads(await patient_api(connection, f"$JS.API.STREAM.INFO.{facts.name}", b""))
-    mirror = info.get("mirror")
-    if mirror is None:
+    info = await stream_info(connection, facts.name, patient_api)
+    mirror = None if info is None else info.get("mirror")
+    if info is None or mirror is None:
         raise NotPromotable(f"{facts.name} on this server is not a mirror")
     if (silent := silent_seconds(mirror)) is not None and silent < ALIVE_SECONDS:
         raise NotPromotable(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from koordctl.access.clients import ask, find_service, live_directory, running_stack
-from koordctl.access.log import LogTrouble, key_folder, mirror_info, open_log, stream_info, wait_for
+from koordctl.access.log import LogTrouble, key_folder, mirror_info, open_log, wait_for
 from koordctl.explain import health
 from koordctl.render.output import Format, console, show_document, show_table
 
@@ -109,7 +109,7 @@ async def _log() -> list[health.Finding]:
 
 async def _examined(log: OpenLog) -> list[health.Finding]:
     from koordcore.bus.client.connection import NoAnswer
-    from koordcore.bus.read.stream_reader import ApiError
+    from koordcore.bus.read.stream_reader import ApiError, stream_info
     from koordcore.bus.setup.streams import streams
 
     names = log.names
@@ -117,7 +117,7 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
     for spec in streams(names, replicas=1):
         began = time.time()
         try:
-            info = await stream_info(log, spec.name)
+            info = await stream_info(log.connection, spec.name)
         except (ApiError, NoAnswer) as error:  # the server that stores it is away
             remedy = "start the servers that store it: most of them must run"
             findings.append(health.Finding(f"stream {spec.name}", health.Verdict.BROKEN, str(error), remedy))

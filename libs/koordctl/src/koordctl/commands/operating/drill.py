@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import AsyncGenerator
@@ -112,16 +111,11 @@ def _silent(_stream: str, _count: int) -> None:
 
 async def _clear(connection: BusConnection, backup: Backup) -> None:
     """Delete the streams that this drill has restored, or that an interrupted drill has left."""
-    from koordcore.bus.read.stream_reader import NOT_FOUND, ApiError, api
+    from koordcore.bus.read.stream_reader import api, stream_info
 
     for copy in backup.streams:
-        try:
-            info = json.loads(await api(connection, f"$JS.API.STREAM.INFO.{copy.stream}", b""))
-        except ApiError as error:
-            if error.err_code not in NOT_FOUND:
-                raise
-            continue
-        if DRILL.items() <= info["config"].get("metadata", {}).items():
+        info = await stream_info(connection, copy.stream)
+        if info is not None and DRILL.items() <= info["config"].get("metadata", {}).items():
             await api(connection, f"$JS.API.STREAM.DELETE.{copy.stream}", b"")
 
 
