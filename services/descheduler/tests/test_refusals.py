@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from koord_descheduler.cycle import Rounds
+from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.framework.eviction import (
     EVICTED,
     Attempt,
@@ -13,9 +14,10 @@ from koord_descheduler.domain.framework.eviction import (
     EvictionPath,
     Result,
 )
+from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER
+from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER, EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.reporting.refusals import MOST_FILTERED, Refused
 from koord_descheduler.domain.round_memory import MOVES_AT_ONCE, refusal_changes, refusals_of
@@ -350,3 +352,32 @@ def test_each_limit_that_refuses_a_pod_has_its_numbers(
     codes = path.refusals(pods[0])
     assert set(codes) == numbers.keys()
     assert path.numbers(pods[0], codes) == numbers
+
+
+@pytest.mark.parametrize("is_plan", [False, True])
+def test_a_pod_that_the_object_limiter_refuses_has_the_tokens_that_are_left(*, is_plan: bool) -> None:
+    pod = a_pod(1)
+    cluster = ClusterView(now=60.0, nodes=(), pods=(pod,))
+    kind, shared = BUILT_IN["MigrationController"], SharedState()
+    args = kind.decode({"objectLimiters": {"namespace": {"duration": "2m", "maxMigrating": 1}}})
+    plugin = kind.make(args, shared)
+    assert isinstance(args, MigrationControllerArgs)
+    assert isinstance(plugin, EvictPlugin)
+    ObjectLimiter(args, shared.of(EvictionBuckets)).evicted(pod, 0.0, 9)
+    path = EvictionPath(
+        profile="p", cluster=cluster, filters=(), evict_plugin=plugin, limiter=EvictionLimiter(EvictionLimits())
+    )
+    if is_plan:
+        nothing = MovePlan(
+            id="x", gang="d/g", members=(), pods=(pod,), nodes=frozenset(), gpus=8, fragment_before=0, fragment_after=0
+        )
+        assert path.evict_together(nothing, "x") is pod
+    else:
+        assert not path.evict(pod, "hot", "x", {})
+    (fact,) = changes(path.attempts, Refused())
+    (found,) = fact.refused
+    assert found.codes == [OBJECT_LIMITER]
+    assert found.move.inputs[OBJECT_LIMITER] == Number(value=0.5, limit=1)
+    sentence = round_sentence(found, "u-1")
+    assert sentence is not None
+    assert sentence.endswith("object_limiter (0.5 of 1)")

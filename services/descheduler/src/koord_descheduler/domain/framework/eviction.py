@@ -13,7 +13,13 @@ from typing import Final
 from koordcore.events.descheduling.inputs import Inputs, Number
 
 from koord_descheduler.domain.framework.plans import MovePlan
-from koord_descheduler.domain.framework.plugin import CountingPlugin, EvictPlugin, FilterPlugin, PlanEvictPlugin
+from koord_descheduler.domain.framework.plugin import (
+    CountingPlugin,
+    EvictPlugin,
+    FilterPlugin,
+    LimitingEvictPlugin,
+    PlanEvictPlugin,
+)
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
@@ -255,6 +261,7 @@ class EvictionPath:
             else:
                 done = self.evict_plugin.evict(pod, reason, plugin, self.cluster)
                 result = Result.SUCCESS if done else Result.ERROR
+                inputs = inputs if done else {**inputs, **self._shortage(pod)}
         attempt = Attempt(
             pod=pod,
             profile=self.profile,
@@ -342,7 +349,12 @@ class EvictionPath:
             return self._attempt(plan, pod, plugin, result)
         if self.is_dry_run or evictor.evict_for(plan, pod, plugin, self.cluster):
             return None
-        return self._attempt(plan, pod, plugin, Result.ERROR)
+        return replace(self._attempt(plan, pod, plugin, Result.ERROR), inputs={**plan.inputs, **self._shortage(pod)})
+
+    def _shortage(self, pod: PodView) -> Inputs:
+        """Return the numbers for which the evict plugin refuses a pod that the filter plugins accept."""
+        plugin = self.evict_plugin
+        return plugin.shortage(pod, self.cluster) if isinstance(plugin, LimitingEvictPlugin) else {}
 
     def _attempt(self, plan: MovePlan, pod: PodView, plugin: str, result: Result) -> Attempt:
         number, inputs = self.limiter.number(result, pod.node, pod.namespace), plan.inputs

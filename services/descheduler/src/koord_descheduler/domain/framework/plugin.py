@@ -267,6 +267,15 @@ class DryRunEvictPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
+class LimitingEvictPlugin(EvictPlugin, Protocol):
+    """An evict plugin with a limit of its own, which no filter knows."""
+
+    def shortage(self, pod: PodView, cluster: ClusterView) -> Inputs:
+        """Return the numbers of this limit by its code if `evict` refuses the pod because of it; else empty."""
+        ...
+
+
+@runtime_checkable
 class PlanEvictPlugin(EvictPlugin, Protocol):
     """An evict plugin that can move the pods of a plan all together or not at all."""
 

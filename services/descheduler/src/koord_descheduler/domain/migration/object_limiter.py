@@ -84,9 +84,14 @@ class Shortage(NamedTuple):
         return f"{OBJECT_LIMITER}_{self.kind}"
 
     @property
-    def inputs(self) -> Inputs:
+    def number(self) -> Number:
         """Return the tokens, and the token that an eviction needs, for the audit."""
-        return {self.code: Number(value=round(self.tokens, 3), limit=1)}
+        return Number(value=round(self.tokens, 3), limit=1)
+
+    @property
+    def inputs(self) -> Inputs:
+        """Return the number by the code of the limit."""
+        return {self.code: self.number}
 
 
 @dataclass(slots=True)

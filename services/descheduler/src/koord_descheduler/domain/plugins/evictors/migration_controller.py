@@ -31,7 +31,7 @@ from koord_descheduler.domain.migration.limits import (
     limit_refusals,
     per_node_limit,
 )
-from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER, EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
@@ -131,6 +131,11 @@ class MigrationController:
             EXPECTED_REPLICAS: expected_replicas_number(pod, cluster, self._args),
             **self._base.numbers(pod),
         }
+
+    def shortage(self, pod: PodView, cluster: ClusterView) -> Inputs:
+        """Return code `object_limiter` -> tokens of the bucket for which `evict` refuses a pod; else empty."""
+        found = self._object_limiter.limiting(pod, cluster.now)
+        return {} if found is None else {OBJECT_LIMITER: found.number}
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
         """Return the code `node_fit` if the arguments ask for this check and the pod fits no other node."""
