@@ -80,9 +80,6 @@ async def is_told(world: World, kind: type[Event], count: int = 1) -> None:
 
 
 async def leave(world: World, name: str) -> None:
-    """Write that a pod was evicted and is gone.
-
-    The pod goes first, as in a cluster without an API server. In between, its job would ask for its eviction again.
-    """
-    await world.write(AggregateRef("podspec", f"u-{name}"), PodSpecDeleted(namespace="d", name=name))
+    """Write that a pod was evicted and is gone, as the gateway and the mirror do."""
     await world.answer(name, PodEvicted())
+    await world.write(AggregateRef("podspec", f"u-{name}"), PodSpecDeleted(namespace="d", name=name))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from koord_descheduler.cycle import Rounds
+from koord_manager.domain.gateway.descheduler_events import migration_events
 from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.events.descheduling.inputs import Number
 from koordcore.events.descheduling.migration import (
@@ -14,7 +15,9 @@ from koordcore.events.descheduling.migration import (
     MigrationForgotten,
     MigrationHeld,
 )
-from koordcore.events.objects.gateway import PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
@@ -253,14 +256,43 @@ async def test_calls_of_the_eviction_api_count_by_their_outcome(world: World) ->
     ]  # fmt: skip
 
 
+async def _held_times(world: World, code: str) -> int:
+    facts = await world.facts("migration")
+    return sum(code in each.limits for each in facts if isinstance(each, MigrationHeld))
+
+
+async def _has_asked(world: World, name: str) -> bool:
+    return name in [request.name for request in await world.requests()]
+
+
 async def test_a_refused_soft_eviction_counts_as_an_error(world: World) -> None:
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
     world.refuses = frozenset({"p"})
     async with world.service(configuration(plugins=False, evictionPolicy="SoftEviction")) as (shell, _):
         by = {"result": "error", "strategy": "", "namespace": "d", "node": "b"}
-        await until(lambda: shell.metrics.registry.get_sample_value("descheduler_pods_evicted_total", by))
+        await until(lambda: (shell.metrics.registry.get_sample_value("descheduler_pods_evicted_total", by) or 0) > 2)
     assert await progress(world) == ("Running", [])
+    *_, held = [each for each in await world.facts("migration") if isinstance(each, MigrationHeld)]
+    assert held.limits == ["SoftEvictionRefused"]
+    assert await _held_times(world, "SoftEvictionRefused") == 1
+    assert [each.reason for each in migration_events("uid-j", None, held)] == ["Evicting"]
+
+
+async def test_a_job_waits_for_the_deletion_of_its_pod_after_the_eviction_succeeded(world: World) -> None:
+    """The success is folded before the deletion, which the mirror of the API server brings."""
+    for name in "pq":
+        await world.pod(name, "b")
+    await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
+    free = configuration(plugins=False, objectLimiters={"workload": {"duration": "0s"}}, evictQPS=1000, evictBurst=1000)
+    async with world.service(free):
+        await reached(world, "Running", "Eviction")
+        await world.answer("p", PodEvicted())
+        await world.custom("PodMigrationJob", job("k", "q", mode="EvictDirectly"))
+        await until(lambda: _has_asked(world, "q"))
+        await world.write(AggregateRef("podspec", "u-p"), PodSpecDeleted(namespace="d", name="p"))
+        await is_told(world, MigrationEnded)
+    assert [request.name for request in await world.requests()] == ["p", "q"]
 
 
 async def test_evictions_of_the_time_before_a_restart_still_delay_others(world: World) -> None:

@@ -11,10 +11,16 @@ Source:
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from koordcore.events.descheduling.inputs import Inputs
-from koordcore.events.descheduling.migration import TOO_MANY_EVICTIONS, MigrationEnded, MigrationForgotten
+from koordcore.events.descheduling.migration import (
+    SOFT_EVICTION_REFUSED,
+    TOO_MANY_EVICTIONS,
+    MigrationEnded,
+    MigrationForgotten,
+)
 from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.clock import Clock
@@ -192,7 +198,7 @@ class JobControl:
         position = self.builder.state.position
         limiter = controller.limiter.trial()
         world = JobWorld(self.builder, limiter, now)
-        under_way = self.builder.evictions()
+        under_way = self.builder.leaving()
         leaving: set[str] = set()
         availability = Availability(self.builder, controller.args, leaving)
         plans: list[Plan] = []
@@ -239,8 +245,14 @@ class JobControl:
                 self._take_tokens(each.before, each.pod, controller)
 
     def _held(self, job: MigrationJob, limit: str, inputs: Inputs) -> list[list[Draft]]:
-        """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before."""
-        event = recording.held_event(job, [limit], self.builder.state.of_kind(MigrationState).get(job.uid), inputs)
+        """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before.
+
+        A job whose call was refused keeps that reason while it waits for the token of its next call.
+        """
+        known = self.builder.state.of_kind(MigrationState).get(job.uid)
+        if limit == TOO_MANY_EVICTIONS and known is not None and known.limits == [SOFT_EVICTION_REFUSED]:
+            return []
+        event = recording.held_event(job, [limit], known, inputs)
         return [] if event is None else [[self._draft(job, event)]]
 
     def _take_tokens(self, job: MigrationJob, pod: PodView, controller: JobController) -> None:
@@ -265,15 +277,18 @@ class JobControl:
             ref = AggregateRef("eviction", done.pod.uid)
             drafts.append(Draft(ref, done.eviction, self.facts.last_eviction(ref)))
         softly, pod = soft_eviction(done, outcomes), done.pod
+        is_refused = done.evicts and done.eviction is None and softly is None
         if done.evicts and done.eviction is None and pod is not None:
             trigger = job.annotations.get(keys.EVICT_TRIGGER, "")
-            self.metrics.called(trigger, pod.namespace, pod.node, is_done=softly is not None)
+            self.metrics.called(trigger, pod.namespace, pod.node, is_done=not is_refused)
         replicas = replicas_of(pod, self.builder.workloads()) if done.evicts else None
         known = self.builder.state.of_kind(MigrationState).get(job.uid)
-        has_waited = done.evicts and known is not None and bool(known.limits)
+        has_waited = done.evicts and not is_refused and known is not None and bool(known.limits)
         event = recording.advanced_event(done.before, job, replicas, softly, looked.events, has_waited=has_waited)
         if event is not None:
             drafts.append(self._draft(job, event))
+        elif is_refused:
+            drafts += chain.from_iterable(self._held(job, SOFT_EVICTION_REFUSED, {}))
         return drafts
 
     def _is_due(self, job: MigrationJob, now: float) -> bool:

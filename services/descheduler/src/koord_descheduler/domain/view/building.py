@@ -4,14 +4,15 @@ Views of nodes and pods are made again only for objects that changed. `ViewBuild
 start, all objects count as changed: `refresh` makes their views in pieces, so that other work runs in between.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
 from koordcore.events.objects.custom import plural_of
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
+from koordcore.events.objects.gateway import PodEvicted
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.kube_struct import KubeStruct
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
@@ -82,6 +83,8 @@ class ViewBuilder:
         self._on_node: dict[str, dict[str, None]] = {}
         self._of_owner: dict[str, dict[str, None]] = {}
         self._by_name: dict[tuple[str, str], str] = {}
+        self._evicted: set[str] = set()
+        """Uids of the pods whose eviction has succeeded, but whose deletion is not folded yet."""
         self._order = PodOrder()
         self._metrics: dict[str, NodeMetric] = {}
         self._workloads = WorkloadIndex()
@@ -99,6 +102,7 @@ class ViewBuilder:
         self._on_node.clear()
         self._of_owner.clear()
         self._by_name.clear()
+        self._evicted.clear()
         self._ids_of.clear()
         for id_ in state.of_kind(aggregates.CustomObjectState):
             self._note_custom(id_)
@@ -135,6 +139,10 @@ class ViewBuilder:
             self._workloads.note(ref.id, self.state.of_kind(aggregates.WorkloadState).get(ref.id))
         elif ref.kind == "nodestate":
             self._changed_pods |= before ^ self._running(ref.id)
+        elif isinstance(event, PodEvicted) and ref.id in self.state.of_kind(aggregates.PodSpecState):
+            self._evicted.add(ref.id)
+        if isinstance(event, PodSpecDeleted):
+            self._evicted.discard(ref.id)
         return event
 
     def skip(self, seq: int) -> None:
@@ -166,6 +174,13 @@ class ViewBuilder:
         """Return uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
         return self.state.of_kind(aggregates.EvictionState)
 
+    def leaving(self) -> Set[str]:
+        """Return the uids of the pods whose eviction is requested, or has succeeded and does not show yet.
+
+        With an API server, the deletion of a pod is folded a moment after the success of its eviction.
+        """
+        return self.evictions().keys() | self._evicted
+
     def view(self, now: float, migrating: Iterable[str] = ()) -> ClusterView:
         """Return the cluster as of the last applied event.
 
@@ -193,7 +208,7 @@ class ViewBuilder:
             budgets=budgets,
             priority_classes=self.priority_classes(),
             metrics=dict(self._metrics),
-            migrating=frozenset([*self.evictions(), *migrating]),
+            migrating=frozenset([*self.leaving(), *migrating]),
             workloads=dict(self.workloads()),
             disruptions=self.disruptions(),
             gpus=gpu_inventory(

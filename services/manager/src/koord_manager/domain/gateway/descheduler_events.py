@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from koordcore.events.descheduling.migration import (
-    TOO_MANY_EVICTIONS,
+    FAILED_CALLS,
     MigrationAdvanced,
     MigrationEnded,
     MigrationHeld,
@@ -67,8 +67,8 @@ def migration_events(
         return
     about = _about_job(job, uid)
     if isinstance(event, MigrationHeld):
-        if TOO_MANY_EVICTIONS in event.limits:
-            yield _failed_eviction(about, f"{event.pod.namespace}/{event.pod.name}", TOO_MANY_EVICTIONS)
+        for code in set(event.limits).intersection(FAILED_CALLS):
+            yield _failed_eviction(about, f"{event.pod.namespace}/{event.pod.name}", code)
         return
     for each in event.notices:
         involved = about
