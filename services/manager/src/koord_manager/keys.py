@@ -14,8 +14,8 @@ from koordcore.bus.setup.issuing import Check
 from koordcore.service.clock import SystemClock
 
 from koord_manager.shell.gateway.api import Unreachable, connect_api
-from koord_manager.shell.gateway.key_secrets import KeySecrets, NotKept
-from koord_manager.shell.gateway.token_reviews import TokenReviews
+from koord_manager.shell.keys.key_secrets import KeySecrets, NotKept
+from koord_manager.shell.keys.token_reviews import TokenReviews
 
 __all__ = ["NotKept", "Unreachable", "reviewed_tokens", "store_keys"]
 
