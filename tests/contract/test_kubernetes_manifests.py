@@ -50,10 +50,22 @@ def test_every_manifest_is_listed_and_every_definition_is_installed() -> None:
     assert definitions == [f"crds/{name}" for name in definition_texts()]
 
 
-@pytest.mark.parametrize("file", ["manager-role.yaml", "manager-namespace-role.yaml"])
+@pytest.mark.parametrize("file", ["manager-role.yaml", "manager-namespace-role.yaml", "scales-role.yaml"])
 def test_rights_name_every_verb_and_resource(file: str) -> None:
-    for rule in documents(file)[0]["rules"]:
+    for rule in (rule for role in documents(file) for rule in role.get("rules", ())):
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+
+
+def test_the_role_of_scales_collects_what_bears_its_label_and_shows_numbers_only() -> None:
+    whole, *parts = documents("scales-role.yaml")
+    (selector,) = whole["aggregationRule"]["clusterRoleSelectors"]
+
+    assert "rules" not in whole, "applying it again would take the collected rules away for a moment"
+    for part in parts:
+        assert part["metadata"]["labels"] == selector["matchLabels"]
+        for rule in part["rules"]:
+            assert rule["verbs"] == ["get"]
+            assert all(name.endswith("/scale") for name in rule["resources"])
 
 
 def test_secrets_are_only_those_of_the_own_namespace() -> None:

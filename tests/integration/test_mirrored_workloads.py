@@ -1,4 +1,7 @@
-"""Workloads that control pods come from the API server into the descheduler's limits, whatever their kind."""
+"""Workloads that control pods come from the API server into the descheduler's limits, whatever their kind.
+
+The replicas of kinds that are not mirrored come from their scale.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +10,12 @@ import pytest
 import yaml
 from koord_descheduler.domain.view.replicas import WITH_REPLICAS, workload_index
 from koord_manager.domain.gateway.resources import mirrored_resources
+from koordcore.events.objects.custom import SCALES
 from koordcore.protocol.crd.catalogue import definition_texts
-from support.kubernetes.authorization import BASE, manager_user
-from support.kubernetes.gateway_world import gateway_world
+from support.kubernetes.apiserver import ApiServer
+from support.kubernetes.authorization import BASE, User, manager_user
+from support.kubernetes.definitions import DATABASES, SCALES_RIGHT, database, databases, definition, reference_to
+from support.kubernetes.gateway_world import World, gateway_world, pod
 
 MIRRORED = mirrored_resources(slo_config=("koordinator-system", "slo-controller-config"), take_node_metrics=False)
 KINDS = {
@@ -21,22 +27,90 @@ KINDS = {
 }
 
 
-def definition(plural: str, kind: str, version: str) -> dict[str, Any]:
-    """Return a CustomResourceDefinition of OpenKruise that keeps every field."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.apps.kruise.io"},
-        "spec": {
-            "group": "apps.kruise.io",
-            "scope": "Namespaced",
-            "names": {"plural": plural, "kind": kind},
-            "versions": [
-                {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}},
-            ],
-        },
-    }
+async def owner(server: ApiServer, name: str, instances: int, kind: str = "Database") -> dict[str, Any]:
+    """Create or change a controller of pods, and return a reference to it."""
+    return reference_to(await server.apply(database(name, instances, kind)))
+
+
+async def owned_pod(server: ApiServer, name: str, owner: dict[str, Any]) -> None:
+    """Create a pod with a controller."""
+    document = pod(name)
+    document["metadata"]["ownerReferences"] = [owner]
+    await server.apply(document)
+
+
+async def serve_databases(server: ApiServer) -> User:
+    """Install CRDs: `Database` has a scale, which the returned manager may read, and `Queue` has none."""
+    for text in definition_texts().values():
+        await server.apply(yaml.safe_load(text))
+    await server.apply(databases())
+    await server.apply(definition("queues", "Queue", "v1", group=DATABASES))
+    user = server.users["manager"] = manager_user()
+    user.rules = [*(user.rules or ()), SCALES_RIGHT]
+    return user
+
+
+def counted(world: World) -> dict[str, int]:
+    """Return controller -> its replicas, as the descheduler folds them."""
+    return {uid: each.replicas for uid, each in workload_index(world.view.state).views.items()}
+
+
+def asked_scales(server: ApiServer) -> list[str]:
+    """Return the path of each request for a scale, from the plural on."""
+    return [path.split("/default/")[1] for _, path in server.requests if path.endswith("/scale")]
+
+
+async def test_replicas_of_other_kinds_come_from_their_scale(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        server = world.server
+        await serve_databases(server)
+        main, other = await owner(server, "main", 3), await owner(server, "other", 1)
+        stale, queue = {**other, "uid": "of-an-earlier-one"}, await owner(server, "jobs", 2, "Queue")
+        for name, each in {"a": main, "b": other, "c": stale, "d": queue}.items():
+            await owned_pod(server, name, each)
+        await world.begin(token="manager")
+        await world.until(lambda: len(asked_scales(server)) >= 3)
+        await world.until(lambda: counted(world) == {main["uid"]: 3, other["uid"]: 1})
+
+        # The next leader asks for all at once.
+        gone = world.uid("b")
+        await server.delete("pods", "default", "b")
+        await world.until(lambda: world.spec(gone) is None)
+        await world.stop()
+        await owner(server, "main", 5)
+        await world.begin(token="manager")
+
+        await world.until(lambda: counted(world) == {main["uid"]: 5})
+        assert server.refused == []
+        assert sorted(set(asked_scales(server))) == ["databases/main/scale", "databases/other/scale"]
+
+
+async def test_an_outage_changes_nothing_and_a_refusal_counts_for_the_whole_kind(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        server = world.server
+        user = await serve_databases(server)
+        owners = [await owner(server, name, number) for number, name in enumerate(("main", "other"), 2)]
+        for each in owners:
+            await owned_pod(server, f"of-{each['name']}", each)
+        known = {each["uid"]: number for number, each in enumerate(owners, 2)}
+        await world.begin(token="manager")
+        await world.until(lambda: counted(world) == known)
+        await world.stop()
+
+        asked = len(asked_scales(server))
+        server.faults.answer("GET", "/scale", 503)
+        await world.begin(token="manager")
+        await world.until(lambda: len(asked_scales(server)) >= asked + 2)
+        assert counted(world) == known
+        position = world.view.state.position
+        await world.stop()
+
+        asked = len(asked_scales(server))
+        user.rules = [rule for rule in user.rules or () if rule != SCALES_RIGHT]
+        await world.begin(token="manager")
+        await world.until(lambda: world.view.state.position > position and not counted(world))
+        assert len(asked_scales(server)) == asked + 1
+        assert [each[2] for each in server.refused] == [f"databases/scale.{DATABASES}"]
 
 
 async def test_workloads_of_all_kinds_are_counted_and_those_of_one_name_stay_apart(tmp_path: Path) -> None:
@@ -58,17 +132,13 @@ async def test_workloads_of_all_kinds_are_counted_and_those_of_one_name_stay_apa
             stored = await server.apply(document)
             wanted[stored["metadata"]["uid"]] = replicas
         await world.begin(token="manager")
-
-        def counted() -> dict[str, int]:
-            return {uid: each.replicas for uid, each in workload_index(world.view.state).views.items()}
-
-        await world.until(lambda: counted() == wanted)
+        await world.until(lambda: counted(world) == wanted)
         assert server.refused == []
 
 
 def test_every_kind_with_replicas_is_mirrored_once() -> None:
     plurals = [each.plural for each in MIRRORED if not each.field_selector]
-    assert set(plurals) >= WITH_REPLICAS
+    assert set(plurals) >= WITH_REPLICAS - {SCALES}
     assert len(plurals) == len(set(plurals))
 
 

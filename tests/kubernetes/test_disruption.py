@@ -1,11 +1,16 @@
-"""Pods that leave for others on a real API server: preemption with disruption budgets, and evictions by agents."""
+"""Pods that leave on a real API server: preemption, disruption budgets, evictions by agents, limits of migrations."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
+import yaml
+from koord_descheduler.domain.view.replicas import workload_index
 from koordctl.embedded.nodes import write_nodes
+from support.kubernetes.cluster_day import fold_of
 from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.definitions import SCALES_RIGHT, database, databases, reference_to
 from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 
@@ -13,6 +18,8 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 Json = dict[str, Any]
 ZONE = "test/disruption"
+SCALED = databases()["metadata"]["name"]
+MANAGER = f"{NAMESPACE}:koord-manager"
 
 
 def priority_class(name: str, value: int) -> Json:
@@ -105,3 +112,56 @@ async def test_a_pod_that_an_agent_evicts_leaves_through_the_eviction_api(
     await installed.until(evicted, "the event says so")
     assert "memory" in evicted()[0].lower()
     plane.kubectl("delete", "node", "tight-node")
+
+
+async def test_the_limits_of_a_migration_read_the_replicas_of_other_kinds_from_their_scale(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    """A pod of three may leave, the only one may not. The role of the manager collects the right from its own role."""
+    node = "database-node"
+    add_nodes(plane, node_document(node))
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [SCALES_RIGHT]}
+    label = {"descheduler.koordinator.sh/aggregate-to-scales": "true"}
+    plane.apply(databases(), {**role, "metadata": {"name": "database-scales", "labels": label}})
+    plane.kubectl("wait", "--for=condition=Established", "crd", SCALED)
+    may_read = ("auth", "can-i", "get", SCALED, "--subresource=scale", f"--as=system:serviceaccount:{MANAGER}")
+    await installed.until(lambda: plane.ask(*may_read).code == 0, "the role has the right")
+    configuration = installed.directory / "descheduler.yaml"
+    configuration.write_text(yaml.safe_dump({"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerConfiguration"}))
+    await asyncio.gather(
+        installed.start_manager("manager"),
+        installed.start("descheduler", "koord_descheduler", ("--config", str(configuration))),
+    )
+    await installed.until_ready("manager")
+    known: dict[str, int] = {}
+    for name, instances in {"main": 3, "single": 1}.items():
+        plane.apply(database(name, instances))
+        owner = reference_to(plane.get("database", name, "-n", "default"))
+        known[owner["uid"]] = instances
+        for number in range(instances):
+            member = pod(f"{name}-{number}", "", "100m", node)
+            member["metadata"]["ownerReferences"] = [owner]
+            plane.apply(member)
+
+    async def is_known() -> bool:
+        views = workload_index(await fold_of(installed.nats)).views
+        return known.items() <= {uid: each.replicas for uid, each in views.items()}.items()
+
+    await installed.until(is_known, "the log has the replicas")
+    plane.kubectl("wait", "--for=condition=Ready", "pods", "--all", "-n", "default", "--timeout=60s")
+    job = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "PodMigrationJob"}
+    for name in ("main-0", "single-0"):
+        spec = {"mode": "EvictDirectly", "podRef": {"namespace": "default", "name": name}}
+        plane.apply({**job, "metadata": {"name": name}, "spec": spec})
+
+    def ends() -> list[tuple[str, str]]:
+        items = plane.get("podmigrationjobs", "main-0", "single-0")["items"]
+        return [(each.get("status", {}).get("phase"), each.get("status", {}).get("reason", "")) for each in items]
+
+    await installed.until(lambda: {phase for phase, _ in ends()} == {"Succeeded", "Failed"}, "both jobs have ended")
+    assert ends()[1] == ("Failed", "ForbiddenMigratePod")
+    assert plane.ask("get", "pod", "main-0", "-n", "default").code == 1
+    plane.kubectl("delete", "podmigrationjobs", "main-0", "single-0")
+    plane.kubectl("delete", "crd", SCALED)
+    plane.kubectl("delete", "clusterrole", "database-scales")
+    plane.kubectl("delete", "node", node)

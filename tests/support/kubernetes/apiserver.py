@@ -165,6 +165,8 @@ class ApiServer:
         if parts[:1] == ["version"]:
             return JSONResponse({"major": "1", "minor": "34", "gitVersion": "v1.34.0-emulated"})
         group, rest = ("", parts[1:]) if parts[:1] == ["api"] else (parts[1] if len(parts) > 1 else "", parts[2:])
+        if parts[:1] in (["api"], ["apis"]) and len(rest) == 1:
+            return JSONResponse(self.verbs.listed(group, rest[0]))
         if parts[:1] not in (["api"], ["apis"]) or len(rest) < 2:
             raise ApiError(404, "the server could not find the requested resource")
         version, rest = rest[0], rest[1:]
@@ -211,6 +213,8 @@ class ApiServer:
         dry_run = "All" in request.query_params.getlist("dryRun")
         key = (namespace, name)
         match verb:
+            case "get" if subresource == "scale":
+                return JSONResponse(self.verbs.scale(resource, key))
             case "get":
                 return JSONResponse(self.verbs.get(resource, key))
             case "list":

@@ -40,8 +40,12 @@ def _allows(rule: Json, verb: str, group: str, resource: str, name: str) -> bool
 
 def manager_user() -> User:
     """The manager's service account with the rights of the manifests under k8s/."""
-    rules, own = (
-        yaml.safe_load((BASE / file).read_text(encoding="utf-8"))["rules"]
-        for file in ("manager-role.yaml", "manager-namespace-role.yaml")
-    )
-    return User("system:serviceaccount:koordinator-system:koord-manager", rules, {"koordinator-system": own})
+    rules, own, scales = map(_rules, ("manager-role.yaml", "manager-namespace-role.yaml", "scales-role.yaml"))
+    user = "system:serviceaccount:koordinator-system:koord-manager"
+    return User(user, [*rules, *scales], {"koordinator-system": own})
+
+
+def _rules(file: str) -> list[Json]:
+    """The rules of all roles in a manifest."""
+    roles = yaml.safe_load_all((BASE / file).read_text(encoding="utf-8"))
+    return [rule for role in roles for rule in role.get("rules", ())]

@@ -16,6 +16,7 @@ class Resource:
     group         "" for the core group
     has_status    /status is a subresource: updates of the object leave the status alone, and the reverse
     is_custom     served for a CRD: no strategic merge patch, updates need a resourceVersion
+    replicas_at   fields that lead to the replicas that /scale shows; empty: there is no scale
     schema        of a CRD's version, as written
     """
 
@@ -26,6 +27,7 @@ class Resource:
     namespaced: bool
     has_status: bool = False
     is_custom: bool = False
+    replicas_at: tuple[str, ...] = ()
     schema: Json = field(default_factory=dict[str, Any])
 
     @property
@@ -96,8 +98,14 @@ def resources_of(definition: Json) -> list[Resource]:
             namespaced=spec["scope"] == "Namespaced",
             has_status="status" in version.get("subresources", {}),
             is_custom=True,
+            replicas_at=_fields(version.get("subresources", {}).get("scale", {}).get("specReplicasPath", "")),
             schema=version["schema"]["openAPIV3Schema"],
         )
         for version in cast("list[Json]", spec["versions"])
         if version["served"]
     ]
+
+
+def _fields(path: str) -> tuple[str, ...]:
+    """`.spec.replicas` as its fields."""
+    return tuple(part for part in path.split(".") if part)

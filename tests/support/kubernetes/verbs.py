@@ -49,6 +49,34 @@ class Verbs:
             raise not_found(resource.plural, key[1])
         return self.shown(resource, found)
 
+    def listed(self, group: str, version: str) -> Json:
+        """The resources of an API version (discovery). Raises ApiError 404 if there are none."""
+        found = [item for item in self.resources.values() if (item.group, item.version) == (group, version)]
+        if not found:
+            raise ApiError(404, "the server could not find the requested resource")
+        entries: list[Json] = []
+        for item in found:
+            entries.append({"name": item.plural, "kind": item.kind, "namespaced": item.namespaced})
+            if item.has_status:
+                entries.append({"name": f"{item.plural}/status", "kind": item.kind, "namespaced": item.namespaced})
+            if item.replicas_at:
+                entries.append({"name": f"{item.plural}/scale", "kind": "Scale", "namespaced": item.namespaced})
+        return {"kind": "APIResourceList", "groupVersion": found[0].api_version, "resources": entries}
+
+    def scale(self, resource: Resource, key: Key) -> Json:
+        """GET of /scale. Raises ApiError: 404 without an object or a scale, 500 if the object has no replicas."""
+        if not resource.replicas_at:
+            raise ApiError(404, "the server could not find the requested resource")
+        found = self.get(resource, key)
+        replicas: Any = found
+        for field in resource.replicas_at:
+            replicas = replicas.get(field) if isinstance(replicas, dict) else None
+        if replicas is None:
+            raise ApiError(500, f"the spec replicas field {'.'.join(resource.replicas_at)!r} does not exist")
+        meta = {name: found["metadata"].get(name) for name in ("name", "namespace", "uid", "creationTimestamp")}
+        spec = {"replicas": replicas} if replicas else {}
+        return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": meta, "spec": spec}
+
     def shown(self, resource: Resource, document: Json) -> Json:
         """An object in the version of the request."""
         return {**document, "apiVersion": resource.api_version, "kind": resource.kind}

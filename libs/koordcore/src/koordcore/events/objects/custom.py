@@ -3,14 +3,20 @@
 One aggregate per object: `customspec.<plural>=<name>`, namespaced `customspec.<plural>=<ns>=<name>`. Writer: the
 leading manager. A reader decodes the fields that it needs when it folds the event.
 
+`customspec.scales=<ns>=<uid of a controller of pods>` is the Scale of a controller that is not mirrored itself: its
+metadata with the controller as owner, and `spec.replicas`.
+
 Source:
     event-bus spec, 2.1 (the `...spec` twins of what schedulers and controllers write); protocol spec, 9
 """
 
-from typing import Any
+from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Event, name_token
 from koordcore.events.registry import CATALOGUE
+
+SCALES: Final = "scales"
+"""Plural name in the ids of Scales."""
 
 
 @CATALOGUE.register(kind="customspec")

@@ -28,6 +28,7 @@ _FILES: Final = (
     "priorityclasses.yaml",
     "serviceaccounts.yaml",
     "manager-role.yaml",
+    "scales-role.yaml",
     "manager-namespace-role.yaml",
     "rolebindings.yaml",
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordcore.events.objects.custom import plural_of
+from koordcore.events.objects.custom import SCALES, plural_of
 from koordcore.protocol.objects import ObjectMeta, OwnerReference, object_from_json
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, WorkloadState
@@ -21,9 +21,9 @@ from koord_descheduler.domain.view.workloads import WorkloadView
 REPLICA_SETS: Final = "replicasets"
 DEPLOYMENTS: Final = "deployments"
 WITH_REPLICAS: Final = frozenset(
-    {REPLICA_SETS, DEPLOYMENTS, "statefulsets", "replicationcontrollers", "clonesets", "advancedstatefulsets"}
+    {REPLICA_SETS, DEPLOYMENTS, "statefulsets", "replicationcontrollers", "clonesets", "advancedstatefulsets", SCALES}
 )
-"""Plural names of the kinds whose objects have a number of replicas."""
+"""Plural names of the kinds whose objects have a number of replicas; Scales have that of any other controller."""
 _JOB: Final = "Job"
 
 

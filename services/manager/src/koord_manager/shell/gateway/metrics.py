@@ -33,6 +33,9 @@ class GatewayMetrics:
         self._writes = Counter(
             "koord_gateway_writes", "Writes to the API server, by answer.", ("purpose", "answer"), registry=registry
         )
+        self._scales = Counter(
+            "koord_gateway_scale_reads", "Reads of scales of controllers, by answer.", ("answer",), registry=registry
+        )
         self._failures = Counter(
             "koord_gateway_failures", "Number of objects that failed.", ("part",), registry=registry
         )
@@ -45,7 +48,7 @@ class GatewayMetrics:
         """Count an error about one object in a part of the gateway.
 
         Args:
-            part: `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`.
+            part: `ingest`, `outbox`, `events`, `reports`, `scales`, `sweep` or `pending-writes`.
         """
         self._failures.labels(part).inc()
 
@@ -58,6 +61,14 @@ class GatewayMetrics:
         """
         self._writes.labels(purpose, meaning).inc()
         self._wrote(purpose, meaning)
+
+    def scale_read(self, meaning: str) -> None:
+        """Count a read of the scale of a controller.
+
+        Args:
+            meaning: Meaning of the answer (`Meaning`).
+        """
+        self._scales.labels(meaning).inc()
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
         """Set the metrics about listing and watching each resource.

@@ -43,6 +43,7 @@ from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.outages import OutageLog
 from koord_manager.shell.gateway.outbox import Outbox, Writes
+from koord_manager.shell.gateway.scale_reader import ScaleReader
 from koord_manager.shell.gateway.sweep import Sweep
 
 MISCONFIGURED_SECONDS: Final = 300.0
@@ -242,6 +243,9 @@ class _TermOfGateway:
             context.metrics.written,
             self._errors("events"),
         )
+        self._scales = ScaleReader(
+            context.api, self._facts, context.logger, context.metrics.scale_read, self._errors("scales")
+        )
         outages = OutageLog(context.logger, time.monotonic)
         self._watches = [
             ListWatch(
@@ -283,12 +287,13 @@ class _TermOfGateway:
         return self._pending_writes.queue
 
     def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
-        """Queue the writes and Kubernetes events that folded events require."""
+        """Queue the writes, Kubernetes events and questions about scales that folded events require."""
         self.queue.begin(asyncio.get_running_loop().time())
         errors = self._errors("pending-writes")
         for ref, event in folded:
             with errors(ref):
                 self._pending_writes.note(self._context.view, [(ref, event)])
+                self._scales.note(event)
         self._outbox.wake()
         self._words.wake()
 
@@ -296,6 +301,7 @@ class _TermOfGateway:
         """Run all tasks until cancelled, or until one of them fails; `NotLeading` means that the term is over."""
         tasks = [watch.run() for watch in self._watches]
         tasks += [self._ingest.run(), self._write_out(), self._words.say(), self._listen(), self._watch_figures()]
+        tasks.append(self._scales.run())
         if self._settings.node_metric_status:
             tasks.append(self._publish_reports())
         if self._settings.sweep_seconds:
