@@ -241,7 +241,7 @@ def test_flags_of_koord_descheduler_are_accepted_by_their_names() -> None:
     assert (settings.lease_duration, settings.log_verbosity, settings.log_format) == (15.0, 4, "console")
     assert (settings.tls_min_version, str(settings.tls_cert_file)) == ("VersionTLS13", "c")
     idle = {spec.names[0] for spec in settings.given_idle_flags}
-    assert {"logtostderr", "vmodule", "authentication-skip-lookup", "cert-dir"} < idle
+    assert {"logtostderr", "vmodule", "authentication-skip-lookup", "cert-dir", "client-ca-file"} < idle
     text = (Path(__file__).parents[3] / "docs" / "descheduling.md").read_text()
     for spec in DeschedulerSettings.idle_flags:
         assert f"--{spec.names[0]}`" in text

@@ -54,12 +54,16 @@ class ComponentSettings(ElectedSettings):
         *without_effect("http2-max-streams-per-connection", "the server does not use HTTP/2"),
         *without_effect("permit-address-sharing permit-port-sharing", "the port is not shared", is_bool=True),
         *without_effect(
-            """client-ca-file authentication-kubeconfig authentication-token-webhook-cache-ttl authorization-kubeconfig
+            """authentication-kubeconfig authentication-token-webhook-cache-ttl authorization-kubeconfig
             authorization-always-allow-paths authorization-webhook-cache-authorized-ttl
             authorization-webhook-cache-unauthorized-ttl requestheader-allowed-names requestheader-client-ca-file
             requestheader-extra-headers-prefix requestheader-group-headers requestheader-uid-headers
             requestheader-username-headers""",
             _ACCESS,
+        ),
+        *without_effect(
+            "client-ca-file",
+            "a certificate gives no role, see --http-access-file; --http-client-ca-file requires one of each client",
         ),
         *without_effect("authentication-skip-lookup authentication-tolerate-lookup-failure", _ACCESS, is_bool=True),
         *without_effect("master kubeconfig kube-api-qps kube-api-burst kube-api-content-type", _NO_API_SERVER),
