@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from koordcore.bus.factory import Bus
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import StreamReader
+    from koordcore.events.envelope import AggregateRef, StoredEvent
 
 __all__ = [
     "DEFAULT_CLUSTER",
@@ -64,6 +66,25 @@ class OpenLog:
     facts: StreamReader
     explanations: StreamReader
     obs: StreamReader
+
+    async def recent(
+        self, ref: AggregateRef, time: timedelta, *, after: int = 0, upto: int | None = None
+    ) -> list[StoredEvent]:
+        """Return the newest facts of an aggregate, in order, in a time that does not grow with the age of the log.
+
+        Args:
+            ref: The aggregate.
+            time: Facts are left out that the server stored longer than this before the newest one, or before `upto`.
+            after: Only facts with a sequence above this are returned.
+            upto: Largest sequence to return; None: the newest.
+        """
+        end = await (self.bus.events.last_of(ref) if upto is None else self.facts.at(upto))
+        if end is not None:
+            begin = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end.stored_at_ns // 1000) - time
+            first = await self.facts.since(self.names.subject("ev", ref), begin)
+            after = max(after, end.seq if first is None else first.seq - 1)
+        found = await self.bus.events.read_aggregate(ref, after=after)
+        return found if upto is None else [event for event in found if event.seq <= upto]
 
 
 def key_folder(var: Path) -> Path:
