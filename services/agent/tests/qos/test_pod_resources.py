@@ -7,6 +7,7 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
 from koord_agent.domain.qos.strategies.pod_resources_strategy import RENEW_AFTER_MS, PodResourcesStrategy
 from koord_agent.domain.qos.strategy import CycleState
 from koord_agent.domain.reporting.hook_repairs import HookRepairs, SetValue
@@ -21,6 +22,13 @@ HOST = SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 <
 STATE = CycleState(readings=HostReadings(HOST, None))
 QUARTER = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
 RATIO = {keys.CPU_NORMALIZATION_RATIO: "1.25"}
+
+
+class _Quotas(HostReadings):
+    """Readings of a machine on which every quota is that of one CPU."""
+
+    def quota_us(self, directory: str) -> int | None:
+        return 100_000
 
 
 def pod(uid: str, label: str, resources: dict[str, dict[str, str]], **annotations: str) -> AgentPod:
@@ -82,6 +90,15 @@ def test_ratio_scales_quotas_and_its_removal_restores_them() -> None:
     assert proposed(strategy, look(SERVICE, now_ms=3 * RENEW_AFTER_MS + 1)) == {}
 
 
+def test_pod_with_an_unlimited_container_gets_no_quota_of_its_own() -> None:
+    spec = {"containers": [{"name": "app"}, {"name": "proxy", "resources": {"limits": {"cpu": "500m"}}}]}
+    ids = [{"name": "app", "containerID": "containerd://a"}, {"name": "proxy", "containerID": "containerd://p"}]
+    meta = {"uid": "ls", "labels": {"koordinator.sh/qosClass": "LS"}}
+    half = agent_pod_from_json({"metadata": meta, "spec": spec, "status": {"containerStatuses": ids}})
+    found = proposed(PodResourcesStrategy(batch=True, normalization=True), look(half, annotations=RATIO))
+    assert found == {"burstable/podls/p/cpu.cfs_quota_us": "40000"}
+
+
 def test_plans_are_renewed_only_when_something_changed_or_after_ten_seconds() -> None:
     strategy = PodResourcesStrategy(batch=True, normalization=True)
     assert proposed(strategy, look(BATCH))
@@ -96,6 +113,23 @@ def test_cpu_burst_starts_from_the_normalized_quota() -> None:
         policy, QuotaStep.RESET, limit_milli=2_000, container_quota_us=200_000, pod_quota_us=-1, ratio=1.25
     )
     assert change.container_quota_us == 160_000
+
+
+def test_each_new_container_of_a_pod_gets_a_burst_buffer() -> None:
+    strategy, policy = CpuBurstStrategy(draw=lambda: 0.5), {"policy": "cpuBurstOnly", "cpuBurstPercent": 200}
+    found: list[dict[str, str]] = []
+    for now_ms, identity in enumerate(("", "one", "one", "two")):
+        status = {"name": "main", "containerID": f"containerd://{identity}"} if identity else {"name": "main"}
+        burst = agent_pod_from_json(
+            {
+                "metadata": {"uid": "ls"},
+                "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]},
+                "status": {"phase": "Running", "containerStatuses": [status]},
+            }
+        )
+        plans = strategy.propose(look(burst, now_ms=now_ms), policy, CycleState(readings=_Quotas(HOST, None))).plans
+        found.append({plan.file.directory.rpartition("/")[2]: plan.value for plan in plans})
+    assert found == [{"podls": "0"}, {"one": "200000", "podls": "200000"}, {}, {"two": "200000", "podls": "200000"}]
 
 
 def test_value_that_a_container_lacked_at_first_sight_is_told_once() -> None:

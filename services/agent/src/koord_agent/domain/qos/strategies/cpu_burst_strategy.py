@@ -67,7 +67,9 @@ class CpuBurstStrategy:
     normalizes: bool = False
     scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
     _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
-    _resting: dict[str, cpu_burst.BurstPolicy] = field(default_factory=dict[str, cpu_burst.BurstPolicy])
+    _resting: dict[str, tuple[AgentPod, cpu_burst.BurstPolicy]] = field(
+        default_factory=dict[str, tuple[AgentPod, cpu_burst.BurstPolicy]]
+    )
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Propose burst buffers and CPU quotas for this cycle.
@@ -83,7 +85,7 @@ class CpuBurstStrategy:
                 continue
             seen.add(pod.uid)
             own = cpu_burst.policy_of_pod(pod, policy) if pod.annotations else node_policy
-            if self._resting.get(pod.uid) == own:
+            if self._resting.get(pod.uid) == (pod, own):
                 continue
             targets = tuple(_targets(look, pod))
             values = {target.directory: cpu_burst.burst_value_us(own, target.limit_milli) for target in targets}
@@ -97,8 +99,8 @@ class CpuBurstStrategy:
             )
             plans.extend(_plan(look, directory, QUOTA, value, ttl_ms) for directory, value in changed.items())
             if complete and not changed and not own.bursts_by_quota:
-                # everything is at rest: nothing to do until the policy or the pod changes
-                self._resting[pod.uid] = own
+                # everything is at rest: nothing to do until the policy or the pod changes, such as by a new container
+                self._resting[pod.uid] = pod, own
         self._forget(seen, look.now_ms)
         self._remember_scaled(look, plans)
         return Proposal(plans)
@@ -172,7 +174,7 @@ class CpuBurstStrategy:
             }
 
     def _forget(self, pods: set[str], now_ms: int) -> None:
-        self._resting = {uid: policy for uid, policy in self._resting.items() if uid in pods}
+        self._resting = {uid: rested for uid, rested in self._resting.items() if uid in pods}
         self._limiters = {
             key: limiter
             for key, limiter in self._limiters.items()

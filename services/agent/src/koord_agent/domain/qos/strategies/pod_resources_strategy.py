@@ -141,8 +141,10 @@ class PodResourcesStrategy:
             status = status_of_pod(pod)
         except InvalidInput:
             return
-        limits = [(look.pod_directory(pod), pod.limits.get(CPU, 0))]
-        limits += [(directory, container.limits.get(CPU, 0)) for container, directory in _containers(look, pod)]
+        limits = [(directory, container.limits.get(CPU, 0)) for container, directory in _containers(look, pod)]
+        if all(container.limits.get(CPU, 0) > 0 for container in pod.containers):
+            # with an unlimited container, the kubelet gives the pod no quota
+            limits.append((look.pod_directory(pod), pod.limits.get(CPU, 0)))
         for directory, limit_milli in limits:
             quota = normalized_quota_us(self._ratio, pod.qos_label, status, milli_to_quota_us(limit_milli))
             if quota is not None:
