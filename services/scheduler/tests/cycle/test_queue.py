@@ -5,6 +5,7 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, node_
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
 from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
+from koord_scheduler.domain.queue.unschedulable import Group
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import node, pod
 
@@ -139,6 +140,32 @@ def test_removing_a_woken_pod_wakes_the_next_of_its_kind(
     queue.wake(rows_of(nodes), always, "event")
     queue.remove("a")
     assert popped(queue) == ["b"]
+
+
+def test_what_a_group_keeps_does_not_grow_with_the_attempts_of_its_pods() -> None:
+    group = Group()
+    group.add((0, 0, "first"))
+    for ticket in range(1, 1000):
+        group.add((0, ticket, "again"))
+        group.add((0, ticket, f"once-{ticket}"))
+        assert group.first() == "first"
+        group.discard("again")
+        group.discard(f"once-{ticket}")
+    assert len(group.heap) < 50
+    group.add((0, 1000, "again"))
+    group.discard("first")
+    assert group.first() == "again"
+
+
+def test_pod_that_returns_with_another_priority_has_another_place() -> None:
+    group = Group()
+    for rank in ((-1, 1, "a"), (-1, 2, "b")):
+        group.add(rank)
+    group.discard("a")
+    group.add((0, 3, "a"))
+    assert group.first() == "b"
+    group.discard("b")
+    assert group.first() == "a"
 
 
 def test_nobody_waits_longer_than_five_minutes(queue: SchedulingQueue, pod_classes: PodClasses) -> None:

@@ -218,6 +218,17 @@ def test_pods_of_equal_priority_are_not_preempted_for_their_quota() -> None:
     assert where(scheduler).keys() == {"first"}
 
 
+def test_a_pod_that_its_quota_can_never_admit_does_not_keep_smaller_pods_waiting() -> None:
+    scheduler = scheduler_of(64)
+    quota(scheduler.log, "q", "4")
+    submit(scheduler, in_quota("runs", "4"))
+    submit(scheduler, in_quota("large", "8"), in_quota("small", "1"), in_quota("as-small", "1"), now=100.0)
+    assert where(scheduler).keys() == {"runs"}
+    scheduler.log.remove_pod("runs")
+    scheduler.run(200.0)
+    assert where(scheduler).keys() == {"small", "as-small"}
+
+
 PODS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from(["", "gone"])), max_size=14)
 
 

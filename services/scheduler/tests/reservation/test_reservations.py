@@ -114,6 +114,17 @@ def test_the_owner_goes_where_its_reservation_is() -> None:
     assert placed_on(log)["owner"] == "n4"
 
 
+def test_a_pod_whose_reservation_never_comes_does_not_keep_others_waiting() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation("r0", requests={"cpu": "1"}, allocateOnce=False))
+    for name in ("never", "later"):
+        log.add_pod(web(f"owner-{name}", "1", **{keys.RESERVATION_AFFINITY: json.dumps({"name": name})}))
+    scheduler.live(T0)
+    reserve(log, reservation("later", requests={"cpu": "1"}, allocateOnce=False))
+    scheduler.live(T0 + 60)
+    assert placed_on(log).keys() == {"uid-r0", "uid-later", "owner-later"}
+
+
 def test_pods_that_came_before_the_reservation_find_it() -> None:
     log, scheduler = started("n")
     log.add_pod(web("owner", "1", **{keys.RESERVATION_AFFINITY: json.dumps({"name": "r"})}))

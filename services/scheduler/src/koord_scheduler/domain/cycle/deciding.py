@@ -178,10 +178,12 @@ def _failed(
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
     """Return what a rejected pod waits for, which it may share with other pods.
 
-    The plugin's key groups them. If a plugin has neither a key nor queueing hints, pods of one subject form a group.
+    Pods with the same key of the plugin and the same subject form a group, because an event that cannot help its first
+    pod cannot help the others. Pods that only their plugin wakes, by name, need only the same key.
     """
-    is_shared = bool(rejection.key) or rejection.plugin in state.frameworks.framework_of(pod).hints
-    return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
+    hints = state.frameworks.framework_of(pod).hints.get(rejection.plugin)
+    is_woken_by_name = hints is not None and not hints.wakes_on
+    return Block(rejection.plugin, rejection.key, 0 if is_woken_by_name else id(pod.subject))
 
 
 def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:

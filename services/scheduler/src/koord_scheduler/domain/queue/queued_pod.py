@@ -13,11 +13,13 @@ class Block(NamedTuple):
 
     Attributes:
         plugin: Name of the plugin.
-        key: Text that the pods of the group share, from `Rejection.key` or from their subject.
+        key: Text that the pods of the group share, from `Rejection.key`.
+        subject: Identity of the subject that they share; 0 if their subjects may differ.
     """
 
     plugin: str
     key: str
+    subject: int = 0
 
 
 class Came(StrEnum):

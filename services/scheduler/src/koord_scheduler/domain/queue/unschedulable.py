@@ -13,6 +13,7 @@ Source:
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -25,19 +26,32 @@ SeesOtherwise = Callable[[Subject], bool]
 """A function that tells whether plugins may show pods of this subject other nodes or amounts than there are."""
 Rank = tuple[int, int, str]
 """Sort key of pods in the queue: (-priority, ticket, uid)."""
+_MOST_LEFT: Final = 16
+"""Entries of pods that left a group, beyond the number of its pods, above which they are removed from its heap."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Pods that wait for the same event, ordered by priority and time of enqueueing."""
+    """Pods that wait for the same event, ordered by priority and time of enqueueing.
+
+    A pod that leaves and returns with the same priority, while others wait, keeps its place: the heap has its rank.
+    """
 
     heap: list[Rank] = field(default_factory=list[Rank])
     members: set[str] = field(default_factory=set[str])
+    ranks: dict[str, Rank] = field(default_factory=dict[str, Rank])
 
     def add(self, rank: Rank) -> None:
         """Add a pod with its sort key (`QueuedPod.rank`, which contains the uid)."""
-        heapq.heappush(self.heap, rank)
-        self.members.add(rank[2])
+        priority, _, uid = rank
+        known = self.ranks.get(uid)
+        if known is None or known[0] != priority:
+            self.ranks[uid] = rank
+            heapq.heappush(self.heap, rank)
+        self.members.add(uid)
+        if len(self.heap) > 2 * len(self.members) + _MOST_LEFT:
+            self.ranks = {each: self.ranks[each] for each in self.members}
+            self.heap = sorted(self.ranks.values())
 
     def discard(self, uid: str) -> None:
         """Remove a pod. No-op if it is not in the group."""
@@ -48,9 +62,16 @@ class Group:
 
         None if there is none.
         """
-        while self.heap and self.heap[0][2] not in self.members:
+        while self.heap:
+            rank = self.heap[0]
+            uid = rank[2]
+            is_present = self.ranks.get(uid) is rank
+            if is_present and uid in self.members:
+                return uid
             heapq.heappop(self.heap)
-        return self.heap[0][2] if self.heap else None
+            if is_present:
+                del self.ranks[uid]
+        return None
 
 
 @dataclass(slots=True, kw_only=True)
