@@ -131,7 +131,11 @@ class FactQueue:
 
     async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
         """Append these facts, and return whether to pause before the next append."""
-        await self._read_positions(log, heads)
+        stored = await self._read_positions(log, heads)
+        if stored:
+            for fact, seq in stored:
+                self._settle([fact], Appended(seq, (seq,), duplicate=True))
+            return False
         try:
             outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
         except Unsendable:
@@ -197,12 +201,22 @@ class FactQueue:
     def _event(self, fact: QueuedFact) -> NewEvent:
         return NewEvent(fact.ref, fact.headers, fact.body, self._aggregates[fact.ref].last_seq or 0)
 
-    async def _read_positions(self, log: OwnFacts, facts: Iterable[QueuedFact]) -> None:
+    async def _read_positions(self, log: OwnFacts, facts: Iterable[QueuedFact]) -> list[tuple[QueuedFact, int]]:
+        """Read the position of each aggregate that is not known yet.
+
+        Returns:
+            (fact, its position) of the facts that the log has already: an earlier run of the process ended before it
+            had removed them from the file.
+        """
         gate = asyncio.Semaphore(READS_AT_ONCE)
+        stored: list[tuple[QueuedFact, int]] = []
 
         async def read(fact: QueuedFact) -> None:
             async with gate:
                 last = await log.last_of(fact.ref)
             self._aggregates[fact.ref].last_seq = last.seq if last is not None else 0
+            if last is not None and last.event_id == fact.headers["Nats-Msg-Id"]:
+                stored.append((fact, last.seq))
 
         await asyncio.gather(*(read(fact) for fact in facts if self._aggregates[fact.ref].last_seq is None))
+        return stored
