@@ -1,9 +1,18 @@
 """A rebuild by COPY into shadow tables gives the tables that folding batch by batch gives."""
 
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import psycopg
 import pytest
-from koord_projector.shell.postgres.shadow import SCHEMA
-from koord_projector.shell.projecting import rebuilding
+from koord_projector.shell.postgres.shadow import Shadow
+from koord_projector.shell.postgres.shadow_rows import SCHEMA
+from koord_projector.shell.projecting import folding, rebuilding
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
 from psycopg import sql
@@ -94,9 +103,10 @@ async def test_a_view_of_a_user_stays_and_the_rebuild_goes_batch_by_batch(postgr
         assert connection.execute("SELECT n FROM mine").fetchall() == before
 
 
-async def test_it_ends_before_a_fact_that_cannot_be_read_and_obeys_a_skip(postgres_dsn: str) -> None:
+@pytest.mark.parametrize("body", [b"{", b'{"a":"\0"}'], ids=["no JSON", "NUL"])
+async def test_it_ends_before_a_fact_that_cannot_be_read_and_obeys_a_skip(postgres_dsn: str, body: bytes) -> None:
     events = history(every_kind_once())
-    events[8] = StoredEvent(9, events[8].ref, events[8].headers, b"{")
+    events[8] = StoredEvent(9, events[8].ref, events[8].headers, body)
     async with projector(postgres_dsn) as it:
         it.write(events)
         async with it.running():
@@ -132,3 +142,48 @@ async def test_readers_see_the_earlier_rows_until_the_exchange(postgres_dsn: str
             await it.caught_up()
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM events").fetchone() == before
+
+
+def folding_processes() -> list[int]:
+    """Ids of the children of this process that fold."""
+    found: list[int] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        for pid in map(int, path.read_text().split()):
+            with contextlib.suppress(OSError):
+                if folding.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+    return found
+
+
+async def test_a_killed_fold_begins_again(postgres_dsn: str) -> None:
+    async with projector(postgres_dsn) as it:
+        it.write(small())
+        async with it.running():
+            await it.caught_up()
+            once = all_of(postgres_dsn)
+            it.progress.rebuild_wanted.set()
+            await until(lambda: len(folding_processes()) == 1)
+            (first,) = folding_processes()
+            os.kill(first, signal.SIGKILL)
+            await until(lambda: folding_processes() not in ([], [first]))
+            await it.caught_up()
+            assert all_of(postgres_dsn) == once
+
+
+async def test_a_fold_whose_parent_ends_leaves_no_row(postgres_dsn: str) -> None:
+    async with projector(postgres_dsn) as it:
+        await it.database.migrate()
+    shadow = await Shadow.open(postgres_dsn)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", folding.__name__],
+        input=folding.message(folding.Order(postgres_dsn, [])) + folding.message(small()),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, b"ended before its last fact" in done.stderr) == (1, True), done.stderr
+    with psycopg.connect(postgres_dsn) as connection:
+        for table in TABLES:
+            counted = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(SCHEMA, table))
+            assert connection.execute(counted).fetchone() == (0,), table
+    await shadow.close()

@@ -172,7 +172,8 @@ class Projection:
             return None
         stored = stored.with_parsed_headers()
         ref = stored.ref
-        _require_storable(stored)
+        if reason := why_unstorable(stored):
+            raise UnreadableEvent(stored.seq, stored.type, reason)
         event = CATALOGUE.read(stored)
         state: AggregateState | None = None
         if event is not None:
@@ -212,15 +213,11 @@ class Projection:
             elif ref in known:
                 gone.append(ref)
                 known.discard(ref)
-            self._put_away(ref, state)
+            if state is None or ref.kind not in KEPT_KINDS:
+                del states[ref]
+                self._lives.living.pop(ref, None)
         self._dirty = {}
         return self._changes(pods=self.pods.take_touched(), new=new, changed=changed, gone=gone)
-
-    def _put_away(self, ref: AggregateRef, state: AggregateState | None) -> None:
-        """Drop a state that is in the table, unless its kind stays in memory."""
-        if state is None or ref.kind not in KEPT_KINDS:
-            del self._states[ref]
-            self._lives.living.pop(ref, None)
 
     def take_history(self) -> Changes:
         """Return the rows since the last call that will not change any more, for a rebuild into empty tables.
@@ -234,22 +231,13 @@ class Projection:
         return self._changes(pods=self.pods.take_closed())
 
     def take_rest(self) -> Changes:
-        """Return the rows that `take_history` left in memory.
-
-        Afterwards the projection continues as if it had been loaded.
-        """
-        new: list[AggregateRow] = []
-        for ref, state in list(self._states.items()):
-            if state is not None:
-                life = self._lives.living[ref].copy()
-                new.append(AggregateRow(ref, state.seq, codec.encode_canonical(state), life))
-                self._known.add(ref)
-            self._put_away(ref, state)
-        self._dirty = {}
-        pods = self.pods.take_touched()
-        for episode in pods:
-            episode.stored = True
-        return self._changes(pods=pods, new=new)
+        """Return the rows that `take_history` left in memory. It is the last call."""
+        new = [
+            AggregateRow(ref, state.seq, codec.encode_canonical(state), self._lives.living[ref])
+            for ref, state in self._states.items()
+            if state is not None
+        ]
+        return self._changes(pods=self.pods.take_touched(), new=new)
 
     def _changes(
         self,
@@ -378,14 +366,15 @@ def _is_batch(requests: dict[str, int]) -> bool:
     return BATCH_CPU in requests or BATCH_MEMORY in requests
 
 
-def _require_storable(stored: StoredEvent) -> None:
-    """Check that Postgres can store the body, which must be valid UTF-8 without NUL."""
+def why_unstorable(stored: StoredEvent) -> str:
+    """Return the reason why Postgres cannot store a fact; "" if it can. The body must be valid UTF-8 without NUL."""
     if len(stored.ref.id) > LONGEST_ID:
-        raise UnreadableEvent(stored.seq, stored.type, f"the aggregate's id has more than {LONGEST_ID} characters")
+        return f"the aggregate's id has more than {LONGEST_ID} characters"
     if b"\0" in stored.body:
-        raise UnreadableEvent(stored.seq, stored.type, "body: a NUL byte")
+        return "body: a NUL byte"
     if not stored.body.isascii():
         try:
             stored.body.decode()
         except UnicodeDecodeError as cause:
-            raise UnreadableEvent(stored.seq, stored.type, f"body: {cause}") from cause
+            return f"body: {cause}"
+    return ""

@@ -10,11 +10,12 @@ from koord_projector.shell.postgres.database import WRITE_ERRORS
 from koord_projector.shell.postgres.writer import Moved
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import RebuildWanted
+from koord_projector.shell.projecting.fold_process import FoldEnded
 from koord_projector.shell.projecting.session import LogChanged
 
 LOG_ERRORS: Final = (NoAnswer, NotConnected, TimeoutError)
 """Errors while the log is unavailable."""
-SESSION_ERRORS: Final = (RebuildWanted, Moved, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS)
+SESSION_ERRORS: Final = (RebuildWanted, FoldEnded, Moved, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS)
 LONGEST_PAUSE: Final = 5.0
 """Largest nominal delay between two sessions in real seconds."""
 
@@ -37,6 +38,10 @@ async def recover(context: ProjectorContext, error: Exception, backoff: Backoff)
             log.info("rebuild_begins")
         case Moved():
             log.warning("position_moved", reason=str(error))
+        case FoldEnded():
+            progress.halt(f"rebuilding again: {error}")
+            log.warning("fold_ended", reason=str(error))
+            await backoff.wait()
         case HistoryGone() | LogChanged():
             progress.halt(f"{error}; POST /admin/rebuild folds what the log still holds")
             log.error("history_gone", reason=str(error))

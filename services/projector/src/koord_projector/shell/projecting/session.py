@@ -97,6 +97,7 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
         Moved: Another projector wrote to the tables meanwhile.
         HistoryGone: A rebuild found that the first facts were deleted from the log.
         RebuildWanted: An operator requested a rebuild during a rebuild.
+        FoldEnded: The process that folds during a rebuild has failed.
         LOG_ERRORS: The log is unavailable.
         WRITE_ERRORS: Postgres is unavailable.
     """
@@ -109,21 +110,19 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
             progress.halt("rebuilding from the first event")
             progress.rebuild_wanted.clear()
             context.logger.info("rebuilding", wanted=wanted, current=loaded.is_current)
-        projection, event_id = loaded.projection, loaded.event_id
+        projection = loaded.projection
         if wanted or not loaded.is_current or projection.position == 0:
             head = await context.log.head()
             try:
-                rebuilt = await rebuild_tables(context, projection.position, head.last_seq)
-                if rebuilt is None:
+                if not await rebuild_tables(context, projection.position, head.last_seq):
                     await writer.clear(projection.position)
-                    rebuilt = (await load_projection(writer)).projection
             except BaseException:
                 if wanted:  # the next session must not forget the request
                     progress.rebuild_wanted.set()
                 raise
-            projection, event_id = rebuilt, rebuilt.event_id
-            progress.committed(projection.position, "")
-        await _require_same_log(context.log, projection.position, event_id)
+            loaded = await load_projection(writer)
+            projection = loaded.projection
+        await _require_same_log(context.log, projection.position, loaded.event_id)
         progress.head = (await context.log.head()).last_seq
         progress.committed(projection.position, "")
         progress.going_on()

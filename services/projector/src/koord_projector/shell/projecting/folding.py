@@ -1,0 +1,123 @@
+"""The process that folds the facts of a rebuild and writes the folded rows. `fold_process` starts it.
+
+    standard input     Order, lists of facts, an empty list
+    standard output    Folded, after the rows are committed
+
+Each message is MessagePack, after its length in 8 bytes. If the input ends before the empty list, no row is kept.
+"""
+
+import asyncio
+import gc
+import sys
+from collections.abc import Sequence, Set
+from typing import Final, TypeVar
+
+import msgspec
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.registry import UnreadableEvent
+
+from koord_projector.domain.projection import Projection
+from koord_projector.shell.postgres.shadow_rows import ShadowRows
+
+T = TypeVar("T")
+
+_LENGTH_BYTES: Final = 8
+_WITHOUT_PAUSE: Final = 500
+"""Number of facts that are folded before rows of the facts before may be sent."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode_facts = msgspec.msgpack.Decoder(list[StoredEvent]).decode
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The first message to the process.
+
+    Attributes:
+        dsn: Address of Postgres, as libpq reads it. It is a secret, so it is no argument of the process.
+        skips: Positions of facts that are skipped if they cannot be read.
+    """
+
+    dsn: str
+    skips: list[int]
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """The answer of the process.
+
+    Attributes:
+        position: Position of the last fact that was folded or skipped. The next fact cannot be read, or there is none.
+        event_id: Id of this fact.
+        skipped: Positions of the skipped facts.
+    """
+
+    position: int
+    event_id: str
+    skipped: list[int]
+
+
+def message(content: object) -> bytes:
+    """Return a message to or from the process."""
+    data = _encode(content)
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+
+async def read_message(stream: asyncio.StreamReader) -> bytes:
+    """Wait for the next message, and return its MessagePack.
+
+    Raises:
+        IncompleteReadError: The stream ended.
+    """
+    return await stream.readexactly(int.from_bytes(await stream.readexactly(_LENGTH_BYTES), "big"))
+
+
+async def fold(facts: asyncio.StreamReader) -> Folded:
+    """Fold facts from position 0 on until an empty list or a fact that cannot be read, and commit their rows.
+
+    Raises:
+        IncompleteReadError: The input ended before the empty list. Nothing is committed.
+        WRITE_ERRORS: Postgres is unavailable.
+    """
+    order = msgspec.msgpack.decode(await read_message(facts), type=Order)
+    projection, skips, skipped = Projection(), frozenset(order.skips), list[int]()
+    rows = await ShadowRows.open(order.dsn)
+    try:
+        is_readable, writing = True, asyncio.create_task(asyncio.sleep(0))
+        while is_readable and (events := _decode_facts(await read_message(facts))):
+            is_readable = await _apply(projection, events, skips, skipped)
+            await writing
+            writing = asyncio.create_task(rows.add(projection.take_history()))
+        await writing
+        await rows.add(projection.take_rest())
+        await rows.commit()
+    finally:
+        await rows.close()
+    return Folded(projection.position, projection.event_id, skipped)
+
+
+async def _apply(projection: Projection, events: Sequence[StoredEvent], skips: Set[int], skipped: list[int]) -> bool:
+    """Apply events in order. Stop before one that is unreadable and not skipped; return whether there was none."""
+    for count, event in enumerate(events, 1):
+        try:
+            projection.apply(event)
+        except UnreadableEvent:
+            if event.seq not in skips:
+                return False
+            projection.skip(event)
+            skipped.append(event.seq)
+        if count % _WITHOUT_PAUSE == 0:
+            await asyncio.sleep(0)
+    return True
+
+
+async def _main() -> None:
+    facts = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(facts), sys.stdin)
+    try:
+        folded = await fold(facts)
+    except asyncio.IncompleteReadError:
+        sys.exit("the rebuild ended before its last fact")
+    sys.stdout.buffer.write(message(folded))
+
+
+if __name__ == "__main__":
+    gc.disable()  # states are in no cycle, and the process ends with the rebuild
+    asyncio.run(_main())
