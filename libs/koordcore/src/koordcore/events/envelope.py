@@ -225,6 +225,8 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     def schema(self) -> int:
         """Version of the body's schema, from 1; 0 if the header is missing or not a number."""
         text = self.headers.get(HEADER_SCHEMA, "")
+        if text == "1":
+            return 1
         return int(text) if text.isascii() and text.isdigit() else 0
 
     @property

@@ -78,6 +78,8 @@ def unused_amounts(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]
         entries: Uid -> entry of the ledger of a node.
     """
     rests = {uid: dict(entry.requests) for uid, entry in entries.items() if is_reservation(uid, entry.allocation)}
+    if not rests:
+        return rests
     for uid, entry in entries.items():
         used = entry.allocation.reservation
         if used is not None and used.uid in rests and used.uid != uid:

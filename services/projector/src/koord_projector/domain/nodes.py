@@ -142,7 +142,7 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
 
 
 def _summed(rests: Mapping[str, Mapping[str, int]], resource: str) -> int:
-    return sum(rest.get(resource, 0) for rest in rests.values())
+    return sum(rest.get(resource, 0) for rest in rests.values()) if rests else 0
 
 
 def node_amounts(node: Node | None) -> dict[str, int]:

@@ -34,6 +34,7 @@ class Phase(StrEnum):
     PLACED = "placed"
     RUNNING = "running"
     TERMINATING = "terminating"
+    __hash__ = str.__hash__  # that of enums is a Python function
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -134,6 +135,11 @@ class PodBook:
             del self._touched[episode.uid, episode.from_seq]
             episode.stored = True
         return closed
+
+    def is_placed(self, uid: str) -> bool:
+        """Return whether a pod has a node and its object is not deleted."""
+        current = self.living.get(uid)
+        return current is not None and current.placed_seq is not None and current.deleted_seq is None
 
     def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
         """Record that a pod object was added or changed. If listed fields changed, a new episode begins.

@@ -287,6 +287,8 @@ class Projection:
         be_pods: int | None = None
         gpus: ShareTotals | None = None
         match event:
+            case PodBound() if self.pods.is_placed(ref.id) and not (event.labels or event.annotations):
+                pass  # what lists show of the object is as before
             case PodSpecAdded() | PodSpecChanged() | PodBound() if isinstance(state, PodSpecState):
                 self.pods.submitted(ref.id, state.object, at)
             case PodPlaced() if not is_reservation(ref.id, event.allocation):
@@ -318,7 +320,7 @@ class Projection:
                 pass
         if ref.kind in NODE_KINDS:
             earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus)
-            if earlier is not later:
+            if earlier is not later and ref.kind != "nodestate":  # what agents state is in no total
                 self.totals.add(earlier, -1)
                 self.totals.add(later, 1)
 

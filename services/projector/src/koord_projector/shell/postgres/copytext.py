@@ -40,14 +40,7 @@ POD_COLUMNS = (
 )  # fmt: skip
 NODE_COLUMNS = ("token", "seq", *NodeFigures.__struct_fields__)
 SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" for phase in Phase))
-_NODE_FORMAT = (
-    "\t".join(["%s", "%d", *("%s" if name == "host" else "%d" for name in NodeFigures.__struct_fields__)]) + "\n"
-)
 _HOST = NodeFigures.__struct_fields__.index("host")
-_SERIES_FORMAT = "\t".join(["%d"] * len(SERIES_COLUMNS)) + "\n"
-
-
-_SPECIAL = re.compile(r"[\\\n\r\0]").search
 _UNSAFE = re.compile(r"[\\\t\n\r\0]")
 
 
@@ -109,7 +102,8 @@ def event_line(event: envelope.StoredEvent) -> bytes:
         header(envelope.HEADER_TRACEPARENT, ""),
     )
     line = "\t".join(texts)
-    if line.count("\t") != len(texts) - 1 or _SPECIAL(line):
+    # Searches for one character each are faster than an expression.
+    if line.count("\t") != len(texts) - 1 or "\\" in line or "\n" in line or "\r" in line or "\0" in line:
         line = "\t".join(map(escape, texts))
     return f"{event.seq}\t{line}\t".encode("utf-8", "replace") + escape_bytes(event.body) + b"\n"
 
@@ -181,19 +175,21 @@ def _position(seq: int | None) -> str:
 def node_line(change: NodeChange) -> bytes:
     """Return the COPY line of a row of the table `node_versions`."""
     values = msgspec.structs.astuple(change.figures)
-    numbers = (*values[:_HOST], *values[_HOST + 1 :])
-    if max(numbers) > INT_MAX or min(numbers) < -INT_MAX:
-        values = tuple(value if isinstance(value, str) else clamp(value) for value in values)
-    values = (*values[:_HOST], escape(change.figures.host), *values[_HOST + 1 :])
-    return (_NODE_FORMAT % (escape(change.token), change.seq, *values)).encode("utf-8", "replace")
+    token, host = (escape(text).encode("utf-8", "replace") for text in (change.token, change.figures.host))
+    before, behind = _numbers(values[:_HOST]), _numbers(values[_HOST + 1 :])
+    return b"%b\t%d\t%b\t%b\t%b\n" % (token, change.seq, before, host, behind)
 
 
 def series_line(row: SeriesRow) -> bytes:
     """Return the COPY line of a row of the table `cluster_series`."""
-    values = (row.second, row.seq, *msgspec.structs.astuple(row.totals), *row.pods.values())
+    return _numbers((row.second, row.seq, *msgspec.structs.astuple(row.totals), *row.pods.values())) + b"\n"
+
+
+def _numbers(values: Sequence[int]) -> bytes:
+    """Return numbers and truth values as columns. JSON writes them as Postgres reads them."""
     if max(values) > INT_MAX or min(values) < -INT_MAX:
         values = tuple(map(clamp, values))
-    return (_SERIES_FORMAT % values).encode()
+    return _encode_json(values)[1:-1].replace(b",", b"\t")
 
 
 def copy_statement(table: str, columns: Sequence[str]) -> str:
