@@ -1,47 +1,77 @@
-"""The projector on a real Postgres: CPU per event, replay rate, and how far it is behind 6,000 facts a second.
+"""The projector on a real Postgres: replay in batches and by COPY, and how far it is behind 6,000 facts a second.
 
-6,000 facts are 2,000 pods: submitted, placed with its explanation, resources taken. The log is in memory, so that the
-figures are the projector's own; the whole pipeline on a real server is measured by `measure_pipeline`.
+Both replays read the first 300,000 facts of a busy month, one after the other. 6,000 facts are 2,000 pods: submitted,
+placed with its explanation, resources taken. The log is in memory, so that the figures are the projector's own; the
+whole pipeline on a real server is measured by `measure_pipeline`.
 """
 
 import asyncio
+import os
+import resource
 import time
 from collections.abc import Iterator
+from unittest import mock
 
 from bench.measure_fold import placements
+from bench.options import BenchOptions
 from bench.results import Better, Result
+from koord_projector.shell.projecting import rebuilding
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import StoredEvent
+from koordcore.service.run import collect_rarely
+from support.projector.busy_month import Month
 from support.projector.world import Projector, projector
 from support.servers import fresh_database, run_now, running_postgres
 
+FACTS = 300_000
 EVENTS_PER_SECOND = 6_000
 PACED_SECONDS = 5
 STEP_SECONDS = 0.02
 
 
-def measure() -> Iterator[Result]:
+def measure(options: BenchOptions) -> Iterator[Result]:
     """Replay first, then load at a steady rate."""
-    events = placements().events
+    collect_rarely()
     with running_postgres() as server:
+        yield from _replays(server.dsn, int(FACTS * options.scale))
         with fresh_database(server.dsn) as dsn:
-            yield from run_now(_replay(dsn, events))
-        with fresh_database(server.dsn) as dsn:
-            yield from run_now(_paced(dsn, events))
+            yield from run_now(_paced(dsn, placements().events))
 
 
-async def _replay(dsn: str, events: list[StoredEvent]) -> list[Result]:
-    async with projector(dsn) as it:
-        it.write(events)
-        began, cpu_began = time.perf_counter(), time.process_time()
+def _replays(server_dsn: str, facts: int) -> Iterator[Result]:
+    """Replay one log in batches and by COPY."""
+    log = MemoryLog()
+    for batch in Month(facts=facts).batches():
+        for each in batch:
+            event = each.stored(log.last_seq + 1)
+            log.store(event.ref, dict(event.headers), event.body)
+    spent: list[tuple[float, float]] = []
+    for worth in (facts + 1, 0):
+        with fresh_database(server_dsn) as dsn, mock.patch.object(rebuilding, "WORTH_EVENTS", worth):
+            spent.append(run_now(_replay(dsn, log)))
+    (batches, batches_cpu), (copied, copied_cpu) = spent
+    note = f"{facts:,} facts, own CPU {copied_cpu / facts * 1e6:.1f} us per fact, load {os.getloadavg()[0]:.0f}"
+    yield Result(name="projector: replay in batches", value=facts / batches, unit="events/s", target=6_000)
+    yield Result(
+        name="projector: own CPU per event", value=batches_cpu / facts * 1e6, unit="us", target=80, better=Better.LOWER
+    )
+    yield Result(name="projector: replay into Postgres", value=facts / copied, unit="events/s", note=note)
+    yield Result(name="projector: replay by COPY, times in batches", value=batches / copied, unit="x", target=3)
+
+
+async def _replay(dsn: str, log: MemoryLog) -> tuple[float, float]:
+    """Return seconds and CPU seconds of the projector with its processes."""
+    async with projector(dsn, log=log) as it:
+        await it.database.migrate()
+        began, cpu_began = time.perf_counter(), _cpu_seconds()
         async with it.running():
             await it.caught_up()
-            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
-    count = len(events)
-    return [
-        Result(name="projector: replay into Postgres", value=count / seconds, unit="events/s", target=6_000),
-        Result(name="projector: own CPU per event", value=cpu / count * 1e6, unit="us", target=80, better=Better.LOWER),
-    ]
+            return time.perf_counter() - began, _cpu_seconds() - cpu_began
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 async def _paced(dsn: str, events: list[StoredEvent]) -> list[Result]:
