@@ -165,6 +165,21 @@ def test_job_takes_room_for_all_members_at_once() -> None:
     assert nominated[0].message == "preempt success, alreadyWaitingForBound: 0/2"
 
 
+def test_job_of_which_one_append_cannot_hold_all_facts_preempts_in_several() -> None:
+    size = 334
+    scheduler = scheduler_of(*[4] * size, configuration=JOBS)
+    submit(scheduler, *(pod(f"low{index}", {"cpu": "2"}, priority=1) for index in range(2 * size)))
+    for index in range(size):
+        scheduler.log.add_pod(member(f"m{index}", "3", 9, least=size))
+    scheduler.follow()
+    while not len(scheduler.state.status.writes):
+        assert scheduler.decide(100.0) is not None
+    appends: list[int] = []
+    while (taken := scheduler.state.status.next()) is not None:
+        appends.append(len(taken.drafts))
+    assert appends == [1000, 2], "each member is nominated, and two pods leave for it"
+
+
 def test_member_that_has_a_node_is_nominated_to_it_when_the_job_preempts_for_the_rest() -> None:
     scheduler = scheduler_of(4, 4, configuration=JOBS)
     submit(scheduler, pod("low", {"cpu": "4"}, priority=1))

@@ -10,6 +10,7 @@ from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling import pod as pod_event
 from koordcore.events.scheduling.pod import DecisionBasis, PodNominated
+from koordcore.ports.eventlog import MOST_AT_ONCE
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.commit.work import pod_ref
@@ -61,15 +62,18 @@ def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: D
                 state.nominator.clear(state.pods[other], "outranked")
         promises.append((pod_ref(uid), _nominated(member, node, found, basis if uid == pod.uid else None)))
         state.nominator.nominate(member, node)
-    state.status.writes.put(
-        StatusWrite(
-            facts=(*promises, *evictions),
-            trigger=pod.trigger,
-            uid=pod.uid,
-            traceparent=pod.traceparent,
-            tracestate=pod.tracestate,
+    # Usually one append. Of a job that is too large for one, evictions follow; none is sent without its nomination.
+    facts = (*promises, *evictions)
+    for begin in range(0, len(facts), MOST_AT_ONCE):
+        state.status.writes.put(
+            StatusWrite(
+                facts=facts[begin : begin + MOST_AT_ONCE],
+                trigger=pod.trigger,
+                uid=pod.uid,
+                traceparent=pod.traceparent,
+                tracestate=pod.tracestate,
+            )
         )
-    )
 
 
 def _nominated(pod: PodRecord, node: str, found: Preemption, basis: DecisionBasis | None) -> PodNominated:
