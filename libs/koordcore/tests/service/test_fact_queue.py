@@ -1,46 +1,103 @@
-"""The queue of facts on disk after its process was killed at an unlucky moment."""
+"""The queue of facts on disk: each fact reaches the log once and in order, whatever is lost between queue and log."""
 
 import asyncio
-import contextlib
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
-from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.envelope import AggregateRef, Origin
+from koordcore.bus.client.connection import NoAnswer
+from koordcore.bus.write.own_facts import OwnFacts
+from koordcore.events.agents.criproxy import ProxyFactsDropped
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import AggregateRef, NewEvent, Origin, StoredEvent
+from koordcore.ports.eventlog import AppendOutcome, Unavailable
+from koordcore.service.outbox import fact_queue
 from koordcore.service.outbox.fact_file import FactFile, sealed
 from koordcore.service.outbox.fact_queue import FactQueue
 from koordcore.service.telemetry.logging import logger
+from structlog.testing import capture_logs
+from support.until import until
 
-NODE = AggregateRef("nodestate", "n")
+REF = AggregateRef("criproxy", "n")
+ORIGIN = Origin(causation_id="c", correlation_id="n", actor="criproxy/n", occurred_at="2026-01-01T00:00:00.000000Z")
+FAULTS = st.lists(st.sampled_from(["", "away", "lost", "killed before", "killed after", "old"]), max_size=20)
 
 
-async def send(folder: Path, log: MemoryEventLog, *uids: str, keeps: bool = False) -> int:
-    """Run a process that queues a fact per uid and sends all facts. Return the number that it could not send.
+class Killed(Exception):
+    """The process of the queue ends."""
 
-    With `keeps`, it is killed after the log has stored them, and before it removes them from its file.
-    """
 
-    async def reached() -> MemoryEventLog:
+class Unsteady(MemoryEventLog):
+    """A log that is away, whose answers are lost or old, or during whose calls the process is killed."""
+
+    def __init__(self, log: MemoryLog, faults: list[str]) -> None:
+        super().__init__(log)
+        self.faults = faults
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        fault = self.faults.pop() if self.faults else ""
+        if fault == "away":
+            return Unavailable("away")
+        if fault == "killed before":
+            raise Killed
+        outcome = await super().append(events, deadline=deadline)
+        if fault == "killed after":
+            raise Killed
+        return Unavailable("lost") if fault == "lost" else outcome
+
+    async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
+        fault = self.faults.pop() if self.faults else ""
+        if fault == "away":
+            raise NoAnswer("away")
+        found = self.log.of(ref, 0)
+        return (found[-2] if len(found) > 1 else None) if fault == "old" else await super().last_of(ref)
+
+
+async def send(file: FactFile, log: Unsteady) -> bool:
+    """Run a queue until its file is empty; False if it was killed before."""
+
+    async def connected() -> OwnFacts:
         return log
 
-    file = FactFile(folder, name="facts.db")
-    if keeps:
-        file.remove = lambda facts: None
-    origin = Origin(causation_id="c", correlation_id="n", actor="agent", occurred_at="2026-01-01T00:00:00.000000Z")
-    with file.transaction():
-        file.insert(sealed(NODE, PodsStarted(pods=[uid]), origin) for uid in uids)
-    queue = FactQueue(file, reached, logger("test"))
-    running = asyncio.create_task(queue.run())
-    await queue.flush(5.0)
+    running = asyncio.create_task(FactQueue(file, connected, logger("test")).run())
+    await until(lambda: running.done() or not file.facts(), every=0)
     running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
-    file.close()
-    return len(queue)
+    (end,) = await asyncio.gather(running, return_exceptions=True)
+    assert isinstance(end, Killed | asyncio.CancelledError), end
+    return not isinstance(end, Killed)
 
 
-async def test_a_fact_that_the_log_has_already_is_not_sent_again_after_a_kill(tmp_path: Path) -> None:
-    log = MemoryEventLog(MemoryLog())
-    await send(tmp_path, log, "a", keeps=True)
-    assert await send(tmp_path, log, "b") == 0
-    assert [b'"a"' in stored.body for stored in await log.read_aggregate(NODE)] == [True, False]
+@settings(max_examples=50)
+@given(facts=st.integers(1, 5), faults=FAULTS)
+@example(facts=2, faults=["killed after", ""])
+def test_each_fact_is_in_the_log_once_and_in_order(facts: int, faults: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(fact_queue, "PAUSE_SECONDS", 0.0):
+        file = FactFile(Path(name), name="facts.sqlite")
+        with file.transaction():
+            file.insert([sealed(REF, ProxyFactsDropped(facts=number), ORIGIN) for number in range(facts)])
+        log = Unsteady(MemoryLog(), faults)
+
+        async def send_all() -> None:
+            while not await send(file, log):
+                pass
+
+        with capture_logs():
+            asyncio.run(send_all())
+        file.close()
+
+    stored = [CATALOGUE.read(event) for event in log.log.of(REF, 0)]
+    assert stored == [ProxyFactsDropped(facts=number) for number in range(facts)]
+
+
+async def test_the_reason_for_which_facts_wait_is_logged_once() -> None:
+    file = FactFile(None, name="")
+    with file.transaction():
+        file.insert([sealed(REF, ProxyFactsDropped(facts=1), ORIGIN)])
+    with capture_logs() as lines, mock.patch.object(fact_queue, "PAUSE_SECONDS", 0.0):
+        assert await send(file, Unsteady(MemoryLog(), ["away"] * 9))
+
+    assert [line["reason"] for line in lines if line["event"] == "facts_wait"] == ["away"]

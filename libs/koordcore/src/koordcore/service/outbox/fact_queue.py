@@ -9,12 +9,12 @@ Source: event-bus spec, 3.3 (bounded on-disk queue), 4.3.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from koordcore.bus.client.connection import Denied, NoAnswer
 from koordcore.bus.write.own_facts import OwnFacts
-from koordcore.events.envelope import AggregateRef, NewEvent
+from koordcore.events.envelope import HEADER_ID, AggregateRef, NewEvent
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact
 from koordcore.service.telemetry.logging import Logger
@@ -55,6 +55,7 @@ class FactQueue:
         self._sending: frozenset[int] = frozenset()
         self._depth = 0
         self._trouble = ""
+        self._waits_for = ""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -99,8 +100,7 @@ class FactQueue:
             try:
                 pause = await self._send(log, heads)
             except (NoAnswer, Denied, Misconfigured) as error:
-                self._logger.error("facts_not_sent", facts=len(heads), reason=str(error))
-                pause = True
+                pause = self._wait_for(str(error))
             finally:
                 self._sending = frozenset()
             if pause:
@@ -131,10 +131,8 @@ class FactQueue:
 
     async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
         """Append these facts, and return whether to pause before the next append."""
-        stored = await self._read_positions(log, heads)
-        if stored:
-            for fact, seq in stored:
-                self._settle([fact], Appended(seq, (seq,), duplicate=True))
+        heads = await self._unknown(log, heads)
+        if not heads:
             return False
         try:
             outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
@@ -164,13 +162,9 @@ class FactQueue:
 
         Another process has written, or the position was stale. The fact stays valid.
         """
-        last = await log.last_of(fact.ref)
         aggregate = self._aggregates[fact.ref]
-        if last is not None and last.event_id == fact.headers["Nats-Msg-Id"]:
-            return self._settle([fact], Appended(last.seq, (last.seq,), duplicate=True))
-        seq = last.seq if last is not None else 0
-        moved, aggregate.last_seq = seq != aggregate.last_seq, seq
-        return not moved
+        before = aggregate.last_seq
+        return not await self._is_known(log, fact) and aggregate.last_seq == before
 
     def _settle(self, facts: list[QueuedFact], outcome: AppendOutcome) -> bool:
         match outcome:
@@ -185,12 +179,19 @@ class FactQueue:
                     self.complain(error)
                 self._depth -= len(facts)
                 self.sent += len(facts)
+                self._waits_for = ""
                 return False
             case Full(reason=reason) | Unavailable(reason=reason):
-                self._logger.warning("facts_wait", facts=self._depth, reason=reason)
-                return True
+                return self._wait_for(reason)
             case Conflict():
                 return True
+
+    def _wait_for(self, reason: str) -> bool:
+        """Log why facts wait, unless they have waited for this reason before. Return that a pause follows."""
+        if reason != self._waits_for:
+            self._waits_for = reason
+            self._logger.warning("facts_wait", facts=self._depth, reason=reason)
+        return True
 
     def complain(self, error: NotStored) -> None:
         """Log an error of the fact file. No-op if the last logged error has the same text."""
@@ -201,22 +202,25 @@ class FactQueue:
     def _event(self, fact: QueuedFact) -> NewEvent:
         return NewEvent(fact.ref, fact.headers, fact.body, self._aggregates[fact.ref].last_seq or 0)
 
-    async def _read_positions(self, log: OwnFacts, facts: Iterable[QueuedFact]) -> list[tuple[QueuedFact, int]]:
-        """Read the position of each aggregate that is not known yet.
+    async def _unknown(self, log: OwnFacts, facts: Sequence[QueuedFact]) -> list[QueuedFact]:
+        """Read the positions that were not read yet, and return the facts that the log does not have.
 
-        Returns:
-            (fact, its position) of the facts that the log has already: an earlier run of the process ended before it
-            had removed them from the file.
+        If a process was killed after an append and before it deleted the fact from its file, the log has the first one.
         """
         gate = asyncio.Semaphore(READS_AT_ONCE)
-        stored: list[tuple[QueuedFact, int]] = []
 
-        async def read(fact: QueuedFact) -> None:
+        async def is_known(fact: QueuedFact) -> bool:
             async with gate:
-                last = await log.last_of(fact.ref)
-            self._aggregates[fact.ref].last_seq = last.seq if last is not None else 0
-            if last is not None and last.event_id == fact.headers["Nats-Msg-Id"]:
-                stored.append((fact, last.seq))
+                return self._aggregates[fact.ref].last_seq is None and await self._is_known(log, fact)
 
-        await asyncio.gather(*(read(fact) for fact in facts if self._aggregates[fact.ref].last_seq is None))
-        return stored
+        known = await asyncio.gather(*(is_known(fact) for fact in facts))
+        return [fact for fact, is_there in zip(facts, known, strict=True) if not is_there]
+
+    async def _is_known(self, log: OwnFacts, fact: QueuedFact) -> bool:
+        """Read the position of a fact's aggregate. If its last event is the fact, settle the fact and return True."""
+        last = await log.last_of(fact.ref)
+        self._aggregates[fact.ref].last_seq = last.seq if last is not None else 0
+        if last is None or last.event_id != fact.headers[HEADER_ID]:
+            return False
+        self._settle([fact], Appended(last.seq, (last.seq,), duplicate=True))
+        return True
