@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from koord_criproxy.installer.unit import installed_unit
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
@@ -20,6 +21,7 @@ from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.protocol.storage.objects import SELECTED_NODE
+from koordcore.runtime_api.proxy_facts import HOST_SOCKET
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
 from koordcore.values.allocation import Allocation, ClaimBinding
@@ -178,6 +180,19 @@ def test_what_serves_with_the_certificate_of_agents_answers_public_routes_only()
     for name, container in sharing.items():
         words = [*container.get("args", ()), *(each["name"] for each in container.get("env", ()))]
         assert not [word for word in words if "access" in word.lower()], name
+
+
+def test_the_facts_of_the_cri_proxy_go_to_the_socket_of_the_agent() -> None:
+    agent = workloads()["koord-agent"]
+    (container,) = agent["containers"]
+    folders = {each["name"]: each["hostPath"]["path"] for each in agent["volumes"] if "hostPath" in each}
+    mounts = {each["mountPath"]: folders.get(each["name"]) for each in container["volumeMounts"]}
+    unit = installed_unit("ExecStart=/usr/local/bin/koord-criproxy\n", folder=Path("/f"), runtime=Path("/r"), node="n")
+
+    assert f"--criproxy-facts-socket={HOST_SOCKET}" in container["args"]
+    assert mounts[str(HOST_SOCKET.parent)] == str(HOST_SOCKET.parent)
+    assert f"Environment=KOORD_CRIPROXY_FACTS_SOCKET={HOST_SOCKET}\n" in unit
+    assert "--proxy-facts" in workloads()["koord-issuer"]["containers"][0]["args"]
 
 
 def test_postgres_gets_its_certificate_in_the_same_way_everywhere() -> None:

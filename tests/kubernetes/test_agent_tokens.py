@@ -15,6 +15,7 @@ from koordcore.bus.setup.issuing import Refused
 from koordcore.bus.setup.node_tokens import AUDIENCE, LONGEST
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
+from koordcore.events.agents.criproxy import ProxyFactsDropped
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
@@ -106,16 +107,18 @@ async def test_an_agent_connects_with_the_token_of_its_pod_and_writes_for_its_no
     koord("bus", "bootstrap", env=site.bootstrap_environment())
     kubeconfig = str(plane.kubeconfig("issuer", plane.token("koord-issuer")))
     shipped = workload("koord-issuer")["containers"][0]["args"]
-    account = [flag for flag in shipped if flag.startswith("--service-account")]
+    checks = [flag for flag in shipped if flag.startswith(("--service-account", "--proxy-facts"))]
     words = ["keys", "issue", str(site.folder / "issuer"), "--nats", site.url, "--cluster", NAMES.cluster]
-    words += [*account, "--kubeconfig", kubeconfig]
+    words += [*checks, "--kubeconfig", kubeconfig]
     issuer = await asyncio.create_subprocess_exec(sys.executable, "-m", "koordctl", *words)
     try:
         await until(lambda: site.admits("node-t", of_pod(plane, agent_pod)))
         async with site.as_agent("node-t", of_pod(plane, agent_pod)) as connection:
             bus = bus_on(connection, NAMES)
             mine = sealed("nodestate", "node-t", PodsStarted(pods=["a"]), 0, "one")
-            assert isinstance(await bus.events.append([mine]), Appended)
+            of_proxy = sealed("criproxy", "node-t", ProxyFactsDropped(facts=1), 0, "one")
+            for fact in (mine, of_proxy):
+                assert isinstance(await bus.events.append([fact]), Appended)
             with pytest.raises((Denied, Misconfigured), match="permission denied"):
                 await bus.events.append([sealed("nodestate", "node-u", PodsStarted(pods=["a"]), 0, "two")])
     finally:

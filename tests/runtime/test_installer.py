@@ -15,9 +15,13 @@ import pytest
 from koord_criproxy.installer.host import Host
 from koord_criproxy.installer.unit import PROXY_SOCKET, UNIT, UNIT_FILE
 from koord_criproxy.shell.channels import open_channel
+from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.events import CATALOGUE
+from koordcore.events.agents.criproxy import HookServersChanged
+from koordcore.runtime_api.proxy_facts import HOST_SOCKET
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import containerd
-from support.criproxy import World
+from support.criproxy import World, agent_for_facts, link_to
 from support.host_systemd import CGROUPS, HIERARCHIES, HostSystemd, host_systemd, missing_systemd
 from support.install_step import FOLDER, RUNTIME
 from support.kubelet import Kubelet
@@ -90,10 +94,15 @@ async def test_a_host_gets_the_proxy_a_new_version_of_it_and_loses_it(tmp_path: 
     with containerd(hosts), host_systemd(files, shared=hosts, inside=str(RUNTIME.parent), cgroups=cgroups) as machine:
         host = Host(machine.root, FOLDER)
 
-        # 1. installed by the process of the pod: the kubelet's link leads to a proxy that serves containerd
-        async with looking(machine):
+        # 1. installed by the process of the pod: the kubelet's link leads to a proxy that serves containerd, and the
+        # agent gets its facts
+        log, socket_file = MemoryLog(), host.at(Path("/run")) / HOST_SOCKET.relative_to("/var/run")
+        async with agent_for_facts(socket_file, "node-a", link_to(log)), looking(machine):
             assert host.link("cri.sock") == str(PROXY_SOCKET)
             assert machine.run("systemctl", "is-enabled", UNIT).strip() == "enabled"
+            await until(lambda: log.last_seq == 1, "the fact of the proxy's start")
+            (told,) = log.between(0, 1, None, 1)
+            assert (CATALOGUE.read(told), told.actor) == (HookServersChanged(), "criproxy/node-a")
         world, first = kubelet(tmp_path, host.at(PROXY_SOCKET))
         await first.run_sandbox()
         await first.create()

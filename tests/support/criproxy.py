@@ -9,9 +9,13 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from koord_agent.shell.bus.bus_link import BusLink, Ports
+from koord_agent.shell.bus.proxy_facts import ProxyFactServer
 from koord_criproxy.compose import compose
 from koord_criproxy.settings import CriProxySettings
 from koord_criproxy.shell.channels import OPTIONS, address, open_channel
+from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.bus.factory import memory_bus
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.running_service import running_service
@@ -137,6 +141,21 @@ class World:
         request = messages["RunPodSandboxRequest"](config={"linux": {"cgroup_parent": "/kubepods/x"}, **config})
         await self.call("RunPodSandbox", request)
         return messages["RunPodSandboxRequest"].FromString(self.runtime.called("RunPodSandbox")[-1])
+
+
+def link_to(log: MemoryLog) -> BusLink:
+    """Return the connection of an agent to a log in memory."""
+    bus = memory_bus(log=log)
+    return BusLink(Ports(facts=bus.events, reports=bus.observations, desired=bus.desired, pushes=bus.pushes))
+
+
+@contextlib.asynccontextmanager
+async def agent_for_facts(socket: Path, node: str, link: BusLink) -> AsyncGenerator[None]:
+    """Serve the socket at which the agent of a node takes the facts of its proxy."""
+    server = ProxyFactServer(socket, node, link)
+    server.start()
+    yield
+    await asyncio.to_thread(server.stop)
 
 
 @contextlib.asynccontextmanager

@@ -70,6 +70,7 @@ AN_HOUR = 3600.0  # a wait for a deadline would end with the timeout of pytest
 UNUSED_KINDS = {"quotaspec", "gangspec", "reservationspec"}
 """Kinds of the specification that no event has: custom resources are of the kind `customspec`."""
 SINGLE = agent("n1", name="agent-n1")
+FOR_PROXY = agent("n2", name="agent-n2", for_proxy=True)
 
 
 class Guarded:
@@ -77,7 +78,7 @@ class Guarded:
 
     def __init__(self, directory: Path) -> None:
         self.keys = directory / "keys"
-        users = nats_users(NAMES, self.keys, (*EMBEDDED, SINGLE))
+        users = nats_users(NAMES, self.keys, (*EMBEDDED, SINGLE, FOR_PROXY))
         self.server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
 
     async def start(self) -> None:
@@ -132,7 +133,7 @@ def snapshot(fold: str) -> Snapshot:
 
 def test_seeds_are_readable_by_their_owner_only(guarded: Guarded):
     files = list(guarded.keys.iterdir())
-    assert len(files) == len(EMBEDDED) + 1
+    assert len(files) == len(EMBEDDED) + 2
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
@@ -206,12 +207,15 @@ async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: st
         assert found.ref.id == node
 
 
-async def test_a_cri_proxy_writes_and_reads_its_own_aggregate(guarded: Guarded):
-    async with guarded.connected("criproxy") as connection:
+@pytest.mark.parametrize(("user", "node"), [("criproxy", "n1"), ("agent-n2", "n2")])
+async def test_a_cri_proxy_or_the_agent_for_it_writes_and_reads_its_own_aggregate(
+    guarded: Guarded, user: str, node: str
+):
+    async with guarded.connected(user) as connection:
         own = OwnFactLog(connection, NAMES)
-        told = await own.append([sealed("criproxy", "n1", ProxyFactsDropped(facts=1), 0, "proxy")])
+        told = await own.append([sealed("criproxy", node, ProxyFactsDropped(facts=1), 0, user)])
         assert isinstance(told, Appended)
-        newest = await own.last_of(AggregateRef("criproxy", "n1"))
+        newest = await own.last_of(AggregateRef("criproxy", node))
         assert newest is not None
         assert newest.seq == told.last_seq
 
@@ -350,6 +354,7 @@ def _leases(connection: BusConnection) -> KvLeaseStore:
         ("operator", "nodespec", NodeSpecDeleted(name="n")),
         ("agent-n1", "nodestate", PodsStarted(pods=[])),
         ("agent-n1", "criproxy", ProxyFactsDropped(facts=1)),
+        ("agent-n2", "criproxy", ProxyFactsDropped(facts=1)),
         ("criproxy", "nodestate", PodsStarted(pods=[])),
     ],
 )
@@ -366,7 +371,7 @@ async def test_a_fact_of_another_writer_is_refused_before_any_deadline(
         assert AggregateRef(kind, "someone-elses") not in found
 
 
-@pytest.mark.parametrize("manifest", [*EMBEDDED, SINGLE], ids=lambda manifest: manifest.name)
+@pytest.mark.parametrize("manifest", [*EMBEDDED, SINGLE, FOR_PROXY], ids=lambda manifest: manifest.name)
 async def test_a_user_appends_only_the_kinds_of_its_manifest(guarded: Guarded, manifest: ServiceManifest):
     own = {*manifest.appends, *(["nodestate"] if manifest.agent_nodes else ())}
     own |= {"criproxy"} if manifest.proxy_nodes else set()

@@ -20,6 +20,7 @@ from koordcore.bus.setup.node_tokens import NodeTokens
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
+from koordcore.events.agents.criproxy import ProxyFactsDropped
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
@@ -71,7 +72,7 @@ async def place(tmp_path: Path) -> AsyncGenerator[IssuingSite]:
     await until(lambda: http_ok(f"http://{LOOPBACK}:{found.monitor}/healthz?js-enabled-only=true"))
     assert "created" in koord("bus", "bootstrap", env=found.bootstrap_environment())
     words = [sys.executable, "-m", "koordctl", "keys", "issue", str(found.folder / "issuer"), "--nats", found.url]
-    words += ["--cluster", NAMES.cluster]
+    words += ["--cluster", NAMES.cluster, "--proxy-facts"]
     issuer = await asyncio.create_subprocess_exec(*words)
     try:
         yield found
@@ -88,8 +89,14 @@ async def test_an_agent_with_a_token_writes_for_its_node_only(place: IssuingSite
         bus = bus_on(connection, NAMES)
         mine = sealed("nodestate", "n1", PodsStarted(pods=["a"]), 0, "one")
         assert isinstance(await bus.events.append([mine]), Appended)
-        with pytest.raises((Denied, Misconfigured), match="permission denied"):
-            await bus.events.append([sealed("nodestate", "n2", PodsStarted(pods=["a"]), 0, "two")])
+        of_proxy = sealed("criproxy", "n1", ProxyFactsDropped(facts=1), 0, "one")
+        assert isinstance(await bus.events.append([of_proxy]), Appended)
+        for foreign in (
+            sealed("nodestate", "n2", PodsStarted(pods=["a"]), 0, "two"),
+            sealed("criproxy", "n2", ProxyFactsDropped(facts=1), 0, "two"),
+        ):
+            with pytest.raises((Denied, Misconfigured), match="permission denied"):
+                await bus.events.append([foreign])
         with pytest.raises((Denied, Misconfigured), match="permission denied"):
             await bus.desired.get("n2")
 

@@ -42,7 +42,7 @@ from koord_agent.shell.store.desired_saver import DesiredSaver
 from koord_agent.shell.store.local_store import LocalStore
 from koord_agent.wiring.auditing import audit_log_of, audit_sink
 from koord_agent.wiring.hooks import answer_nri, hook_answers, publish_hook_facts, serve_hooks
-from koord_agent.wiring.machine import follow_machine, serve_pod_resources
+from koord_agent.wiring.machine import follow_machine, serve_pod_resources, serve_proxy_facts
 from koord_agent.wiring.node_agents import linux_agent, simulated_agent
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
 
@@ -201,6 +201,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
     if fleet is None:
         follow_machine(shell, agents[name], change)
         serve_pod_resources(shell, agents[name])
+        serve_proxy_facts(shell, name, link)
     else:
         from koord_agent.shell.routes.simulation_routes import simulation_routes
 

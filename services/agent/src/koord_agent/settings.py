@@ -132,6 +132,10 @@ class AgentSettings(ServiceSettings):
     runtime_hooks_host_endpoint: Path = Field(
         Path("/var/run/koordlet/koordlet.sock"), description="Path of that socket for processes of the machine."
     )
+    criproxy_facts_socket: Path | None = Field(
+        None,
+        description="Socket at which the agent appends the facts of the node's CRI proxy to the log. Default: none.",
+    )
     runtime_hooks_failure_policy: Literal["Ignore", "Fail"] = Field(
         "Ignore", description="What the CRI proxy does with a call if the hook server fails."
     )

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 from koordcore.bus.factory import Bus
-from koordcore.bus.write.own_facts import OwnFactLog
+from koordcore.bus.write.own_facts import OwnFactLog, OwnFacts
 from koordcore.retry import Backoff
 from koordcore.service.bus import hold_bus
 from koordcore.service.lifecycle import Component
@@ -14,6 +15,7 @@ from koordcore.service.run import Shell
 from koord_criproxy.domain.records import Store
 from koord_criproxy.domain.registration import SkipLabel
 from koord_criproxy.settings import CriProxySettings
+from koord_criproxy.shell.agent_facts import AgentFacts
 from koord_criproxy.shell.channels import open_channel
 from koord_criproxy.shell.dispatcher import Dispatcher
 from koord_criproxy.shell.failover import RuntimeAway, check_version, recover
@@ -26,6 +28,8 @@ from koord_criproxy.shell.proxy_server import ProxyServer
 from koord_criproxy.shell.sockets import refusal
 
 Step = Callable[[], Awaitable[None]]
+Log = Callable[[], Awaitable[OwnFacts]]
+"""Waits until the log can be reached for the first time, and returns it."""
 
 
 async def compose(shell: Shell[CriProxySettings]) -> None:
@@ -54,18 +58,11 @@ async def compose(shell: Shell[CriProxySettings]) -> None:
 def _add_outbox(shell: Shell[CriProxySettings], metrics: ProxyMetrics) -> ProxyOutbox:
     """Add the outbox with its connection to the log. The proxy serves calls even if the log cannot be reached."""
     settings = shell.settings
-    connected: asyncio.Future[OwnFactLog] = asyncio.get_running_loop().create_future()
-
-    def connect(bus: Bus) -> None:
-        assert bus.connection is not None, "a bus of a server has a connection"
-        connected.set_result(OwnFactLog(bus.connection, bus.names, metrics=shell.metrics.bus))
-
     file = ProxyFactFile(settings.state_dir)
     if file.unusable:
         shell.log.warning("facts_in_memory", folder=str(settings.state_dir), reason=file.unusable)
-
-    async def log() -> OwnFactLog:
-        return await asyncio.shield(connected)
+    agent = settings.facts_socket
+    log = _log_by_key(shell) if agent is None else _log_of_agent(shell, agent)
 
     async def close() -> None:
         outbox.store()
@@ -75,11 +72,36 @@ def _add_outbox(shell: Shell[CriProxySettings], metrics: ProxyMetrics) -> ProxyO
         file, log, node=settings.node_name, limit=settings.outbox_facts, clock=shell.clock, logger=shell.log
     )
     metrics.watch(outbox)
-    hold = partial(hold_bus, settings, connect, _ignored, metrics=shell.metrics.bus, logger=shell.log)
-    shell.service.add(Component(name="bus", run=hold))
     shell.service.add(Component(name="outbox", run=outbox.run, close=close))
     shell.service.add(Component(name="fact-file", run=outbox.keep))
     return outbox
+
+
+def _log_by_key(shell: Shell[CriProxySettings]) -> Log:
+    """Connect to the log as a user of its own."""
+    connected: asyncio.Future[OwnFacts] = asyncio.get_running_loop().create_future()
+
+    def connect(bus: Bus) -> None:
+        assert bus.connection is not None, "a bus of a server has a connection"
+        connected.set_result(OwnFactLog(bus.connection, bus.names, metrics=shell.metrics.bus))
+
+    async def log() -> OwnFacts:
+        return await asyncio.shield(connected)
+
+    hold = partial(hold_bus, shell.settings, connect, _ignored, metrics=shell.metrics.bus, logger=shell.log)
+    shell.service.add(Component(name="bus", run=hold))
+    return log
+
+
+def _log_of_agent(shell: Shell[CriProxySettings], socket: Path) -> Log:
+    """Hand facts to the agent of the node, which appends them."""
+    facts = AgentFacts(socket)
+
+    async def log() -> OwnFacts:
+        return facts
+
+    shell.service.add(Component(name="agent", close=facts.close))
+    return log
 
 
 def _ignored(_: object) -> None:

@@ -44,6 +44,10 @@ class CriProxySettings(ServiceSettings):
         default_factory=lambda: socket.gethostname().lower(), min_length=1, description="Name of this machine's node."
     )
     publish_facts: bool = Field(True, description="Whether failed and changed hook servers become facts of the log.")
+    facts_socket: Path | None = Field(
+        None,
+        description="Socket of the node's agent, which appends the facts to the log. Default: connect by --nats-urls.",
+    )
     state_dir: Path | None = Field(
         Path("/var/lib/koord-criproxy"), description="Folder of facts that are not in the log yet; empty: in memory."
     )

@@ -19,7 +19,7 @@ MOST_AT_ONCE: Final = 1000
 """Largest number of events in one atomic append (event-bus spec, 1: a limit of the server)."""
 
 
-class Appended(msgspec.Struct, frozen=True):
+class Appended(msgspec.Struct, frozen=True, tag=True):
     """Outcome of an append: all its events are stored, by this call or by an earlier attempt with equal event ids.
 
     Attributes:
@@ -33,7 +33,7 @@ class Appended(msgspec.Struct, frozen=True):
     duplicate: bool = False
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class Conflict(msgspec.Struct, frozen=True, tag=True):
     """Outcome of an append: nothing is stored, because an aggregate has newer events than the writer expected.
 
     The writer folds these events and then decides again.
@@ -46,7 +46,7 @@ class Conflict(msgspec.Struct, frozen=True):
     moved: tuple[tuple[AggregateRef, int], ...] = ()
 
 
-class Full(msgspec.Struct, frozen=True):
+class Full(msgspec.Struct, frozen=True, tag=True):
     """Outcome of an append: nothing is stored, because the stream or the server's storage is full.
 
     The service stops deciding and raises an alert. It still answers reads.
@@ -58,7 +58,7 @@ class Full(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Unavailable(msgspec.Struct, frozen=True):
+class Unavailable(msgspec.Struct, frozen=True, tag=True):
     """Outcome of an append: it is unknown whether the events are stored, because no definite answer came in time.
 
     The caller repeats the append with the same event ids, or folds the log first. Before that, it must not decide

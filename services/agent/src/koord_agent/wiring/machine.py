@@ -6,12 +6,14 @@ Part of the composition root (`compose`).
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_agent.domain.gate_names import POD_RESOURCES_PROXY
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.bus.bus_link import BusLink
 from koord_agent.shell.host.inotify import CgroupEvent
 from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET
 from koord_agent.shell.kubelets.kubelet import Kubelet, KubeletAddress
@@ -20,6 +22,9 @@ from koord_agent.shell.kubelets.pod_events import PodEvents
 from koord_agent.shell.kubelets.pod_resources import PodResources
 from koord_agent.shell.metrics.agent_metrics import KubeletRequests
 from koord_agent.shell.node.node_agent import NodeAgent
+
+if TYPE_CHECKING:
+    from koord_agent.shell.grpc.unix_server import UnixServer
 
 
 def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
@@ -75,18 +80,32 @@ def serve_pod_resources(shell: Shell[AgentSettings], agent: NodeAgent) -> None:
     # grpc takes 11 MiB, so it is loaded only where the server runs
     from koord_agent.shell.kubelets.pod_resources_proxy import PodResourcesProxy
 
-    folder = settings.pod_resources_proxy_path
-    kubelet = settings.var_lib_kubelet_dir / POD_RESOURCES_SOCKET
-    proxy = PodResourcesProxy(folder / "kubelet.sock", kubelet, lambda: tuple(agent.pods.values()))
+    socket, kubelet = settings.pod_resources_proxy_path / "kubelet.sock", settings.var_lib_kubelet_dir
+    proxy = PodResourcesProxy(socket, kubelet / POD_RESOURCES_SOCKET, lambda: tuple(agent.pods.values()))
+    _serve(shell, "pod-resources-proxy", proxy)
+
+
+def serve_proxy_facts(shell: Shell[AgentSettings], node: str, link: BusLink) -> None:
+    """Append the facts of this machine's CRI proxy to the log, if the settings name a socket for them."""
+    socket = shell.settings.criproxy_facts_socket
+    if socket is None:
+        return
+    # grpc takes 11 MiB, so it is loaded only where the server runs
+    from koord_agent.shell.bus.proxy_facts import ProxyFactServer
+
+    _serve(shell, "proxy-facts", ProxyFactServer(socket, node, link))
+
+
+def _serve(shell: Shell[AgentSettings], name: str, server: "UnixServer") -> None:
+    """Add a server on a unix socket to the service."""
 
     async def start() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        proxy.start()
+        server.start()
 
     async def stop() -> None:
-        await asyncio.to_thread(proxy.stop)
+        await asyncio.to_thread(server.stop)
 
-    shell.service.add(Component(name="pod-resources-proxy", start=start, close=stop))
+    shell.service.add(Component(name=name, start=start, close=stop))
 
 
 def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:

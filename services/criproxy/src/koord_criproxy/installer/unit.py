@@ -7,6 +7,8 @@ of glibc do not matter.
 from pathlib import Path
 from typing import Final
 
+from koordcore.runtime_api.proxy_facts import HOST_SOCKET
+
 UNIT: Final = "koord-criproxy.service"
 UNIT_FILE: Final = Path("/etc/systemd/system") / UNIT
 PROXY_SOCKET: Final = Path("/run/koord-runtimeproxy/runtimeproxy.sock")
@@ -29,7 +31,8 @@ _SHIPPED_START: Final = "ExecStart=/usr/local/bin/koord-criproxy\n"
 def installed_unit(shipped: str, *, folder: Path, runtime: Path, node: str) -> str:
     """Return the text of the unit for the current version below a folder.
 
-    The log has no name and no key on the host, so facts are off. /etc/default/koord-criproxy overrides every variable.
+    The log has no name and no key on the host, so facts go to the agent. /etc/default/koord-criproxy overrides every
+    variable.
 
     Args:
         shipped: Text of the shipped unit.
@@ -39,6 +42,6 @@ def installed_unit(shipped: str, *, folder: Path, runtime: Path, node: str) -> s
     """
     before, start, after = shipped.partition(_SHIPPED_START)
     assert start, f"the shipped unit starts {_SHIPPED_START!r}"
-    variables = {"REMOTE_RUNTIME_SERVICE_ENDPOINT": runtime, "NODE_NAME": node, "PUBLISH_FACTS": "false"}
+    variables = {"REMOTE_RUNTIME_SERVICE_ENDPOINT": runtime, "NODE_NAME": node, "FACTS_SOCKET": HOST_SOCKET}
     lines = [f"Environment=KOORD_CRIPROXY_{name}={value}\n" for name, value in variables.items()]
     return f"{before}ExecStart={folder}/current/{PROGRAM}\n{''.join(lines)}{after}"

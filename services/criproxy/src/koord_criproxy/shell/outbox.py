@@ -19,6 +19,7 @@ from koordcore.bus.write.own_facts import OwnFacts
 from koordcore.events.agents.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
 from koordcore.events.envelope import AggregateRef, Origin, name_token
 from koordcore.ports.clock import Clock
+from koordcore.runtime_api.proxy_facts import KIND
 from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact, SealedFact, sealed
 from koordcore.service.outbox.fact_queue import FactQueue
 from koordcore.service.telemetry.logging import Logger
@@ -27,7 +28,6 @@ from koordcore.values.timestamps import rfc3339
 from koord_criproxy.domain.facts import HookFailure, hook_server_failed, hook_servers_changed
 from koord_criproxy.domain.registration import HookServer
 
-KIND: Final = "criproxy"
 LOOK_SECONDS: Final = 10.0
 _DROPPED: Final = """
 create table if not exists dropped (facts integer);

@@ -24,6 +24,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import agent, agent_name
 from koordcore.bus.setup.nats_jwt import answer_claims, claims_of, sign, user_claims
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT, permissions
+from koordcore.embedded.nats_config import ACCOUNT
 from koordcore.events.envelope import name_token
 from koordcore.ports.clock import Clock
 
@@ -56,20 +57,27 @@ class CredentialIssuer:
         connection: Connection with the user `issuer`.
         names: Names of the cluster's streams and subjects.
         seed: Seed of the account key (`SA...`) that the server's configuration names as issuer.
-        account: Account of the users in the server's configuration.
         check: Checks tokens.
         clock: The host's clock.
+        for_proxies: Whether agents may append the facts of the CRI proxies of their nodes.
     """
 
     def __init__(
-        self, connection: BusConnection, names: BusNames, seed: bytes, *, account: str, check: Check, clock: Clock
+        self,
+        connection: BusConnection,
+        names: BusNames,
+        seed: bytes,
+        *,
+        check: Check,
+        clock: Clock,
+        for_proxies: bool = False,
     ) -> None:
         self._connection = connection
         self._names = names
         self._seed = seed
-        self._account = account
         self._check = check
         self._clock = clock
+        self._for_proxies = for_proxies
 
     async def run(self) -> None:
         """Answer until cancelled."""
@@ -99,8 +107,9 @@ class CredentialIssuer:
         else:
             expires = min(found.expires, now + SESSION_SECONDS)
             name = agent_name(found.node)
-            allowed = permissions(agent(name_token(found.node), name=name), self._names)
-            user = user_claims(name, key, allowed, account=self._account, issued=now, expires=expires)
+            manifest = agent(name_token(found.node), name=name, for_proxy=self._for_proxies)
+            allowed = permissions(manifest, self._names)
+            user = user_claims(name, key, allowed, account=ACCOUNT, issued=now, expires=expires)
             answer = answer_claims(server, key, issued=now, jwt=sign(user, self._seed))
             log.info("agent_admitted node=%s expires=%d", found.node, expires)
         await message.respond(sign(answer, self._seed).encode())

@@ -32,7 +32,7 @@ class ServiceManifest:
         parks: Whether it may store, retry and delete dead letters.
         agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
             agent.
-        proxy_nodes: Subject token of the CRI proxy's node; "*" for every node; "" if it is not a CRI proxy.
+        proxy_nodes: Subject token of the node for whose CRI proxy it appends facts; "*" for every node; "" for none.
         issues: Whether it decides about clients without a key (`koordcore.bus.setup.issuing`).
         mirrors: Whether a server of another domain may copy the stream of facts as this user.
         streams: Right to copy or change streams: "", "copy" (backups), "purge" (the retention job) or "create" (the
@@ -194,14 +194,15 @@ def agent_name(node: str) -> str:
     return f"agent-{name_token(node)}"
 
 
-def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:
+def agent(node: str = "*", *, name: str = "agent", for_proxy: bool = False) -> ServiceManifest:
     """Return the manifest of a node agent.
 
     Args:
         node: Subject token of its node; "*" for a process with many simulated nodes.
         name: Name of the NATS user.
+        for_proxy: Whether it appends the facts of its node's CRI proxy, which has no user of its own.
     """
-    return ServiceManifest(name=name, desired="read", agent_nodes=node)
+    return ServiceManifest(name=name, desired="read", agent_nodes=node, proxy_nodes=node if for_proxy else "")
 
 
 def criproxy(node: str = "*", *, name: str = "criproxy") -> ServiceManifest:

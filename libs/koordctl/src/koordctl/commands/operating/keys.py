@@ -180,6 +180,9 @@ def issue(
     ] = "",
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    proxy_facts: Annotated[
+        bool, typer.Option("--proxy-facts", help="Agents may append the facts of the CRI proxies of their nodes.")
+    ] = False,
 ) -> None:
     """Decide which agents with tokens may connect, until Ctrl-C. Run two of them: without one, no agent can connect.
 
@@ -190,7 +193,7 @@ def issue(
 
       koord keys issue keys/issuer --cluster prod --nats tls://nats-0:4222
 
-      koord keys issue /etc/koord --nats tls://nats:4222 --service-account koordinator-nodes/koord-agent
+      koord keys issue /etc/koord --nats tls://nats:4222 --service-account koordinator-nodes/koord-agent --proxy-facts
     """
     from koord_manager.keys import Unreachable
     from koordcore.bus.client.connection import ConnectRefused, NotConnected
@@ -200,7 +203,7 @@ def issue(
             f"{folder} has no account.seed: create it with `koord keys create FOLDER --issuer`, and name FOLDER/issuer"
         )
     try:
-        asyncio.run(_issue(folder, cluster, tuple(nats), service_account, kubeconfig, context))
+        asyncio.run(_issue(folder, cluster, tuple(nats), service_account, kubeconfig, context, proxy_facts))
     except (ConnectRefused, NotConnected) as error:
         fail(f"--nats: {error}")
     except Unreachable as error:
@@ -208,7 +211,13 @@ def issue(
 
 
 async def _issue(
-    folder: Path, cluster: str, urls: tuple[str, ...], service_account: str, kubeconfig: Path | None, context: str
+    folder: Path,
+    cluster: str,
+    urls: tuple[str, ...],
+    service_account: str,
+    kubeconfig: Path | None,
+    context: str,
+    proxy_facts: bool,
 ) -> None:
     from koord_manager.keys import reviewed_tokens
     from koordcore.bus.client.connection import ConnectionSettings, connect
@@ -218,7 +227,6 @@ async def _issue(
     from koordcore.bus.setup.issuing import Check, CredentialIssuer, NodeToken
     from koordcore.bus.setup.manifest import ISSUER
     from koordcore.bus.setup.node_tokens import NodeTokens
-    from koordcore.embedded.nats_config import ACCOUNT
     from koordcore.service.clock import SystemClock
 
     async with AsyncExitStack() as stack:
@@ -243,7 +251,8 @@ async def _issue(
         stack.push_async_callback(connection.drain_and_close)
         console.print(f"admitting agents of cluster {cluster}; Ctrl-C ends it")
         seed, names = (folder / ACCOUNT_SEED).read_bytes(), BusNames(cluster)
-        await CredentialIssuer(connection, names, seed, account=ACCOUNT, check=check, clock=SystemClock()).run()
+        issuer = CredentialIssuer(connection, names, seed, check=check, clock=SystemClock(), for_proxies=proxy_facts)
+        await issuer.run()
 
 
 @app.command()

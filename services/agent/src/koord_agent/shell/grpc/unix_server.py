@@ -13,10 +13,6 @@ from koord_agent.shell.grpc.unix_grpc import LARGEST_MESSAGE
 THREADS: Final = 4
 SOCKET_MODE: Final = 0o660
 GRACE_SECONDS: Final = 2.0
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-    ("grpc.max_send_message_length", LARGEST_MESSAGE),
-)
 
 
 class UnixServer:
@@ -27,6 +23,8 @@ class UnixServer:
         handler: Finds the handler of a call.
         name: Beginning of the names of its threads.
         extend: Adds further services to the gRPC server before it starts; None for none.
+        mode: Permissions of the socket. By default, the owner and the group of the process may use it.
+        largest_request: Size in bytes above which a request is refused.
     """
 
     def __init__(
@@ -36,11 +34,15 @@ class UnixServer:
         *,
         name: str,
         extend: Callable[[Any], None] | None = None,
+        mode: int = SOCKET_MODE,
+        largest_request: int = LARGEST_MESSAGE,
     ) -> None:
         self._socket = socket
         self._handler = handler
         self._name = name
         self._extend = extend
+        self._mode = mode
+        self._largest_request = largest_request
         self._server: Any = None
 
     @property
@@ -49,20 +51,23 @@ class UnixServer:
         return self._server is not None
 
     def start(self) -> None:
-        """Remove a socket that an earlier process left, listen, and serve.
-
-        Only the owner and the group of the process may use the socket.
+        """Create the folder of the socket, remove a socket that an earlier process left, listen, and serve.
 
         Raises:
             OSError: The socket cannot be created.
         """
+        self._socket.parent.mkdir(parents=True, exist_ok=True)
         self._socket.unlink(missing_ok=True)
         make: Any = grpc.server
-        server = make(ThreadPoolExecutor(THREADS, thread_name_prefix=self._name), options=_OPTIONS)
+        options = [
+            ("grpc.max_receive_message_length", self._largest_request),
+            ("grpc.max_send_message_length", LARGEST_MESSAGE),
+        ]
+        server = make(ThreadPoolExecutor(THREADS, thread_name_prefix=self._name), options=options)
         server.add_generic_rpc_handlers((self._handler,))
         if self._extend is not None:
             self._extend(server)
-        before = os.umask(0o777 & ~SOCKET_MODE)
+        before = os.umask(0o777 & ~self._mode)
         try:
             server.add_insecure_port(f"unix://{self._socket}")
         except RuntimeError as error:
