@@ -10,6 +10,7 @@ from koord_manager.domain.gateway.scales import (
     PERIOD_SECONDS,
     REFUSED_SECONDS,
     SOONEST_SECONDS,
+    TURN_SECONDS,
     Controller,
     ScaledResource,
     ScaleTurns,
@@ -133,6 +134,18 @@ def test_a_refusal_outlasts_changes_of_pods() -> None:
     assert not turns.note(owned(), SOONEST_SECONDS)
     assert turns.take(REFUSED_SECONDS - 1) is None
     assert turns.take(REFUSED_SECONDS) == MAIN
+
+
+def test_a_new_controller_is_asked_for_at_once_beside_ten_thousand_others() -> None:
+    turns, now = ScaleTurns(), 0.0
+    for number in range(10_000):
+        turns.note(owned(uid=f"u-{number}"), 0.0)
+    for _ in range(20_000):
+        turns.take(now)
+        now += TURN_SECONDS
+    turns.note(owned(uid="u-new"), now)
+
+    assert [turns.take(now + TURN_SECONDS * number) for number in range(2)].count(MAIN._replace(uid="u-new")) == 1
 
 
 def test_a_controller_without_pods_has_no_more_turns_until_it_has_one() -> None:

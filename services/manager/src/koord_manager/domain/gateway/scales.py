@@ -24,6 +24,8 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import Json
 from koord_manager.domain.gateway.resources import NODES, OTHERS
 
+TURN_SECONDS: Final = 0.1
+"""Pause after each controller: at most ten are asked for in a second."""
 SOONEST_SECONDS: Final = 5.0
 """Shortest time between two requests for one controller, however often its pods change."""
 PERIOD_SECONDS: Final = 60.0
@@ -213,7 +215,9 @@ class ScaleTurns:
             due, key = heapq.heappop(self._timers)
             turn = self._turns.get(key)
             if turn is not None and turn.due == due:
-                self._set(turn, now + PERIOD_SECONDS, now + SOONEST_SECONDS)
+                # Half of the time is left for controllers that are new or change.
+                period = max(PERIOD_SECONDS, 2 * TURN_SECONDS * len(self._turns))
+                self._set(turn, now + period, now + SOONEST_SECONDS)
                 return turn.controller
         return None
 

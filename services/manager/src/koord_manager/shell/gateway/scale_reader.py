@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from koordcore.events.envelope import Event
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
@@ -14,6 +13,7 @@ from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.scales import (
     REFUSED_SECONDS,
     SOONEST_SECONDS,
+    TURN_SECONDS,
     Controller,
     ScaledResource,
     ScaleTurns,
@@ -26,9 +26,6 @@ from koord_manager.domain.gateway.scales import (
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.fact_appender import FactAppender
 from koord_manager.shell.gateway.failures import ErrorBoundary
-
-PAUSE_SECONDS: Final = 0.1
-"""Pause after each controller: at most ten are asked for in a second."""
 
 
 class _Later(Exception):
@@ -90,7 +87,7 @@ class ScaleReader:
                 except _Later as later:
                     self._turns.postpone(controller, _now() + SOONEST_SECONDS)
                     await backoff.wait(later.retry_after)
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(TURN_SECONDS)
 
     async def _ask(self, controller: Controller) -> None:
         view = self._facts.view
