@@ -1,6 +1,7 @@
 """The fold gives the same state however the log is cut: batches, snapshots, restarts; golden logs pin its hash."""
 
 import itertools
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, StoredEvent
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.registry import UnreadableEvent
+from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger
 from koordcore.state.cluster import aggregate_digest, combine_digests, decode_state, schema_fingerprint
@@ -45,6 +47,23 @@ def test_any_snapshot_point_and_any_restart_give_the_same_state(steps: list[Acti
     assert resumed.position == whole.position
     assert resumed.hash() == whole.hash()
     assert dict(resumed) == dict(whole)
+
+
+def test_pods_that_ended_leave_nothing_in_memory() -> None:
+    state, count = ClusterState(), 2_000
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(count):
+            ref = AggregateRef("podspec", f"pod-{number:032d}")
+            added = PodSpecAdded(object=Pod(metadata=ObjectMeta(name="web", namespace="shop")))
+            state.apply(stored(2 * number + 1, Draft(ref, added, 0)))
+            state.apply(stored(2 * number + 2, Draft(ref, PodSpecDeleted(namespace="shop", name="web"), 0)))
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert state.aggregate_count == 0
+    assert kept < 50 * count, "bytes for each of them"
 
 
 @settings(max_examples=60, deadline=None)

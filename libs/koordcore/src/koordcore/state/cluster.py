@@ -107,11 +107,15 @@ class ClusterState:
             ref = stored.ref
             of_kind = self._states[ref.kind]
             state = EVOLVE[type(event)](of_kind.get(ref.id), event, stored)
-            if state is None:
-                of_kind.pop(ref.id, None)
-            else:
+            if state is not None:
                 of_kind[ref.id] = state
-            self._dirty.add(ref)
+                self._dirty.add(ref)
+            else:
+                of_kind.pop(ref.id, None)
+                if ref in self._digests:
+                    self._dirty.add(ref)
+                else:
+                    self._dirty.discard(ref)  # the hash never counted it, and ended aggregates are without number
         self.position = stored.seq
         return event
 
