@@ -6,7 +6,11 @@ from pathlib import Path
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.management.nodepolicy import (
+    NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
+    NodeSloRendered,
+)
 from support.kubernetes.gateway_world import gateway_settings, gateway_world, install_crds, node
 from support.until import until
 
@@ -76,9 +80,16 @@ async def test_reports_of_a_stock_agent_are_taken_in(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, settings=settings, begin=False) as world:
         await install_crds(world.server)
         await world.begin()
-        await world.server.apply(
-            {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "node-1"}}
-        )
+        await world.server.apply(node("node-1"))
+        await world.until(lambda: world.view.node("node-1"))
+        policy = AggregateRef("nodepolicy", "node-1")
+
+        def interval() -> object:
+            found = world.server.object("nodemetrics", "", "node-1")
+            return None if found is None else found["spec"]["metricCollectPolicy"]["reportIntervalSeconds"]
+
+        await world.append(policy, NodeMetricPolicyRendered(spec={"reportIntervalSeconds": 60}))
+        await world.until(lambda: interval() == 60)
         usage = {"nodeUsage": {"resources": {"cpu": "1500m", "memory": "2Gi"}}}
         await world.server.patch_status(
             "nodemetrics", "", "node-1", {"updateTime": "2026-11-21T10:00:00Z", "nodeMetric": usage}
@@ -88,3 +99,7 @@ async def test_reports_of_a_stock_agent_are_taken_in(tmp_path: Path) -> None:
         report = CATALOGUE.read(found[0])
         assert json.loads(found[0].body)["node_usage"] == {"cpu_milli": 1500, "memory_bytes": 2 << 30}
         assert report is not None
+        await world.append(policy, NodeMetricPolicyRendered(spec={"reportIntervalSeconds": 30}))
+        await world.until(lambda: interval() == 30)
+        await world.server.delete("nodes", "", "node-1")
+        await world.until(lambda: world.server.object("nodemetrics", "", "node-1") is None)

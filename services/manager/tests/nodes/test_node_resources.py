@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ from koordcore.events.management.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.objects.mirror import ConfigDeleted, NodeSpecChanged
+from koordcore.events.objects.mirror import ConfigDeleted, NodeSpecChanged, NodeSpecDeleted
 from koordcore.protocol.objects import Node, ObjectMeta
 from support.manager.world import GIB, ManagerWorld, usage_of
 
@@ -173,6 +174,24 @@ def test_a_node_that_has_lost_its_report_lends_nothing() -> None:
     event = published(made)
     assert event is not None
     assert event.reason == "degraded: no metric"
+
+
+def test_a_node_whose_clock_was_ahead_is_heard_again_when_it_is_right() -> None:
+    made = world()
+    right = made.report(cpu_milli=1000)
+    ahead = msgspec.structs.replace(right, updated_at="2126-01-01T00:00:00Z")
+    before = msgspec.structs.replace(right, updated_at="2000-01-01T00:00:00Z")
+    made.view.observe(1_000, "n", ahead)
+    made.view.observe(1_001, "n", right)
+    made.view.observe(999, "n", before)
+    assert made.view.reports["n"] == right
+
+
+def test_a_report_that_comes_after_its_node_was_deleted_is_dropped() -> None:
+    made = world()
+    made.fact(AggregateRef("nodespec", "n"), NodeSpecDeleted(name="n"))
+    made.report(cpu_milli=1000)
+    assert not made.view.reports
 
 
 def test_normalization_multiplies_batch_cpu_from_the_round_it_is_decided_in_and_amplifies_one_round_later() -> None:

@@ -169,7 +169,7 @@ class ManagerView:
             case PodSpecAdded() | PodSpecChanged() | PodBound() if spec := self.state.of_kind(PodSpecState).get(ref.id):
                 for node in self._pods.put(ref.id, spec.object):
                     self._queue_inputs(node)
-                self._queue_node_of(ref.id)
+                self._queue_inputs(self._placed_on(ref.id))
             case PodSpecDeleted():
                 self._drop_pod(ref.id, event)
             case NodeResourcesTaken() | NodeResourcesReturned():
@@ -229,10 +229,12 @@ class ManagerView:
         return event
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
-        """Store the position, and the report of a node (its token) if none is newer; then also queue the node."""
-        self.obs_position = max(self.obs_position, position)
-        known = self.reports.get(node)
-        if known is not None and known.updated_at > report.updated_at:
+        """Store the position, and the report of a node (its token) that is not deleted; then also queue the node."""
+        is_behind, self.obs_position = position < self.obs_position, max(self.obs_position, position)
+        spec, known = self.state.of_kind(NodeSpecState).get(node), self.reports.get(node)
+        if spec is not None and spec.object is None:
+            return
+        if is_behind and known is not None and known.updated_at > report.updated_at:
             return  # after a restart, the follower delivers reports older than the newest one, which was read first
         self.reports[node] = report
         self.queue.add(OVERCOMMIT, node)
@@ -270,15 +272,12 @@ class ManagerView:
     def _queue_configuration(self) -> None:
         self.queue.add(CONFIGURATION, "/".join(self.slo_config_name))
 
-    def _queue_node_of(self, uid: str) -> None:
-        placed = self.state.get(AggregateRef("pod", uid))
-        if isinstance(placed, PodState) and placed.node:
-            self._queue_inputs(name_token(placed.node))
+    def _placed_on(self, uid: str) -> str:
+        placed = self.state.of_kind(PodState).get(uid)
+        return name_token(placed.node) if placed is not None and placed.node else ""
 
     def _queue_agent_eviction(self, uid: str) -> None:
-        placed = self.state.get(AggregateRef("pod", uid))
-        node = name_token(placed.node) if isinstance(placed, PodState) and placed.node else self._pods.node(uid)
-        if node:
+        if node := self._placed_on(uid) or self._pods.node(uid):
             self.queue.add(AGENT_EVICTION, node)
 
     def _queue_inputs(self, node: str) -> None:

@@ -19,7 +19,7 @@ class Intake(StrEnum):
         TYPED: Write a fact with a typed part of the object (pods, nodes ...).
         CUSTOM: Write a fact with the object as JSON.
         TRIMMED: Write a fact with metadata and only those fields that placement reads (owners, services, storage).
-        METRIC: Publish a usage report (NodeMetric of Koordinator's node agent).
+        METRIC: As `KNOWN`, and publish the status as a usage report (NodeMetric of Koordinator's node agent).
         KNOWN: Write no fact. Remember the uid and spec in memory, because this manager writes the object (NodeSLO).
     """
 

@@ -1,6 +1,7 @@
 """Turn observed objects into facts; observations of one object are handled in their order.
 
-For objects that this manager writes, such as NodeSLO, only uid and spec are remembered.
+For objects that this manager writes, such as NodeSLO, only uid and spec are remembered. The status of a NodeMetric that
+another agent writes becomes a usage report besides.
 
 Source:
     event-bus spec, 2.1
@@ -162,14 +163,13 @@ class Ingest:
         if seen.gone:
             self._forget(plural, name)
             return
-        if seen.resource.intake is Intake.METRIC:
-            await self._take_metric(name, found)
-            return
         known = Known(uid, found.get("spec") or {})
         of_kind = self.known.setdefault(plural, {})
         if of_kind.get(name) != known:
             of_kind[name] = known
             self._changed(plural, name)
+        if seen.resource.intake is Intake.METRIC:
+            await self._take_metric(name, found)
 
     def _forget(self, plural: str, name: str) -> None:
         if self.known.get(plural, {}).pop(name, None) is not None:
