@@ -6,14 +6,21 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from koord_agent.shell.metrics.series import PREFIX, SERIES
+from support.metrics_page import PAGE, defined_labels, listed
 
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "dashboards").glob("*.json"))
 ALERTS = ROOT / "deploy" / "alerts" / "koordstream.yml"
 ALERT_FILES = (ALERTS, ROOT / "deploy" / "alerts" / "kubernetes.yml")
+CASES = Path(__file__).with_name("alert_cases.yml")
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool not installed (apt-get install prometheus)"
+)
 METRIC = re.compile(r"\b(?:koord|koordlet|koordinator|scheduler|slo)_[a-z0-9_]+\b")
 SUFFIX = re.compile(r"_(total|bucket|sum|count)$")
 SCRAPED = {"service", "instance", "le"}
@@ -60,6 +67,16 @@ def test_every_metric_of_dashboards_and_alerts_exists(sources: str) -> None:
     assert not unknown
 
 
+def test_every_metric_of_the_code_is_on_the_page_with_its_labels() -> None:
+    """`tests/e2e/test_metrics.py` writes the page, and compares it with running services."""
+    page = {name.removesuffix("_total"): family.labels for name, family in listed(PAGE.read_text()).items()}
+    defined = defined_labels() | {PREFIX + name: set(labels) for name, (_, labels) in SERIES.items()}
+    assert len(defined) > 100
+    assert {
+        name: labels for name, labels in defined.items() if not labels <= page.get(name, set()) or name not in page
+    } == {}
+
+
 def test_every_label_by_which_a_metric_is_grouped_exists(sources: str) -> None:
     unknown = {
         (where, label)
@@ -71,13 +88,17 @@ def test_every_label_by_which_a_metric_is_grouped_exists(sources: str) -> None:
     assert not unknown
 
 
+def rules() -> list[dict[str, Any]]:
+    """Every alert of both files."""
+    groups = [group for file in ALERT_FILES for group in yaml.safe_load(file.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
 def test_every_alert_has_a_section_in_the_runbook() -> None:
     text = (ROOT / "docs" / "runbook.md").read_text()
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 ]", "", title.lower()).replace(" ", "-") for title in titles}
-    groups = [group for file in ALERT_FILES for group in yaml.safe_load(file.read_text())["groups"]]
-    rules = [rule for group in groups for rule in group["rules"]]
-    wanted = {rule["alert"]: rule["annotations"]["runbook_url"].partition("#")[2] for rule in rules}
+    wanted = {rule["alert"]: rule["annotations"]["runbook_url"].partition("#")[2] for rule in rules()}
     assert set(wanted.values()) == anchors
 
 
@@ -88,11 +109,25 @@ def test_dashboards_have_their_own_ids_and_panels() -> None:
         assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool not installed (apt-get install prometheus)")
+@needs_promtool
 def test_prometheus_accepts_the_alerts_and_every_expression_of_a_dashboard(tmp_path: Path) -> None:
-    rules = [{"record": f"check:{number}", "expr": text} for number, (_, text) in enumerate(expressions())]
+    records = [{"record": f"check:{number}", "expr": text} for number, (_, text) in enumerate(expressions())]
     file = tmp_path / "rules.yml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": records}]}))
     for each in (file, *ALERT_FILES):
-        done = subprocess.run(["promtool", "check", "rules", each], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert promtool("check", "rules", str(each)) == ""
+
+
+def promtool(*words: str) -> str:
+    """What promtool says against its input; empty if it passes."""
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@needs_promtool
+def test_each_alert_fires_with_its_fault_only() -> None:
+    assert promtool("test", "rules", str(CASES)) == ""
+    cases = [case for each in yaml.safe_load(CASES.read_text())["tests"] for case in each["alert_rule_test"]]
+    names = {rule["alert"] for rule in rules()}
+    assert {case["alertname"] for case in cases if "exp_alerts" in case} == names
+    assert {case["alertname"] for case in cases if "exp_alerts" not in case} == names

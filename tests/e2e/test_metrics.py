@@ -8,15 +8,19 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
-from koordcore.embedded.ports import free_ports
+from koord_manager.shell.gateway.metrics import GatewayMetrics
+from koordcore.embedded.ports import LOOPBACK, free_ports
+from koordctl.commands.operating.nightly import USERS, Check, registry_of
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from support.koord_command import KoordCommand
-from support.metrics_page import PAGE, Family, listed, node_services, page_of, rendered
+from support.metrics_page import PAGE, Family, listed, outside_the_stack, page_of, rendered
 from support.servers import server_directory
 from support.until import until_blocking
 
@@ -40,6 +44,7 @@ spec:
   containers: [{{name: main, image: nginx, resources: {{requests: {{cpu: 10m, memory: 10Mi}}}}}}]
 """
 STARTING = 503
+HOUR = 3600
 MEASURED_ATTEMPTS = 110
 """The scheduler measures plugins in every 100th attempt."""
 IDLE = {
@@ -84,7 +89,7 @@ def service_of(name: str) -> str:
 
 
 def test_every_metric_of_a_running_service_is_on_the_page(urls: dict[str, str]) -> None:
-    services: dict[str, dict[str, Family]] = node_services()
+    services: dict[str, dict[str, Family]] = outside_the_stack()
     for name, url in urls.items():
         for metric, family in page_of(url).items():
             known = services.setdefault(service_of(name), {}).setdefault(metric, family)
@@ -92,17 +97,37 @@ def test_every_metric_of_a_running_service_is_on_the_page(urls: dict[str, str]) 
     if os.environ.get("KOORD_WRITE_METRICS"):
         PAGE.write_text(rendered(services))
     page = listed(PAGE.read_text())
-    served = {
-        metric: (family.type, family.help.rstrip(".").replace("|", "/"))
+    wrong = {
+        metric: (family, page.get(metric))
         for metrics in services.values()
         for metric, family in metrics.items()
+        if metric not in page or not is_described(family, page[metric])
     }
-    assert {metric: row for metric, row in served.items() if page.get(metric) != row} == {}
+    assert wrong == {}
+
+
+def is_described(family: Family, row: Family) -> bool:
+    """Whether a row of the page says what a service serves; it may have more labels."""
+    return (row.type, row.help) == (
+        family.type,
+        family.help.rstrip(".").replace("|", "/"),
+    ) and family.labels <= row.labels
 
 
 @pytest.fixture(scope="module")
 def prometheus(urls: dict[str, str]) -> Iterator[httpx.Client]:
     """A Prometheus that has scraped all services several times."""
+    with scraping(urls) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def scraping(urls: Mapping[str, str]) -> Generator[httpx.Client]:
+    """Run a Prometheus with our alerts that has scraped these services several times.
+
+    Args:
+        urls: Name of a service -> base URL.
+    """
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus not installed (apt-get install prometheus)")
@@ -113,9 +138,8 @@ def prometheus(urls: dict[str, str]) -> Iterator[httpx.Client]:
     rules = str(ROOT / "deploy" / "alerts" / "koordstream.yml")
     with server_directory() as folder:
         file = folder / "prometheus.yml"
-        file.write_text(
-            yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs, "rule_files": [rules]})
-        )
+        every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        file.write_text(yaml.safe_dump({"global": every, "scrape_configs": jobs, "rule_files": [rules]}))
         port = free_ports(1)[0]
         words = [
             f"--config.file={file}",
@@ -178,7 +202,33 @@ def test_no_alert_fires_and_each_is_evaluated(prometheus: httpx.Client) -> None:
     names = {rule["alert"] for group in wanted for rule in group["rules"]}
     until_blocking(lambda: set(rules().values()) == {"ok"}, "all alerts are evaluated")
     assert set(rules()) == names
-    firing = [
-        alert for alert in prometheus.get("/api/v1/alerts").json()["data"]["alerts"] if alert["state"] == "firing"
-    ]
-    assert firing == []
+    assert firing(prometheus) == set()
+
+
+def firing(client: httpx.Client) -> set[tuple[str, str]]:
+    """Name, and kind or check, of each alert that fires."""
+    alerts = client.get("/api/v1/alerts").json()["data"]["alerts"]
+    labels = [alert["labels"] for alert in alerts if alert["state"] == "firing"]
+    return {(each["alertname"], each.get("kind", each.get("check", ""))) for each in labels}
+
+
+def test_a_first_difference_and_checks_of_the_night_that_failed_or_are_missing_fire() -> None:
+    now, registry = time.time(), CollectorRegistry()
+    gateway, long_ago = GatewayMetrics(registry), now - 27 * HOUR
+    Gauge("koordinator_manager_is_leader", "Whether this instance leads.", registry=registry).set(1)
+    results = {**dict.fromkeys(USERS, Check(ran=now, succeeded=now)), "backup": Check(ran=long_ago, succeeded=long_ago)}
+    registry.register(registry_of(results))
+    port = free_ports(1)[0]
+    server, thread = start_http_server(port, LOOPBACK, registry)
+    try:
+        with scraping({"manager": f"http://{LOOPBACK}:{port}"}) as client:
+            missing = ("KoordNightlyCheckMissing", "backup")
+            until_blocking(lambda: firing(client) == {missing})
+            gateway.drifted("pods")
+            results["drill"] = Check(ran=now, succeeded=long_ago)
+            wanted = {missing, ("KoordDrift", "pods"), ("KoordNightlyCheckFailed", "drill")}
+            until_blocking(lambda: firing(client) == wanted)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -22,6 +22,7 @@ from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import DriftState, NodeLedger, NodeSpecState, PodSpecState, PodState
 from koordcore.values.allocation import Allocation
+from prometheus_client import CollectorRegistry
 from support.kubernetes.authorization import User
 from support.kubernetes.gateway_world import Interrupted, World, gateway_settings, gateway_world, node, pod
 
@@ -207,10 +208,17 @@ async def test_a_drift_that_stands_for_three_sweeps_is_healed(tmp_path: Path) ->
         scribe = FactAppender(
             world.view, world.bus.events, SoleLeader("t"), SystemClock(), tracer, logger("t"), folded, "manager/t"
         )
-        sweep = Sweep(instance.api, scribe, gateway_settings().resources, logger("t"), GatewayMetrics())
+        registry = CollectorRegistry()
+
+        def counted(kind: str) -> float | None:
+            return registry.get_sample_value("koord_bus_drift_total", {"kind": kind})
+
+        sweep = Sweep(instance.api, scribe, gateway_settings().resources, logger("t"), GatewayMetrics(registry))
+        assert (counted("pods"), counted("nodes")) == (0, 0)
         assert [await sweep.once() for _ in range(2)] == [1, 1]
         assert world.spec(uid) is None
         assert await sweep.once() == 1
         assert world.spec(uid) is not None
         assert await sweep.once() == 0
+        assert (counted("pods"), counted("nodes")) == (3, 0)
         assert [item.times for item in world.view.state.of_kind(DriftState).values()] == [0]

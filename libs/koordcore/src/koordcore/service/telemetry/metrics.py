@@ -69,7 +69,6 @@ class BusMetrics(measured.BusMetrics):
         self._snapshot_age = gauge("koord_bus_snapshot_age_seconds", "Age of the newest snapshot", ["fold"])
         self._log_bytes = gauge("koord_bus_log_bytes", "Size of the stream of facts")
         self._log_limit = gauge("koord_bus_log_limit_bytes", "Largest size of the stream of facts")
-        self._drift = counter("koord_bus_drift", "Differences between the fold and the world", ["kind"])
         self._outcomes: dict[str, Counter] = {}
 
     def append(self, outcome: str, seconds: float) -> None:
@@ -109,14 +108,6 @@ class BusMetrics(measured.BusMetrics):
     def snapshot_age(self, fold: str, seconds: float) -> None:
         """Set the age of a fold's newest snapshot in seconds."""
         self._snapshot_age.labels(fold).set(seconds)
-
-    def drift(self, kind: str) -> None:
-        """Count a difference between a folded object and the object in the API server or on the host.
-
-        Args:
-            kind: Kind of the object's aggregate.
-        """
-        self._drift.labels(kind).inc()
 
 
 class Metrics:

@@ -6,10 +6,14 @@ Source:
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from koord_manager.shell.gateway.listwatch import WatchFigures
+
+SWEPT: Final = ("pods", "nodes")
+"""Resources whose objects the gateway compares with the fold."""
 
 
 class GatewayMetrics:
@@ -17,19 +21,21 @@ class GatewayMetrics:
 
     Args:
         registry: Registry whose metrics the service publishes; None: the metrics are not published.
-        drifted: Called with the kind of an object that differs between the fold and the API server.
-        wrote: Also called for each write, with its purpose and the meaning of its answer.
+        wrote: Called for each write, with its purpose and the meaning of its answer.
     """
 
     def __init__(
         self,
         registry: CollectorRegistry | None = None,
-        drifted: Callable[[str], None] = lambda _: None,
         wrote: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
         gauge = partial(Gauge, registry=registry)
         self._wrote = wrote
-        self.drifted = drifted
+        self._drift = Counter(
+            "koord_bus_drift", "Differences between the fold and the API server", ("kind",), registry=registry
+        )
+        for resource in SWEPT:  # `increase` sees no first difference of a series that begins with it
+            self._drift.labels(resource)
         self._writes = Counter(
             "koord_gateway_writes", "Writes to the API server, by answer.", ("purpose", "answer"), registry=registry
         )
@@ -43,6 +49,10 @@ class GatewayMetrics:
         self._synced = gauge("koord_gateway_synced", "1 if the resource has been listed in this term.", ("resource",))
         self._errors = gauge("koord_gateway_watch_errors", "Lists and watches that failed in this term.", ("resource",))
         self._unreadable = gauge("koord_gateway_unreadable_objects", "Objects that could not be read.", ("resource",))
+
+    def drifted(self, resource: str) -> None:
+        """Count an object of a resource, one of `SWEPT`, that differs between the fold and the API server."""
+        self._drift.labels(resource).inc()
 
     def failed(self, part: str) -> None:
         """Count an error about one object in a part of the gateway.

@@ -6,8 +6,6 @@ Source:
     event-bus spec, 9.3
 """
 
-from typing import Final
-
 from koordcore.events.envelope import AggregateRef
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
@@ -18,9 +16,7 @@ from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
 from koord_manager.shell.gateway.fact_appender import FactAppender
 from koord_manager.shell.gateway.listing import RequestRefused, list_pages
-from koord_manager.shell.gateway.metrics import GatewayMetrics
-
-SWEPT: Final = ("Pod", "Node")
+from koord_manager.shell.gateway.metrics import SWEPT, GatewayMetrics
 
 
 class Sweep:
@@ -36,7 +32,7 @@ class Sweep:
     ) -> None:
         self._api = api
         self._facts = facts
-        self._resources = [resource for resource in resources if resource.kind in SWEPT]
+        self._resources = [resource for resource in resources if resource.plural in SWEPT]
         self._logger = logger
         self._metrics = metrics
 

@@ -101,7 +101,7 @@ def make_gateway(
             actor=f"manager/{settings.instance}",
             instance=settings.instance,
             folded=folded,
-            metrics=GatewayMetrics(shell.metrics.registry, shell.metrics.bus.drift, wrote),
+            metrics=GatewayMetrics(shell.metrics.registry, wrote),
             taken=taken,
         ),
         gateway_settings(settings, slo_config, other_configs),
