@@ -1,25 +1,32 @@
 """The page of the documentation that lists every metric, and the metrics pages of running services."""
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import httpx
+from koord_agent.shell.metrics.agent_metrics import KubeletRequests
+from koord_agent.shell.metrics.series import PREFIX, SERIES
 from koord_criproxy.domain.records import Store
 from koord_criproxy.shell.metrics import ProxyMetrics
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+from koord_manager.shell.gateway.metrics import GatewayMetrics
+from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.service.telemetry.metrics import Metrics
 from koordctl.commands.operating.nightly import USERS, Check, registry_of
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "docs" / "metrics.md"
 HEAD: Final = """# Metrics
 
-Each service serves its metrics at `/metrics` in the text format of Prometheus. A test compares these tables with
-the pages of running services. Scrape settings, alerts and dashboards are in `deploy/`. The [runbook](runbook.md)
-says what to do when an alert fires.
+Each service serves its metrics at `/metrics` in the text format of Prometheus. Tests compare these tables with
+the pages of running services and with the code. Scrape settings, alerts and dashboards are in `deploy/`.
+The [runbook](runbook.md) says what to do when an alert fires.
 
 The label `le` of histograms is left out. Metrics that begin with `process_` or `python_` are those of the Prometheus
 client for Python.
@@ -67,23 +74,48 @@ def page_of(url: str) -> dict[str, Family]:
     return families(httpx.get(f"{url}/metrics", trust_env=False, timeout=10).text)
 
 
-def node_services() -> dict[str, dict[str, Family]]:
-    """Service -> metrics of the processes that no stack of a test has, as they define them."""
+def defined_labels() -> dict[str, set[str]]:
+    """Name without `_total` -> labels of each metric that the code defines under a literal name."""
+    files = (*ROOT.glob("libs/*/src/**/*.py"), *ROOT.glob("services/*/src/**/*.py"))
+    calls = (node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+    found: dict[str, set[str]] = {}
+    for call in calls:
+        kind = ast.unparse(call.func).rpartition(".")[2].lower().removesuffix("metricfamily")
+        texts = [each for each in call.args[:2] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if kind in ("counter", "gauge", "histogram") and len(texts) == 2:
+            labels = [*call.args[2:], *(each.value for each in call.keywords if each.arg == "labels")]
+            names = [name for each in labels for name in ast.walk(each) if isinstance(name, ast.Constant)]
+            found[str(texts[0].value)] = {str(name.value) for name in names}
+    return found
+
+
+def outside_the_stack() -> dict[str, dict[str, Family]]:
+    """Service -> metrics of the processes and parts that no stack of a test has, as they define them."""
     proxy, discovery = Metrics("criproxy"), Metrics("devicediscovery")
+    manager, agent = CollectorRegistry(), CollectorRegistry()
+    GatewayMetrics(manager)
+    WebhookMetrics(manager)
+    KubeletRequests(agent, "node")
+    of_nodes = {PREFIX + name: Family("gauge", meaning, set(labels)) for name, (meaning, labels) in SERIES.items()}
     ProxyMetrics(proxy, Store())
     DiscoveryMetrics(discovery)
-    return {
+    found = {
         name: families(generate_latest(registry).decode())
         for name, registry in (
+            ("manager", manager),
+            ("agent", agent),
             ("criproxy", proxy.registry),
             ("devicediscovery", discovery.registry),
             ("nightly", registry_of({check: Check() for check in USERS})),
         )
     }
+    found["agent"] |= of_nodes
+    return found
 
 
 def rendered(services: Mapping[str, Mapping[str, Family]]) -> str:
     """The page for the metrics of services."""
+    defined = defined_labels()
     users: dict[str, list[str]] = {}
     for service, metrics in services.items():
         for name in metrics:
@@ -93,7 +125,10 @@ def rendered(services: Mapping[str, Mapping[str, Family]]) -> str:
         owners = ["every service"] if len(services_of) >= _SHARED else services_of
         for owner in owners:
             parts = [services[service][name] for service in services_of]
-            family = Family(parts[0].type, parts[0].help, {label for part in parts for label in part.labels})
+            labels = {label for part in parts for label in part.labels} | defined.get(
+                name.removesuffix("_total"), set()
+            )
+            family = Family(parts[0].type, parts[0].help, labels)
             tables.setdefault(owner, {})[name] = family
     text = HEAD
     for owner in _ORDER:
@@ -104,9 +139,9 @@ def rendered(services: Mapping[str, Mapping[str, Family]]) -> str:
     return text
 
 
-def listed(text: str) -> dict[str, tuple[str, str]]:
-    """Name -> (type, meaning) of every metric on the page."""
+def listed(text: str) -> dict[str, Family]:
+    """Name -> metric, for every metric on the page."""
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")
     ]
-    return {row[0].strip("`"): (row[1], row[3]) for row in rows}
+    return {row[0].strip("`"): Family(row[1], row[3], set(re.findall(r"`(\w+)`", row[2]))) for row in rows}

@@ -23,7 +23,7 @@ class ProxyMetrics:
     """
 
     def __init__(self, metrics: Metrics, store: Store) -> None:
-        registry = self._registry = metrics.registry
+        registry = metrics.registry
         self._calls = Counter("koord_runtimeproxy_calls", "Calls by answer", ["method", "result"], registry=registry)
         self._seconds = Histogram(
             "koord_runtimeproxy_call_duration_seconds",
@@ -43,16 +43,13 @@ class ProxyMetrics:
         records = Gauge("koord_runtimeproxy_store_records", "Remembered objects", ["kind"], registry=registry)
         records.labels("sandbox").set_function(lambda: len(store.pods))
         records.labels("container").set_function(lambda: len(store.containers))
+        self._waiting = Gauge("koord_runtimeproxy_facts_waiting", "Facts that wait for the log", registry=registry)
+        self._dropped = Gauge("koord_runtimeproxy_facts_dropped", "Facts dropped since the start", registry=registry)
 
     def watch(self, outbox: ProxyOutbox) -> None:
         """Export the numbers of facts that wait for the log, and of facts that were dropped, as metrics."""
-        registry = self._registry
-        Gauge("koord_runtimeproxy_facts_waiting", "Facts that wait for the log", registry=registry).set_function(
-            lambda: len(outbox)
-        )
-        Gauge("koord_runtimeproxy_facts_dropped", "Facts dropped since the start", registry=registry).set_function(
-            lambda: outbox.dropped
-        )
+        self._waiting.set_function(lambda: len(outbox))
+        self._dropped.set_function(lambda: outbox.dropped)
 
     def called(self, method: str, result: str, added_seconds: float) -> None:
         """Count one call.

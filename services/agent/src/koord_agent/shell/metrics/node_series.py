@@ -24,7 +24,8 @@ from koord_agent.domain.qos.suppress.cpu_suppress import Decision
 from koord_agent.domain.state.cpu_pools import CpuPools
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.storage import Looks
-from koord_agent.shell.metrics.pod_series import SLOW_MS, Families, add_pod
+from koord_agent.shell.metrics.pod_series import SLOW_MS, add_pod
+from koord_agent.shell.metrics.series import Families
 from koord_agent.shell.node.node_agent import NodeAgent
 
 _UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}

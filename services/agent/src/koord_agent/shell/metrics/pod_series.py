@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from koordcore.protocol.resource_names import CPU
-from prometheus_client.core import GaugeMetricFamily
 
 from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
@@ -17,29 +16,11 @@ from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.qos.strategies.cpu_burst_strategy import BURST
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentContainer, AgentPod
+from koord_agent.shell.metrics.series import PER_CONTAINER, PER_POD, PSI, Families
 
 SLOW_MS: Final = 150_000
 """Age above which a value of a slow collector is not exported: slightly more than two of the longest intervals."""
-_PER_POD: Final[tuple[str, ...]] = ("node", "pod_namespace", "pod_name", "pod_uid")
-_PER_CONTAINER: Final[tuple[str, ...]] = (*_PER_POD, "container_id", "container_name")
-_PSI: Final = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
 _SCALED: Final = (("container_scaled_cfs_burst_us", BURST), ("container_scaled_cfs_quota_us", QUOTA))
-
-
-class Families:
-    """Prometheus metric families by name. A family is created with its first sample."""
-
-    def __init__(self) -> None:
-        self.all: dict[str, GaugeMetricFamily] = {}
-
-    def add(self, name: str, labels: Mapping[str, str], value: float | None) -> None:
-        """Add one sample. No-op if the value is None."""
-        if value is None:
-            return
-        family = self.all.get(name)
-        if family is None:
-            family = self.all[name] = GaugeMetricFamily(f"koordlet_{name}", name.replace("_", " "), labels=list(labels))
-        family.add_metric(list(labels.values()), value)
 
 
 def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[CgroupFile, int]) -> None:
@@ -51,13 +32,13 @@ def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[C
         pod: The pod.
         scaled: File -> quota or burst buffer that CPU burst proposed last.
     """
-    labels = dict[str, str](zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
+    labels = dict[str, str](zip(PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)
     _pressure(families, look, ("pod_psi", Kind.POD_PSI, (pod.uid,)), labels, supported)
     for container in pod.containers:
         if container.container_id:
             names = (*labels.values(), container.container_id, container.name)
-            of_container = dict[str, str](zip(_PER_CONTAINER, names, strict=True))
+            of_container = dict[str, str](zip(PER_CONTAINER, names, strict=True))
             _container(families, look, pod, container, of_container)
             _scaled(families, look, pod, container, scaled)
 
@@ -75,7 +56,7 @@ def _pressure(
     for resource in RESOURCES:
         for degree in DEGREES:
             value = look.metrics.last(kind, (*owner, resource, PSI_PRECISION, degree), within_ms=SLOW_MS)
-            psi = dict(zip(_PSI, (resource, PSI_PRECISION, degree, str(bool(supported)).lower()), strict=True))
+            psi = dict(zip(PSI, (resource, PSI_PRECISION, degree, str(bool(supported)).lower()), strict=True))
             families.add(family, {**labels, **psi}, value)
 
 
