@@ -21,6 +21,7 @@ from koordctl.explain.health import (
     fold_finding,
     key_finding,
     nightly_findings,
+    nightly_job_finding,
     service_finding,
     stream_findings,
     webhook_finding,
@@ -103,6 +104,51 @@ def test_a_nightly_check_that_fails_or_is_missing_is_named() -> None:
     assert verdict(0.0, 0.0, 0) == "ok"
     (silent,) = nightly_findings(None, 0.0)
     assert silent.verdict is Verdict.BROKEN
+
+
+def schedule(succeeded: str = "", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> dict[str, Any]:
+    """Return the CronJob."""
+    status = {"lastSuccessfulTime": succeeded} if succeeded else {}
+    return {
+        "metadata": {"name": "koord-nightly", "namespace": "n", "uid": "c", "creationTimestamp": created},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def job(name: str, began: str, condition: str, owner: str = "c") -> dict[str, Any]:
+    """Return a Job with a true condition."""
+    return {
+        "metadata": {"name": name, "ownerReferences": [{"uid": owner}]},
+        "status": {"startTime": began, "conditions": [{"type": condition, "status": "True"}]},
+    }
+
+
+FRIDAY, SATURDAY = "2026-01-02T02:30:00Z", "2026-01-03T02:30:00Z"
+FAILED, DONE = job("one", FRIDAY, "Failed"), job("two", FRIDAY, "Complete")
+
+
+@pytest.mark.parametrize(
+    ("schedules", "jobs", "verdict", "told"),
+    [
+        ([], [], Verdict.WARNING, "is missing: nothing backs up the log"),
+        ([schedule(suspend=True)], [], Verdict.WARNING, "is suspended: nothing backs up the log"),
+        ([schedule(created=SATURDAY)], [], Verdict.OK, "has not succeeded since it began 9.5 h ago"),
+        ([schedule()], [DONE], Verdict.WARNING, "has not succeeded since it began 60.0 h ago"),
+        ([schedule(FRIDAY)], [DONE], Verdict.OK, "has succeeded 33.5 h ago"),
+        ([schedule("2026-01-01T23:59:59Z")], [], Verdict.WARNING, "has succeeded 36.0 h ago"),
+        ([schedule("2026-01-01T02:40:00Z")], [DONE, FAILED], Verdict.BROKEN, "has failed jobs: one"),
+        ([schedule(created=FRIDAY)], [FAILED], Verdict.BROKEN, "has failed jobs: one"),
+        ([schedule(SATURDAY)], [FAILED], Verdict.OK, "has succeeded 9.5 h ago"),
+        ([schedule(FRIDAY)], [job("other", SATURDAY, "Failed", owner="d")], Verdict.OK, "has succeeded 33.5 h ago"),
+    ],
+)
+def test_the_nightly_job_exists_runs_and_succeeds(
+    schedules: list[dict[str, Any]], jobs: list[dict[str, Any]], verdict: Verdict, told: str
+) -> None:
+    found = nightly_job_finding(schedules, jobs, datetime(2026, 1, 3, 12, tzinfo=UTC).timestamp())
+    assert (found.verdict, found.told) == (verdict, told)
+    assert bool(found.remedy) is (verdict is not Verdict.OK)
 
 
 def policy(**spec: Any) -> dict[str, Any]:

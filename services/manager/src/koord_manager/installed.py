@@ -1,4 +1,4 @@
-"""Read what is installed at an API server for `koord doctor`: NetworkPolicies and custom resource definitions."""
+"""Read what is installed at an API server for `koord doctor`: NetworkPolicies, definitions, nightly jobs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,14 @@ class Installed:
     Attributes:
         policies: NetworkPolicies of the manager's namespace.
         definitions: All custom resource definitions.
+        schedules: CronJobs of the manager's namespace.
+        jobs: Jobs of the manager's namespace.
     """
 
     policies: list[dict[str, Any]]
     definitions: list[dict[str, Any]]
+    schedules: list[dict[str, Any]]
+    jobs: list[dict[str, Any]]
 
 
 async def installed(*, kubeconfig: Path, context: str, namespace: str) -> Installed:
@@ -49,6 +53,8 @@ async def installed(*, kubeconfig: Path, context: str, namespace: str) -> Instal
         return Installed(
             await listed(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"),
             await listed(_DEFINITIONS),
+            await listed(f"/apis/batch/v1/namespaces/{namespace}/cronjobs"),
+            await listed(f"/apis/batch/v1/namespaces/{namespace}/jobs"),
         )
     finally:
         await api.close()

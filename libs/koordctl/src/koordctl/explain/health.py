@@ -27,6 +27,9 @@ NIGHTLY_REMEDY: Final = "docs/runbook.md, 'The nightly job failed'"
 MOST_SILENT_SECONDS: Final = 60.0
 HOUR: Final = 3600
 MOST_NIGHTLY_HOURS: Final = 26
+NIGHTLY_JOB: Final = "koord-nightly"
+MOST_NIGHTLY_JOB_HOURS: Final = 36
+"""A job may take hours, and its success is the time of its end. The alert `KoordNightlyMissing` has the same limit."""
 MANAGER_LABELS: Final = {keys.COMPONENT: "koord-manager"}
 WEBHOOK_PORT: Final = 9876
 """Port of the manager's webhooks, named `webhook` in its pods."""
@@ -204,6 +207,52 @@ def nightly_findings(figures: Mapping[str, Mapping[str, float]] | None, now: flo
             yield Finding(f"nightly {check}", Verdict.WARNING, told, NIGHTLY_REMEDY)
         else:
             yield Finding(f"nightly {check}", Verdict.OK, f"has succeeded {hours:.1f} h ago")
+
+
+def nightly_job_finding(
+    schedules: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]], now: float
+) -> Finding:
+    """Return the finding about the CronJob that does the nightly checks on Kubernetes.
+
+    Verdict BROKEN: a job has failed, and none has succeeded since it began. WARNING: the CronJob is missing or
+    suspended, or no job has succeeded for 36 hours.
+
+    Args:
+        schedules: CronJobs of the manager's namespace, as JSON.
+        jobs: Jobs of the same namespace, as JSON.
+        now: Unix time.
+    """
+    check = f"CronJob {NIGHTLY_JOB}"
+    schedule = next((each for each in schedules if each["metadata"]["name"] == NIGHTLY_JOB), None)
+    if schedule is None:
+        return Finding(check, Verdict.WARNING, "is missing: nothing backs up the log", "apply k8s/base/nightly.yaml")
+    succeeded: str | None = schedule.get("status", {}).get("lastSuccessfulTime")
+    failed = [
+        each["metadata"]["name"]
+        for each in jobs
+        if _belongs_to(schedule, each) and _has_failed(each) and each["status"]["startTime"] > (succeeded or "")
+    ]
+    hours = (now - datetime.fromisoformat(succeeded or schedule["metadata"]["creationTimestamp"]).timestamp()) / HOUR
+    if failed:
+        return Finding(check, Verdict.BROKEN, f"has failed jobs: {', '.join(sorted(failed))}", NIGHTLY_REMEDY)
+    if schedule["spec"].get("suspend"):
+        namespace = schedule["metadata"]["namespace"]
+        remedy = f'kubectl patch cronjob {NIGHTLY_JOB} -n {namespace} -p \'{{"spec": {{"suspend": false}}}}\''
+        return Finding(check, Verdict.WARNING, "is suspended: nothing backs up the log", remedy)
+    told = f"has succeeded {hours:.1f} h ago" if succeeded else f"has not succeeded since it began {hours:.1f} h ago"
+    if hours > MOST_NIGHTLY_JOB_HOURS:
+        return Finding(check, Verdict.WARNING, told, NIGHTLY_REMEDY)
+    return Finding(check, Verdict.OK, told)
+
+
+def _belongs_to(schedule: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
+    owners = job["metadata"].get("ownerReferences") or ()
+    return any(each["uid"] == schedule["metadata"]["uid"] for each in owners)
+
+
+def _has_failed(job: Mapping[str, Any]) -> bool:
+    conditions = job.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Failed" and each["status"] == "True" for each in conditions)
 
 
 def disk_finding(folder: str, free: int) -> Finding:

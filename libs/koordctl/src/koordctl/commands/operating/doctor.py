@@ -32,7 +32,8 @@ def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
     problems: Annotated[bool, typer.Option("--problems", help="Show only problems.")] = False,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Kubeconfig of an API server: examine NetworkPolicies and CRDs, too.")
+        Path | None,
+        typer.Option(help="Kubeconfig of an API server: examine NetworkPolicies, CRDs and the CronJob, too."),
     ] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = "koordinator-system",
@@ -151,7 +152,11 @@ async def _cluster(kubeconfig: Path, context: str, namespace: str) -> list[healt
         remedy = "koord doctor --kubeconfig names the API server"
         return [health.Finding("API server", health.Verdict.BROKEN, str(error), remedy)]
     wanted = [safe_load(text) for text in definition_texts().values()]
-    return [health.webhook_finding(found.policies), *definition_findings(found.definitions, wanted)]
+    return [
+        health.webhook_finding(found.policies),
+        health.nightly_job_finding(found.schedules, found.jobs, time.time()),
+        *definition_findings(found.definitions, wanted),
+    ]
 
 
 def _machine() -> Iterator[health.Finding]:
