@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from koordcore.bus.setup.manifest import OPERATOR
+from koordcore.bus.setup.principals import seed_file
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.identity import is_alive
+from koordctl.access.log import key_folder
 from support.koord_command import KoordCommand as Koord
 from support.otlp_receiver import OtlpReceiver, otlp_receiver, trust_only
 from support.servers import server_directory
@@ -73,6 +76,28 @@ def test_status_shows_every_process_ready_and_who_leads(koord: Koord) -> None:
     assert all(line.split()[1:3] == ["ready", "ready"] for line in lines)
     assert re.match(r"manager: manager_\w+ leads since ", manager)
     assert re.match(r"scheduler: scheduler_\w+ leads since ", scheduler)
+
+
+def test_status_and_lag_of_a_system_that_only_addresses_name(koord: Koord, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, stack = Koord(koord.var.parent / "elsewhere"), koord.stack()
+    urls = {each.name: each.urls for each in stack.processes}
+    for name in ("manager", "scheduler", "projector"):
+        monkeypatch.setenv(f"KOORD_{name.upper()}", urls[name]["http"])
+    monkeypatch.setenv("KOORD_NATS", urls["nats"]["client"])
+    monkeypatch.setenv("KOORD_NATS_SEED", str(seed_file(key_folder(koord.var), OPERATOR.name)))
+
+    *rows, manager, scheduler = elsewhere.run("status").splitlines()[1:]
+    assert [tuple(row.split()[::2]) for row in rows] == [
+        (name, "ready") for name in ("manager", "scheduler", "projector")
+    ]
+    assert re.fullmatch(r"manager: manager_\w+ leads", manager)
+    assert re.match(r"scheduler: scheduler_\w+ leads since ", scheduler)
+    lags = elsewhere.run("bus", "consumers").splitlines()[1:]
+    assert {(row.split()[0], row.split()[-1]) for row in lags} == {
+        (name, "follows") for name in ("manager", "scheduler", "projector")
+    }
+    monkeypatch.setenv("KOORD_SCHEDULER", f"{urls['scheduler']['http']},http://127.0.0.1:1")
+    assert re.search(r"^scheduler 127.0.0.1:1 +no answer$", elsewhere.run("status", status=1), re.MULTILINE)
 
 
 def test_doctor_finds_everything_in_order(koord: Koord) -> None:

@@ -14,7 +14,7 @@ COMMANDS = (
     Entry(
         "status",
         RUN,
-        "Show processes and leaders of the stack. Exit status 0 if all are ready and have a leader, else 1.",
+        "Show processes and leaders. Exit status 0 if all are ready and have a leader, else 1.",
         "running",
         "status",
     ),
@@ -183,8 +183,9 @@ app = typer.Typer(
         "A *position* is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "
         "`--since` accept a position or a time.\n\n"
         "Commands use the stack that runs in `./var` or `KOORD_VAR`. For a remote stack, set `KOORD_MANAGER`, "
-        "`KOORD_PROJECTOR`, `KOORD_SCHEDULER` (http://host:port; several, separated by commas: the leader is used) and "
-        "`KOORD_NATS` (nats:// or tls://host:port, with the files `KOORD_NATS_SEED` and `KOORD_NATS_CA`). The token is "
+        "`KOORD_PROJECTOR`, `KOORD_SCHEDULER`, `KOORD_DESCHEDULER` (http://host:port; several, separated by commas: "
+        "the leader is used) and `KOORD_NATS` (nats:// or tls://host:port, with the files `KOORD_NATS_SEED` and "
+        "`KOORD_NATS_CA`). The token is "
         "`KOORD_TOKEN`, or in the file `KOORD_TOKEN_FILE`, or that of `koord login`; `KOORD_CA` is the authority of "
         "https addresses.\n\n"
         "Exit status: 0 done; 1 refused, failed, different or not found, including a position beyond the end of the "

@@ -38,7 +38,7 @@ COMMANDS = dict(leaves(get_command(app)))
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No stack runs here."""
-    for name in ("KOORD_NATS", "KOORD_MANAGER", "KOORD_PROJECTOR"):
+    for name in ("KOORD_NATS", "KOORD_MANAGER", "KOORD_SCHEDULER", "KOORD_DESCHEDULER", "KOORD_PROJECTOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KOORD_VAR", str(tmp_path / "var"))
     return tmp_path

@@ -1,6 +1,6 @@
 """HTTP clients for the services of Koordinator, and the rules by which a command finds their addresses.
 
-An address comes from KOORD_MANAGER, KOORD_PROJECTOR or KOORD_SCHEDULER, else from the state file of the running stack.
+An address comes from KOORD_<NAME>, such as KOORD_MANAGER, else from the state file of the running stack.
 The client uses the standard library: importing httpx takes longer than most commands run.
 """
 
@@ -22,6 +22,8 @@ from koordctl.access.credentials import authorization, tls_context
 from koordctl.render.output import fail
 
 DEFAULT_VAR = "var"
+SERVICES: Final = ("manager", "scheduler", "descheduler", "projector")
+"""Services that fold the log."""
 NOT_FOUND: Final = 404
 LEADER_SECONDS: Final = 2.0
 """Time in which an instance must say whether it leads."""
@@ -69,12 +71,31 @@ def find_service(name: str) -> str | None:
 
     Of several addresses in KOORD_<NAME>, separated by commas, the one of the leader is returned.
     """
-    given = os.environ.get(f"KOORD_{name.upper()}")
-    if given:
-        return _leader_of([url.strip().rstrip("/") for url in given.split(",")])
+    if urls := named_addresses(name):
+        return _leader_of(urls)
     stack = running_stack(live_directory())
     status = stack.find(name) if stack is not None else None
     return status.urls.get("http") if status is not None else None
+
+
+def named_addresses(name: str) -> list[str]:
+    """Return the base URLs of the instances of a service that KOORD_<NAME> names, separated by commas."""
+    given = os.environ.get(f"KOORD_{name.upper()}", "")
+    return [url.strip().rstrip("/") for url in given.split(",") if url.strip()]
+
+
+def named_instances() -> dict[str, str]:
+    """Return the instances of services that environment variables name: `SERVICE host:port` -> base URL."""
+    return {f"{name} {urlsplit(url).netloc}": url for name in SERVICES for url in named_addresses(name)}
+
+
+def readiness_trouble(url: str) -> str | None:
+    """Return the reason why the service at `url` is not ready; "" if it is ready, None if it does not answer."""
+    try:
+        answer = ask(f"{url}/readyz", timeout=5)
+    except (OSError, HTTPException, ValueError):
+        return None
+    return "" if answer.is_success else " ".join(answer.text.split()) or f"HTTP {answer.status_code}"
 
 
 def _leader_of(urls: Sequence[str]) -> str:

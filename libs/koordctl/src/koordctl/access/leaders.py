@@ -1,4 +1,4 @@
-"""The state of leader election in the embedded stack: the holder of each lease, and whether that process still runs.
+"""The state of leader election: the holder of each lease, and in the embedded stack whether its process still runs.
 
 The leases are in a KV bucket of the log. In a stack with an API server, the manager's is a Lease object there.
 
@@ -8,6 +8,7 @@ ready, because some instance holds the lease, although no instance decides.
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from koordcore.embedded.stack import ProcessStatus, Stack
 from koordcore.service.leader.lease import LeaseRecord, LeaseTimes, LeaseUnavailable
 from koordcore.values.timestamps import rfc3339
 
+from koordctl.access.clients import LEADER_SECONDS, ask, find_service, named_addresses, refusal
 from koordctl.access.log import open_log
 from koordctl.access.trouble import LogTrouble
 from koordctl.render.units import duration_text, time_text
@@ -76,25 +78,61 @@ async def leaders(
         now: Host time in Unix seconds.
         lease_object: The manager's lease in a stack with an API server; None: it is in the log.
     """
-    from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
-
     in_log = LED if lease_object is None else tuple(name for name in LED if name != MANAGER)
     records: dict[str, LeaseRecord | None] = {}
     try:
         if lease_object is not None:
             records[MANAGER] = (await lease_object.read()).record
-        async with open_log(var) as log:
-            js = log.connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
-            bucket = log.names.leader_bucket
-            for service in in_log:
-                store = KvLeaseStore(js, bucket=bucket, key=lease_key(service), ttl_real_seconds=None)
-                records[service] = (await store.read()).record
+        records |= await _in_log(in_log, var)
     except (LogTrouble, LeaseUnavailable) as error:
         return [Leading(False, f"the leases cannot be read: {error}")]
     return [
         judge_lease(service, record, _began_at(record, stack.processes, now), now)
         for service, record in records.items()
     ]
+
+
+async def leaders_elsewhere(now: float) -> list[Leading]:
+    """Return the same for the services that KOORD_MANAGER and KOORD_SCHEDULER name. Their processes are not looked at.
+
+    A manager is asked, because its lease may be an object of an API server.
+
+    Args:
+        now: Host time in Unix seconds.
+    """
+    found = [_manager_says(url)] if (url := find_service(MANAGER)) is not None else []
+    if services := [name for name in LED if name != MANAGER and named_addresses(name)]:
+        try:
+            records = await _in_log(services, None)
+        except (LogTrouble, LeaseUnavailable) as error:
+            return [*found, Leading(False, f"the leases cannot be read: {error}")]
+        found += [judge_lease(service, record, float("-inf"), now) for service, record in records.items()]
+    return found
+
+
+def _manager_says(url: str) -> Leading:
+    """Ask the leading manager, or any one if none leads, whether it leads."""
+    try:
+        answer = ask(f"{url}/v1/leader", timeout=LEADER_SECONDS)
+        if not answer.is_success:
+            return Leading(False, f"{MANAGER}: {url} does not say who leads: {refusal(answer)}")
+        leads, holder = answer.json()["leads"], answer.json()["leader"]
+    except (OSError, HTTPException, ValueError) as error:
+        return Leading(False, f"{MANAGER}: {url} does not answer: {error}")
+    return Leading(leads, f"{MANAGER}: {holder} leads" if leads else f"{MANAGER}: no leader")
+
+
+async def _in_log(services: Iterable[str], var: Path | None) -> dict[str, LeaseRecord | None]:
+    """Return the leases in the log, by service."""
+    from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
+
+    async with open_log(var) as log:
+        js = log.connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+        stores = {
+            service: KvLeaseStore(js, bucket=log.names.leader_bucket, key=lease_key(service), ttl_real_seconds=None)
+            for service in services
+        }
+        return {service: (await store.read()).record for service, store in stores.items()}
 
 
 def _began_at(record: LeaseRecord | None, processes: Iterable[ProcessStatus], now: float) -> float | None:

@@ -15,7 +15,15 @@ from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
-from koordctl.access.clients import ask, find_service, live_directory, nothing_runs, running_stack
+from koordctl.access.clients import (
+    SERVICES,
+    ask,
+    find_service,
+    live_directory,
+    named_instances,
+    nothing_runs,
+    running_stack,
+)
 from koordctl.access.fold_figures import HALTED, LAG, LAG_SECONDS, fold_figures
 from koordctl.access.log import cluster_name, mirror_info, open_log, operator_settings, wait_for
 from koordctl.access.run_clock import run_clock
@@ -35,8 +43,6 @@ app.command("archive")(archive.archive)
 app.command("mirror")(mirror.mirror)
 app.command("promote")(mirror.promote)
 
-FOLDING = ("manager", "scheduler", "descheduler", "projector")
-"""Services that fold the log."""
 POLL_SECONDS = 0.5
 MIB = 1 << 20
 _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
@@ -162,33 +168,35 @@ async def _bootstrap(replicas: int | None, wait: float, log_size: int | None) ->
 def consumers() -> None:
     """Show how far each service has read the log: events and seconds behind, and whether it has halted.
 
-    A service folds the events into its state, one by one. Exit status 1 if a fold has halted.
+    A service folds the events into its state, one by one. Exit status 1 if a fold has halted. Processes are those that
+    KOORD_MANAGER, KOORD_SCHEDULER, KOORD_DESCHEDULER and KOORD_PROJECTOR name, else those of the running stack.
 
     Examples:
 
       koord bus consumers
     """
-    stack = running_stack(live_directory())
-    if stack is None:
-        fail(nothing_runs("stack", live_directory()))
     rows: list[list[object]] = []
     halted = False
-    for process in stack.processes:
-        url = process.urls.get("http")
-        if url is None:
-            continue
+    for name, url in (named_instances() or _instances_of_stack()).items():
         figures = fold_figures(url)
         if figures is None:
-            rows.append([process.name, "-", "no answer", None, None])
+            rows.append([name, "-", "no answer", None, None])
             continue
         for fold in sorted(figures.get(LAG, {})):
             stopped = figures.get(HALTED, {}).get(fold, 0.0) > 0
             halted = halted or stopped
             behind = f"{figures.get(LAG_SECONDS, {}).get(fold, 0.0):.2f}"
-            rows.append([process.name, fold, int(figures[LAG][fold]), behind, "halted" if stopped else "follows"])
+            rows.append([name, fold, int(figures[LAG][fold]), behind, "halted" if stopped else "follows"])
     show_table(["process", "fold", "events behind", "seconds behind", "state"], rows, empty="no folds")
     if halted:
         raise typer.Exit(1)
+
+
+def _instances_of_stack() -> dict[str, str]:
+    stack = running_stack(live_directory())
+    if stack is None:
+        fail(nothing_runs("stack", live_directory(), "KOORD_MANAGER=http://host:port"))
+    return {process.name: process.urls["http"] for process in stack.processes if "http" in process.urls}
 
 
 @app.command()
@@ -238,7 +246,7 @@ def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str 
 
 def _readiness_by_fold() -> dict[str, str]:
     found: dict[str, str] = {}
-    for url in filter(None, map(find_service, FOLDING)):
+    for url in filter(None, map(find_service, SERVICES)):
         for fold in (fold_figures(url) or {}).get(LAG, {}):
             found[fold] = ask(f"{url}/readyz", timeout=5).text
     return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 from koordcore.embedded.process import http_ok
 from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack, stop_stack
 
-from koordctl.access.clients import live_directory, state_file
+from koordctl.access.clients import live_directory, named_instances, readiness_trouble, state_file
 from koordctl.embedded.kubernetes.places import API_SERVER, admin_kubeconfig, folder_of
 from koordctl.render.output import console, errors, fail, show_table
 
@@ -34,17 +35,23 @@ def down(var: Var = None) -> None:
 
 
 def status(var: Var = None) -> None:
-    """Show processes and leaders of the stack. Exit status 0 if all are ready and have a leader, else 1.
+    """Show processes and leaders. Exit status 0 if all are ready and have a leader, else 1.
+
+    They are those of the embedded stack. If KOORD_MANAGER, KOORD_SCHEDULER, KOORD_DESCHEDULER or KOORD_PROJECTOR name
+    the instances of another system, they are those. Its leader of the scheduler is read from the log, KOORD_NATS.
 
     Examples:
 
       koord status
     """
+    if var is None and (instances := named_instances()):
+        _status_elsewhere(instances)
+        return
     folder = (var or live_directory()).absolute()
     stack = read_stack(state_file(folder))
     if stack is None or not stack.is_live:
         fail(
-            f"nothing runs in {folder}; another folder: --var or KOORD_VAR"
+            f"nothing runs in {folder}; another folder: --var or KOORD_VAR; another system: KOORD_MANAGER=http://host:port"
             if stack is None
             else f"the supervisor of the stack in {folder} is gone; start the stack again with `koord up`"
         )
@@ -69,6 +76,24 @@ def status(var: Var = None) -> None:
     phase = Phase.DEGRADED if stack.phase is Phase.READY and not fine else stack.phase
     console.print(f"{phase.value}; dashboard {dashboard(stack)}", highlight=False)
     if not fine:
+        raise typer.Exit(1)
+
+
+def _status_elsewhere(instances: Mapping[str, str]) -> None:
+    """Show the instances of services that do not belong to an embedded stack.
+
+    Args:
+        instances: Name of an instance -> base URL.
+    """
+    from koordctl.access.leaders import leaders_elsewhere
+
+    troubles = {name: readiness_trouble(url) for name, url in instances.items()}
+    told = {None: "no answer", "": "ready"}
+    show_table(["process", "readiness"], [(name, told.get(why, f"not ready: {why}")) for name, why in troubles.items()])
+    leaders = asyncio.run(leaders_elsewhere(time.time()))
+    for leading in leaders:
+        console.print(leading.sentence, highlight=False)
+    if any(why != "" for why in troubles.values()) or not all(leading.leads for leading in leaders):
         raise typer.Exit(1)
 
 

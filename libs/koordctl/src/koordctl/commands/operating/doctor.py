@@ -7,13 +7,12 @@ import stat
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from koordctl.access.clients import ask, find_service, live_directory, running_stack
+from koordctl.access.clients import SERVICES, find_service, live_directory, readiness_trouble, running_stack
 from koordctl.access.log import LogTrouble, key_folder, mirror_info, open_log, wait_for
 from koordctl.explain import health
 from koordctl.render.output import Format, console, show_document, show_table
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
 
     from koordctl.access.log import OpenLog
 
-SERVICES: Final = ("manager", "scheduler", "projector", "descheduler")
 OPTIONAL: Final = ("descheduler",)
-_SECONDS: Final = 5.0
 
 
 def doctor(
@@ -68,18 +65,9 @@ def doctor(
 def _services() -> Iterator[health.Finding]:
     for name in SERVICES:
         url = find_service(name)
-        yield health.service_finding(name, url, None if url is None else _trouble(url), name in OPTIONAL)
+        yield health.service_finding(name, url, None if url is None else readiness_trouble(url), name in OPTIONAL)
         if url is not None:
             yield from _folds(name, url)
-
-
-def _trouble(url: str) -> str | None:
-    """Return the reason why the service at `url` is not ready; "" if it is ready, None if it does not answer."""
-    try:
-        answer = ask(f"{url}/readyz", timeout=_SECONDS)
-    except (OSError, HTTPException, ValueError):
-        return None
-    return "" if answer.is_success else " ".join(answer.text.split()) or f"HTTP {answer.status_code}"
 
 
 def _folds(service: str, url: str) -> Iterator[health.Finding]:
