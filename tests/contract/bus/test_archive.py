@@ -1,6 +1,9 @@
 """Facts that the stream has dropped are read from the archive, and nothing is dropped that a fold still needs."""
 
-from collections.abc import AsyncGenerator, Iterator
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from koordcore.bus.archive.archiving import NotTrimmable, archive_facts, trim, t
 from koordcore.bus.archive.files import LIST, InvalidArchive, read_list
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.factory import bus_on
+from koordcore.bus.folds.skips import recorded_skips
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.manifest import BOOTSTRAP, INSTALLED, RETENTION
@@ -16,6 +20,7 @@ from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.place import Place, open_place
@@ -34,6 +39,16 @@ pytestmark = pytest.mark.nats
 async def world(nats_url: str) -> AsyncGenerator[BusPlace]:
     async with opened(nats_url) as found:
         yield found
+
+
+@pytest.fixture
+async def world_of_command(world: BusPlace, nats_url: str, tmp_path: Path) -> tuple[dict[str, str], Path]:
+    """Environment of a command on a log of 20 facts that has dropped 12 of them, and the place of the archive."""
+    log, names = world.bus.events, world.bus.names
+    await append(log, 0, 20)
+    await archive_facts(log, open_place(str(tmp_path)), names.cluster, 15, _silent)
+    await trim(world.connection, names, 12)
+    return {"KOORD_NATS": nats_url, "KOORD_CLUSTER": names.cluster}, tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +121,74 @@ async def test_dropped_facts_are_read_from_the_archive(world: BusPlace, place: P
         if state.position == 50:
             break
     assert state.hash() == expected.hash()
+
+
+async def test_what_is_dropped_while_the_archive_is_read_is_read_from_it_too(world: BusPlace, tmp_path: Path) -> None:
+    log, place, names = world.bus.events, open_place(str(tmp_path)), world.bus.names
+    await append(log, 0, 50)
+    before = await facts(log)
+    await archive_facts(log, place, names.cluster, 40, _silent, facts_of_part=10)
+    await trim(world.connection, names, 15)
+    whole = ArchivedEventLog(log, place)
+
+    async def read(batches: AsyncIterator[list[StoredEvent]], drop: int) -> list[StoredEvent]:
+        """Events up to position 50; after the first batch, the stream drops those up to `drop`."""
+        found = list(await anext(batches))
+        await trim(world.connection, names, drop)
+        async for batch in batches:
+            found += batch
+            if found[-1].seq == 50:
+                break
+        return found
+
+    assert await read(whole.history(0, 50, batch=7), 25) == before
+    assert await read(whole.follow(0, batch=7), 35) == before
+    with pytest.raises(HistoryGone, match=r"events 36\.\.45 are gone"):
+        await read(whole.history(0, 50, batch=7), 45)
+
+
+async def test_an_order_to_skip_that_the_stream_has_dropped_is_found_in_the_archive(
+    world: BusPlace, tmp_path: Path
+) -> None:
+    log, place, names = world.bus.events, open_place(str(tmp_path)), world.bus.names
+    await append(log, 0, 4)
+    skips = [
+        sealed("fold", fold, EventSkipped(seq=2, reason="unreadable", operator="me"), cause=fold) for fold in ("f", "g")
+    ]
+    for skip in skips:
+        assert isinstance(await log.append([skip]), Appended)
+    await append(log, 4, 4)
+    await archive_facts(log, place, names.cluster, 8, _silent)
+    await trim(world.connection, names, 8)
+    whole = ArchivedEventLog(log, place)
+    assert await recorded_skips(whole, "f") == set()
+    assert await recorded_skips(whole, "f", halted_at=2) == {2}
+    assert await recorded_skips(log, "f", halted_at=9) == set()
+
+
+def test_a_command_says_which_facts_have_left_the_log(world_of_command: tuple[dict[str, str], Path]) -> None:
+    environment, place = world_of_command
+
+    def said(*words: str, **more: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "koordctl", *words],
+            env={**os.environ, **environment, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    status, told = said("events", "--since", "3")
+    assert (status, "events 3..12 are gone; the stream begins at 13" in told) == (1, True)
+    status, told = said("events", "--since", "3", KOORD_ARCHIVE=str(place))
+    assert (status, [line.split()[0] for line in told.splitlines()]) == (0, [str(each) for each in range(3, 21)])
+    status, told = said("events")
+    assert (status, len(told.splitlines())) == (0, 8)
+    _, told = said("explain", "pod", "p15", "--uid", "p15")
+    assert "facts 1..12 are not in the log any more: what they say about this pod is missing here" in " ".join(
+        told.split()
+    )
 
 
 async def test_an_archive_that_lacks_facts_or_has_changed_is_refused(world: BusPlace, place: Place) -> None:

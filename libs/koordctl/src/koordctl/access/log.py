@@ -22,6 +22,7 @@ from koordcore.embedded.stack import read_stack
 
 from koordctl.access.clients import live_directory, nothing_runs, state_file
 from koordctl.access.trouble import LogTrouble
+from koordctl.render.output import errors
 
 if TYPE_CHECKING:
     from koordcore.bus.client.connection import BusConnection, ConnectionSettings
@@ -40,6 +41,7 @@ __all__ = [
     "open_log",
     "operator_settings",
     "wait_for",
+    "warn_of_dropped",
 ]
 
 T = TypeVar("T")
@@ -185,6 +187,23 @@ async def open_log(
         raise LogTrouble(f"the archive: {error}") from error
     finally:
         await connection.drain_and_close()
+
+
+async def warn_of_dropped(log: OpenLog, what: str) -> None:
+    """Say on stderr that facts about something are missing, if the log has dropped its first facts.
+
+    Args:
+        log: The log, in which the first facts about it were not found.
+        what: What the facts are about, for example "this pod".
+    """
+    first = (await log.bus.events.head()).first_seq
+    if first > 1:
+        errors.print(
+            f"facts 1..{first - 1} are not in the log any more: what they say about {what} is missing here."
+            " The dashboard has it",
+            highlight=False,
+            markup=False,
+        )
 
 
 async def mirror_info() -> dict[str, Any] | str | None:

@@ -12,7 +12,7 @@ from koordcore.state.migrations import MigrationState
 from koordcore.stories.migrations import MigrationStory, migration_story
 from msgspec.structs import replace
 
-from koordctl.access.log import open_log
+from koordctl.access.log import open_log, warn_of_dropped
 from koordctl.explain.pod_story import PodStory
 
 _JOBS = "podmigrationjobs"
@@ -50,9 +50,12 @@ async def migration_of(name: str) -> MigrationStory | None:
             if isinstance(event := CATALOGUE.read(stored), CustomObjectObserved)
         ]
         if not observed:
+            await warn_of_dropped(log, "this migration")
             return None
         uid = str(observed[-1].object["metadata"].get("uid", ""))
         facts = await log.bus.events.read_aggregate(AggregateRef("migration", uid))
+        if facts and facts[0].expected_last:
+            await warn_of_dropped(log, "this migration")
         state = ClusterState()
         pods: set[str] = set()
         for stored in facts:

@@ -59,8 +59,8 @@ async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_
         head = await log.bus.events.head()
         # who follows may wait for what is not there yet
         last = sys.maxsize if follow else head.last_seq
-        after = head.last_seq - SHOWN if since is None else await _position(log, since, last) - 1
-        after = max(after, head.first_seq - 1, 0)
+        newest = max(head.last_seq - SHOWN, head.first_seq - 1)
+        after = max(newest if since is None else await _position(log, since, last) - 1, 0)
         batches = (
             log.bus.events.follow(after, kinds=kinds)
             if follow

@@ -24,7 +24,7 @@ from koordcore.events.envelope import (
     name_token,
 )
 from koordcore.events.management.admission import admission_ref
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.generated_names import generated_base
 from koordcore.stories.hardware import NodeHardware
@@ -33,7 +33,7 @@ from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, manager, projector
 from koordctl.access.hardware import hardware_now, layout_at, past_hardware
-from koordctl.access.log import OpenLog, open_log, wait_for
+from koordctl.access.log import OpenLog, open_log, wait_for, warn_of_dropped
 from koordctl.access.migrations import migration_of, with_cost
 from koordctl.access.past import ask_as_of, moment_text
 from koordctl.access.reservations import reservations_of
@@ -199,6 +199,8 @@ async def _life_of(view: ReservationView, until: int | None) -> tuple[PodStory, 
         told = await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", view.uid)))
         told = [event for event in told if until is None or event.based_on <= until]
         own = await events("pod", view.uid)
+        if not own or own[0].expected_last:
+            await warn_of_dropped(log, "this Reservation")
         placed = [event for event in own if event.type == PodPlaced.__name__]
         life = explained_pod(view.uid, own, told, hardware=await _hardware_of(log, placed))
         # the annotation of a pod that uses a Reservation is not written for the Reservation itself
@@ -259,6 +261,8 @@ async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory
     """
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
+        if all(event.type != PodSpecAdded.__name__ for event in facts):
+            await warn_of_dropped(log, "this pod")
         begin, end = facts[0].seq if facts else 0, None if past is None else past.position
         facts += await log.recent(COSTS, timedelta(days=7), after=begin, upto=end)  # each is about up to 200 pods
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
@@ -320,6 +324,8 @@ async def _node_story(name: str, past: Past | None) -> NodeStory:
     token = name_token(name)
     async with open_log() as log:
         specs = await _aggregate(log, "nodespec", token, past)
+        if all(event.type != NodeSpecAdded.__name__ for event in specs):
+            await warn_of_dropped(log, "this node")
         policy = await _aggregate(log, "nodepolicy", token, past)
         state = await _aggregate(log, "nodestate", token, past)
         if past is not None:

@@ -49,10 +49,11 @@ class ArchivedEventLog:
         Raises:
             HistoryGone: The stream has dropped them, and the archive does not have them all.
         """
-        async for events in self._archived(after, None, kinds, batch):
-            yield events
-            after = events[-1].seq
-        async for events in self._log.follow(await self._begin(after), kinds=kinds, batch=batch):
+        while (end := await self._dropped()) > after:  # the stream may drop more facts while the archive is read
+            async for events in self._archived(after, end, kinds, batch):
+                yield events
+            after = end
+        async for events in self._log.follow(after, kinds=kinds, batch=batch):
             yield events
 
     async def history(
@@ -63,33 +64,29 @@ class ArchivedEventLog:
         Raises:
             HistoryGone: The stream has dropped events among them, and the archive does not have them all.
         """
-        async for events in self._archived(after, upto, kinds, batch):
-            yield events
-            after = events[-1].seq
-        begin = await self._begin(after)
-        if begin < upto:
-            async for events in self._log.history(begin, upto, kinds=kinds, batch=batch):
+        while (end := min(upto, await self._dropped())) > after:
+            async for events in self._archived(after, end, kinds, batch):
+                yield events
+            after = end
+        if after < upto:
+            async for events in self._log.history(after, upto, kinds=kinds, batch=batch):
                 yield events
 
-    async def _begin(self, after: int) -> int:
-        """Return the position after which the stream is read, when the archive has been read up to `after`."""
-        return max(after, (await self._log.head()).first_seq - 1)
+    async def _dropped(self) -> int:
+        """Return the position of the last fact that the stream has dropped; not positive if it has dropped none."""
+        return (await self._log.head()).first_seq - 1
 
     async def _archived(
-        self, after: int, upto: int | None, kinds: Sequence[str] | None, batch: int
+        self, after: int, end: int, kinds: Sequence[str] | None, batch: int
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield the facts after a position that the stream has dropped.
+        """Yield the facts from `after` + 1 to `end`.
 
         Raises:
             HistoryGone: The archive does not have them all.
         """
-        head = await self._log.head()
-        if after + 1 >= head.first_seq:
-            return
-        end = head.first_seq - 1 if upto is None else min(upto, head.first_seq - 1)
         archive = await read_list(self._place)
         if archive is None or after + 1 < archive.first or archive.last < end:
-            raise HistoryGone(after, head.first_seq)
+            raise HistoryGone(after, end + 1)
         wanted = None if kinds is None else frozenset(kinds)
         for part in _parts(archive, after, end):
             found = [

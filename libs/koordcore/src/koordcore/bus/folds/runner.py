@@ -240,7 +240,7 @@ class FoldRunner(Generic[F]):
 
     async def _wait_for_skip(self, halt: Halt) -> None:
         """Halt before an event until an operator records that it is skipped."""
-        self._skipped |= await recorded_skips(self._events, self.name)
+        self._skipped |= await recorded_skips(self._events, self.name, halted_at=halt.seq)
         if halt.seq in self._skipped:
             return
         self.halted = halt

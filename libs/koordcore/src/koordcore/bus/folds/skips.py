@@ -19,14 +19,24 @@ KIND: Final = "fold"
 """Kind of the aggregates that record skips, one aggregate per fold."""
 
 
-async def recorded_skips(log: EventLog, fold: str) -> set[int]:
+async def recorded_skips(log: EventLog, fold: str, *, halted_at: int | None = None) -> set[int]:
     """Return the sequences of the events that operators ordered this fold to skip. Waits until the log answers.
 
     Args:
         log: The log.
         fold: Name of the fold.
+        halted_at: Sequence of an event before which the fold halts. If the stream has dropped it, it may have dropped
+            the order to skip it, too. Then the archive is searched.
+
+    Raises:
+        HistoryGone: The stream has dropped the event meanwhile, and there is no archive.
     """
-    return skipped_by(await patiently(lambda: log.read_aggregate(AggregateRef(KIND, fold))))
+    ref = AggregateRef(KIND, fold)
+    found = await patiently(lambda: log.read_aggregate(ref))
+    if halted_at is not None and halted_at < (first := (await patiently(log.head)).first_seq):
+        async for events in log.history(halted_at, first - 1, kinds=[KIND]):
+            found = [*found, *(each for each in events if each.ref == ref)]
+    return skipped_by(found)
 
 
 def skipped_by(events: "list[StoredEvent]") -> set[int]:

@@ -45,7 +45,7 @@ async def wait_for_skip(session: Session, events: Sequence[StoredEvent], unreada
 
 
 async def _wait(context: ProjectorContext, unreadable: UnreadableEvent) -> None:
-    if unreadable.seq in await recorded_skips(context.log, FOLD):
+    if unreadable.seq in await recorded_skips(context.log, FOLD, halted_at=unreadable.seq):
         return
     context.progress.halt(f"halted before {unreadable}")
     context.metrics.halted(True)
