@@ -14,6 +14,7 @@ from koordcore.bus.client.connection import ConnectRefused, NotConnected
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import Bus, BusSettings, open_bus
 from koordcore.bus.metrics import BusMetrics
+from koordcore.bus.setup.bootstrap import ServerTooOld
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
 from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings
@@ -71,10 +72,12 @@ async def hold_bus(
 ) -> None:
     """Connect to the log and keep the connection, for a process that must also work while the log is unavailable.
 
-    The agent and the CRI proxy use it. The call never returns; cancel it to close the connection. The first connection
-    is attempted without end: again after 30 s if the server refused it (credentials, TLS), otherwise after 1 s. After
-    the first success, the NATS client reconnects by itself, and neither `connected` nor `refused` is called again. The
-    call does not wait for the streams, because such a process may have no right to read them.
+    The agent and the CRI proxy use it: without them, nodes are not protected and containers do not start. The call
+    never returns; cancel it to close the connection. The first connection is attempted without end. The next attempt
+    follows after 30 s if an operator has to act: the server is too old or refuses the client, or a file of a key or
+    certificate is not usable. Otherwise, it follows after 1 s. After the first success, the NATS client reconnects by
+    itself, and neither `connected` nor `refused` is called again. The call does not wait for the streams, because such
+    a process may have no right to read them.
 
     Args:
         settings: Settings of the service: addresses of the servers, credentials, name of the cluster.
@@ -84,7 +87,8 @@ async def hold_bus(
         logger: Logs the reason of a failed attempt if it differs from that of the attempt before.
 
     Raises:
-        ServerTooOld: The server lacks atomic batches. No further attempt is made.
+        InvalidName: The cluster id contains characters that a subject cannot have.
+        PlaceTrouble: The place of the archive does not exist.
     """
     reason = ""
     while True:
@@ -92,12 +96,12 @@ async def hold_bus(
             async with open_bus(replace(bus_settings(settings), awaits_streams=False), metrics=metrics) as bus:
                 connected(bus)
                 await asyncio.Event().wait()
-        except (NotConnected, ConnectRefused) as error:
+        except (NotConnected, ConnectRefused, ServerTooOld) as error:
             refused(str(error))
             if str(error) != reason:
                 reason = str(error)
                 logger.warning("bus_away", reason=reason)
-            await asyncio.sleep(REFUSED_SECONDS if isinstance(error, ConnectRefused) else AWAY_SECONDS)
+            await asyncio.sleep(AWAY_SECONDS if isinstance(error, NotConnected) else REFUSED_SECONDS)
 
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:

@@ -315,7 +315,8 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
     """Connect to the NATS server and return the open connection.
 
     Raises:
-        ConnectRefused: The server refuses user, TLS settings or seed, or the file of a secret cannot be read. At once.
+        ConnectRefused: The server refuses user, TLS settings or seed, or a file of a secret or of TLS is not usable. At
+            once.
         NotConnected: No server was reached within `connect_seconds`, or it closed the connection at once.
     """
     client = BusClient()
@@ -348,7 +349,7 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
         connection.disconnected()
 
     try:
-        secrets = read_secrets(settings.nkey_seed_file, settings.token_file)
+        secrets, tls = read_secrets(settings.nkey_seed_file, settings.token_file), client_context(settings.tls)
     except OSError as cause:
         raise ConnectRefused(str(cause)) from cause
     connecting = asyncio.ensure_future(
@@ -368,7 +369,7 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
             inbox_prefix=settings.inbox_prefix,
             nkeys_seed_str=secrets.seed,
             token=secrets.token,
-            tls=client_context(settings.tls),
+            tls=tls,
             pending_size=16 * 1024 * 1024,
         )
     )

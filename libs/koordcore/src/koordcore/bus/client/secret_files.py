@@ -25,12 +25,23 @@ def read_secrets(seed_file: Path | None, token_file: Path | None) -> Secrets:
     """Return the secrets in the files.
 
     Raises:
-        OSError: A file cannot be read. The message names the setting.
+        OSError: A file cannot be read, or contains no seed. The message names the setting.
     """
     return Secrets(
-        seed=None if seed_file is None else _text_of("nkey_seed_file", seed_file),
+        seed=None if seed_file is None else _seed_of(seed_file),
         token=None if token_file is None else _follow("token_file", token_file),
     )
+
+
+def _seed_of(file: Path) -> str:
+    import nkeys  # most commands of `koord` need no key
+
+    seed = _text_of("nkey_seed_file", file)
+    try:
+        nkeys.from_seed(seed.encode())  # pyright: ignore[reportUnknownMemberType]  untyped argument
+    except nkeys.NkeysError as error:
+        raise OSError(f"nkey_seed_file: {file}: {error}") from error
+    return seed
 
 
 def _follow(setting: str, file: Path) -> Callable[[], str]:

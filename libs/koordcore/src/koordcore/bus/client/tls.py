@@ -25,16 +25,20 @@ def client_context(files: TlsClientFiles | None) -> ssl.SSLContext | None:
     """Return the TLS context of a client; None for a connection without TLS.
 
     Raises:
-        OSError: A file cannot be read.
-        ssl.SSLError: A file does not contain a valid certificate or key.
+        OSError: A file cannot be read, or does not contain a valid certificate or key. The message names the file.
     """
     if files is None:
         return None
     # nats-py upgrades to TLS in a way that makes asyncio warn of each end of a connection.
     logging.getLogger("asyncio").addFilter(_is_no_end_of_tls)
-    context = ssl.create_default_context(cafile=str(files.ca))
-    if files.certificate is not None:
-        context.load_cert_chain(files.certificate, files.key)
+    read = files.ca
+    try:
+        context = ssl.create_default_context(cafile=str(files.ca))
+        if files.certificate is not None:
+            read = files.certificate
+            context.load_cert_chain(files.certificate, files.key)
+    except OSError as error:  # an SSLError, too; neither names the file
+        raise OSError(f"{read}: {error}") from error
     return context
 
 
