@@ -50,10 +50,16 @@ def _replicas(service: str) -> Hole:
 
 
 IMAGE: Final = Hole(r"(?<=image: )koordstream:latest", "{{ .Values.image }}")
+LOG_SIZE: Final = Hole(r"(?<=--log-size=)2Gi", "{{ .Values.nats.logSize }}")
 _SERVERS: Final = r"(?: +- --server=nats-\d\.nats\.koordinator-system\.svc\n){3}"
 _EACH_SERVER: Final = """\
             {{- range until (int .Values.nats.servers) }}
             - --server=nats-{{ . }}.nats.koordinator-system.svc
+            {{- end }}
+"""
+_MIRROR: Final = """\
+            {{- with .Values.nats.mirror }}
+            - --mirror={{ . }}
             {{- end }}
 """
 _BY_OPERATOR: Final = 'eq .Values.postgres.mode "operator"'
@@ -74,7 +80,8 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     "base/manager.yaml": (
         IMAGE._replace(times=2),
         _replicas("manager"),
-        Hole(r"(?<=args: \[)--replicas=3(?=, --wait)", '"--replicas={{ .Values.nats.servers }}"'),
+        Hole(r"(?<=args: \[)--replicas=3(?=, --log-size)", '"--replicas={{ .Values.nats.servers }}"'),
+        LOG_SIZE,
         _resources("manager.resources"),
     ),
     "base/scheduler.yaml": (IMAGE, _replicas("scheduler"), _resources("scheduler.resources")),
@@ -92,7 +99,7 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
         _resources("projector.resources"),
     ),
     "base/issuer.yaml": (IMAGE, _replicas("issuer")),
-    "base/keys.yaml": (IMAGE, Hole(_SERVERS, _EACH_SERVER)),
+    "base/keys.yaml": (IMAGE, LOG_SIZE, Hole(_SERVERS, _EACH_SERVER), Hole(r"(?<=- --issuer\n)", _MIRROR)),
     "base/nats.yaml": (
         Hole(r"(?<=image: )nats:\S+", "{{ .Values.natsImage }}"),
         Hole(r"(?<=image: )natsio/\S+", "{{ .Values.natsReloaderImage }}"),

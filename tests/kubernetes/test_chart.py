@@ -74,6 +74,7 @@ def test_helm_renders_the_objects_of_kustomize(chart: Path, folder: str, flags: 
     ("value", "named"),
     [
         ("nats.servers=2", "/nats/servers"),
+        ("nats.logSize=big", "/nats/logSize"),
         ("manager.replicas=0", "/manager/replicas"),
         ("manager.resources.limits.memory=much", "/manager/resources/limits/memory"),
         ("apiServerCidrs={somewhere}", "/apiServerCidrs/0"),
@@ -89,7 +90,10 @@ def test_a_wrong_value_is_named(chart: Path, value: str, named: str) -> None:
 
 
 def test_a_value_reaches_its_objects(chart: Path) -> None:
-    flags = ("--set", "image=registry/koord:2,scheduler.replicas=3,apiServerCidrs={10.1.2.3/32}")
+    flags = (
+        *("--set", "image=registry/koord:2,scheduler.replicas=3,apiServerCidrs={10.1.2.3/32}"),
+        *("--set", "nats.logSize=20Gi,nats.mirror=dr-nats.example"),
+    )
 
     objects = by_name(
         [item for item in yaml.safe_load_all(helm("template", "k", chart, "--kube-version=1.35", *flags).out) if item]
@@ -97,6 +101,13 @@ def test_a_value_reaches_its_objects(chart: Path) -> None:
 
     policy = objects["NetworkPolicy", "koordinator-system", "api-server"]["spec"]
     assert objects["Deployment", "koordinator-system", "koord-scheduler"]["spec"]["replicas"] == 3
+    pods = {
+        name: objects["Deployment", "koordinator-system", name]["spec"]["template"]["spec"]
+        for name in ("koord-keys", "koord-manager")
+    }
+    (keys,), (bootstrap,) = pods["koord-keys"]["containers"], pods["koord-manager"]["initContainers"]
+    assert {"--log-size=20Gi", "--mirror=dr-nats.example"} <= set(keys["args"])
+    assert "--log-size=20Gi" in bootstrap["args"]
     assert "koordstream:latest" not in "".join(yaml.safe_dump(item) for item in objects.values())
     assert policy["ingress"][0]["from"] == policy["egress"][0]["to"] == [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
 

@@ -56,11 +56,11 @@ def koord(*words: str, env: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-def store_keys(plane: ControlPlane) -> str:
-    """Run the container of koord-keys once, with exactly the rights of its ServiceAccount."""
+def store_keys(plane: ControlPlane, *more: str) -> str:
+    """Run the container of koord-keys once with more flags, and exactly the rights of its ServiceAccount."""
     flags = [flag for flag in container(workloads(plane)["koord-keys"])["args"] if not flag.startswith("--every")]
     user = plane.kubeconfig("keys", plane.token("koord-keys"))
-    return koord("keys", "store", "--kubeconfig", str(user), *flags)
+    return koord("keys", "store", "--kubeconfig", str(user), *flags, *more)
 
 
 def secrets(plane: ControlPlane, namespace: str) -> dict[str, Json]:
@@ -118,6 +118,25 @@ def test_keys_are_made_once_and_each_workload_finds_its_own(plane: ControlPlane)
     ]
     assert missing == []
     assert base64.b64decode(first[NAMESPACE]["koord-postgres"]["password"])
+
+
+def test_the_second_server_of_a_mirror_finds_its_files_in_a_secret(plane: ControlPlane) -> None:
+    store_keys(plane)
+    try:
+        said = store_keys(plane, "--mirror", "dr-nats.example")
+        found = secrets(plane, NAMESPACE)
+        again = store_keys(plane, "--mirror", "dr-nats.example")
+    finally:
+        plane.kubectl("delete", "secret", "koord-mirror", "-n", NAMESPACE, "--ignore-not-found")
+        store_keys(plane)
+
+    assert "written: koord-nats, koord-mirror\n" in said
+    assert "written: none\n" in again
+    files = {name: base64.b64decode(text) for name, text in found["koord-mirror"].items()}
+    assert set(files) == {"ca.crt", "nats-mirror.conf", "nats.seed", "tls.crt", "tls.key"}
+    assert files["nats.seed"].strip() in files["nats-mirror.conf"]
+    assert b"tls://nats-0.nats.koordinator-system.svc:7422" in files["nats-mirror.conf"]
+    assert b":7422" in base64.b64decode(found["koord-nats"]["nats-0.conf"])
 
 
 def test_a_lost_certificate_is_made_again_by_the_same_authority(plane: ControlPlane) -> None:

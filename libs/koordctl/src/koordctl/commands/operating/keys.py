@@ -26,6 +26,15 @@ RELOAD: Final = "Reload the servers: nats-server --signal reload"
 RESTART: Final = "Restart the servers, one after the other: they cannot reload this change"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the keys.", file_okay=False)]
+Hosts = Annotated[
+    list[str] | None, typer.Option(help="Name or address under which clients reach the servers; repeatable.")
+]
+Servers = Annotated[
+    list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
+]
+Mirror = Annotated[
+    str, typer.Option(metavar="HOST", help="Name of a second server, for a mirror of the log: koord bus mirror.")
+]
 Postgres = Annotated[
     str, typer.Option(help="host:port of Postgres: create its certificate, and a password for the projector.")
 ]
@@ -39,12 +48,8 @@ Serving = Annotated[
 def create(
     folder: Folder,
     cluster: Annotated[str, typer.Option(help="Id of the cluster.")] = DEFAULT_CLUSTER,
-    host: Annotated[
-        list[str] | None, typer.Option(help="Name or address under which clients reach the servers; repeatable.")
-    ] = None,
-    server: Annotated[
-        list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
-    ] = None,
+    host: Hosts = None,
+    server: Servers = None,
     node: Annotated[list[str] | None, typer.Option(help="Node whose agent gets a user of its own; repeatable.")] = None,
     simulated: Annotated[
         bool,
@@ -59,9 +64,7 @@ def create(
         list[str] | None,
         typer.Option(help="Name of a server that is not ours, such as jaeger: it gets a certificate; repeatable."),
     ] = None,
-    mirror: Annotated[
-        str, typer.Option(metavar="HOST", help="Name of a second server, for a mirror of the log: koord bus mirror.")
-    ] = "",
+    mirror: Mirror = "",
     log_size: LogSize = None,
 ) -> None:
     """Create a key for each service and agent, certificates, and the configuration of the NATS servers.
@@ -258,14 +261,11 @@ async def _issue(
 @app.command()
 def store(
     cluster: Annotated[str, typer.Option(help="Id of the cluster.")] = DEFAULT_CLUSTER,
-    host: Annotated[
-        list[str] | None, typer.Option(help="Name or address under which clients reach the servers; repeatable.")
-    ] = None,
-    server: Annotated[
-        list[str] | None, typer.Option(help="Name of each server, as the servers reach each other; repeatable.")
-    ] = None,
+    host: Hosts = None,
+    server: Servers = None,
     postgres: Postgres = "",
     serving: Serving = None,
+    mirror: Mirror = "",
     log_size: LogSize = None,
     issuer: Annotated[
         bool, typer.Option("--issuer", help="The servers ask `koord keys issue` about clients without a key.")
@@ -279,7 +279,7 @@ def store(
     """Keep the keys of an installation as Secrets of a Kubernetes cluster; existing keys are kept.
 
     Each user gets a Secret of its own, koord-USER. Certificates are renewed 30 days before they end. The agents and CRI
-    proxies of all nodes share one user each.
+    proxies of all nodes share one user each. The second server of a mirror mounts the Secret koord-mirror.
 
     Examples:
 
@@ -289,13 +289,12 @@ def store(
     from koord_manager.keys import NotKept, Unreachable
     from koordcore.bus.setup.installation import Installation
 
-    wanted = Installation(
-        cluster=cluster, directory=Path(), simulates=True, issues=issuer, postgres=_database(postgres)
-    )
+    wanted = Installation(cluster=cluster, directory=Path(), simulates=True, issues=issuer, mirror=mirror)
     wanted = replace(
         wanted,
         hosts=tuple(host or wanted.hosts),
         servers=tuple(server or wanted.servers),
+        postgres=_database(postgres),
         serving=_serving(serving),
         log_bytes=log_size or wanted.log_bytes,
     )
