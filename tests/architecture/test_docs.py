@@ -40,6 +40,15 @@ def test_every_proof_that_a_page_names_is_a_test() -> None:
     assert missing == []
 
 
+def test_each_row_of_the_security_page_names_its_proof() -> None:
+    """`the same test` refers to the row before."""
+    rows = re.findall(r"^\|.*\|$", (ROOT / "docs" / "security.md").read_text(), re.MULTILINE)
+    heads = [below - 1 for below, row in enumerate(rows) if set(row) <= {"|", "-"}]
+    assert [rows[head] for head in heads if not rows[head].endswith("| proof |")] == []
+    others = [row for number, row in enumerate(rows) if number not in heads and number - 1 not in heads]
+    assert [row for row in others if not re.search(r"(::\w+`|the same test) \|$", row)] == []
+
+
 def test_the_guide_has_the_same_pages_in_both_languages() -> None:
     assert names(GUIDE) == names(GUIDE / "zh")
 

@@ -1,6 +1,7 @@
 """A backup of a running server holds every fact at its position, and an empty server takes it back."""
 
 import asyncio
+import stat
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -56,6 +57,12 @@ def _snapshot(seq: int) -> Snapshot:
         state=(state,),
         digest=state_digest([state]),
     )
+
+
+async def test_a_folder_of_a_backup_is_open_to_its_owner_only(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "backups" / "one"), create=True)
+    await place.write("file", b"a manifest")
+    assert stat.S_IMODE((tmp_path / "backups" / "one").stat().st_mode) == 0o700
 
 
 class Installation:

@@ -20,6 +20,7 @@ from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Component, Service
 from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.web import http as web_http
 from koordcore.service.web.http import CERTIFICATE_LOOK_SECONDS, HttpServer
 from koordcore.values.invalid import InvalidInput
 from starlette.exceptions import HTTPException
@@ -200,6 +201,23 @@ async def test_an_answer_must_begin_in_time_but_a_stream_may_go_on() -> None:
         assert (answer.status_code, answer.text) == (503, "no answer within 1 s\n")
         one_was_too_late.set()
         assert await begun.aread() == b"line\nanother\n"
+
+
+async def test_more_connections_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_http, "MAX_CONNECTIONS", 2)
+    may_end, began = asyncio.Event(), asyncio.Event()
+
+    async def late(_request: Request) -> Response:
+        began.set()
+        await may_end.wait()
+        return PlainTextResponse("late")
+
+    async with serving(Route("/late", late)) as run:
+        first = asyncio.create_task(run.client.get("/late"))
+        await began.wait()
+        assert (await run.client.get("/livez")).status_code == 503
+        may_end.set()
+        assert (await first).text == "late"
 
 
 async def test_an_answer_that_began_as_its_time_ended_is_not_begun_again() -> None:
