@@ -1,5 +1,6 @@
 """What a user sees of the commands without a running stack: help, wrong usage, one sentence instead of a traceback."""
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -76,6 +77,49 @@ def test_every_example_is_a_call_that_is_understood(
         COMMANDS[command].make_context(command, words[len(command.split()) :])
         named = [word for word in words if word.startswith("examples/")]
         assert all((tmp_path / name).exists() for name in named)
+
+
+WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+GROUPS = {" ".join(name.split()[:-1]) for name in COMMANDS}
+PAGES = [
+    page
+    for page in sorted([README, *README.parent.glob("docs/**/*.md"), *README.parent.glob("examples/**/*.md")])
+    if "decisions" not in page.parts
+]
+_BLOCK = re.compile(r"^ *```.*?^ *```$|(?:^    .*\n)+", re.MULTILINE | re.DOTALL)
+_CALL = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:docker compose run --rm(?: -\w+)* |\.venv/bin/)?koord (.*)$")
+
+
+def calls_in(text: str) -> Iterator[str]:
+    """What follows `koord` in the code of a page, up to a comment, a pipe or another command."""
+    blocks = _BLOCK.findall(text)
+    spans = re.findall(r"`([^`]+)`", _BLOCK.sub("", text))
+    for line in [
+        *(line.strip() for block in blocks for line in block.splitlines()),
+        *map(" ".join, map(str.split, spans)),
+    ]:
+        if found := _CALL.match(line):
+            yield re.split(r" +# | ──| \| | > | < | && | \|\| |; |\\$", found[1])[0].strip()
+
+
+def is_understood(call: str) -> bool:
+    """Whether a command accepts the words of a call; values may be placeholders. The name of a group will do, too."""
+    words = shlex.split(call)
+    name = next((name for name in COMMANDS if f"{' '.join(words)} ".startswith(f"{name} ")), None)
+    if name is None:
+        return call in GROUPS or words in (["--help"], ["--version"])
+    command, given = COMMANDS[name], words[len(name.split()) :]
+    for said in (given, [*given, "VALUE"]):  # a text may name an option without its value
+        with contextlib.suppress(WRONG_USAGE):
+            _, rest, _ = command.make_parser(command.context_class(command)).parse_args(list(said))
+            if not rest:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(README.parent)))
+def test_every_call_of_koord_on_a_page_is_understood(page: Path) -> None:
+    assert [call for call in calls_in(page.read_text()) if not is_understood(call)] == []
 
 
 def test_readme_lists_every_command_once() -> None:
