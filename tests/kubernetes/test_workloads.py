@@ -130,7 +130,7 @@ def test_the_second_server_of_a_mirror_finds_its_files_in_a_secret(plane: Contro
         plane.kubectl("delete", "secret", "koord-mirror", "-n", NAMESPACE, "--ignore-not-found")
         store_keys(plane)
 
-    assert "written: koord-nats, koord-mirror\n" in said
+    assert "written: koord-authority, koord-nats, koord-mirror\n" in said
     assert "written: none\n" in again
     files = {name: base64.b64decode(text) for name, text in found["koord-mirror"].items()}
     assert set(files) == {"ca.crt", "nats-mirror.conf", "nats.seed", "tls.crt", "tls.key"}
