@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from koordcore.bus.factory import Bus
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import StreamReader
-    from koordcore.events.envelope import AggregateRef, StoredEvent
+    from koordcore.events.envelope import AggregateRef, Event, StoredEvent
 
 __all__ = [
     "DEFAULT_CLUSTER",
@@ -189,14 +189,22 @@ async def open_log(
         await connection.drain_and_close()
 
 
-async def warn_of_dropped(log: OpenLog, what: str) -> None:
-    """Say on stderr that facts about something are missing, if the log has dropped its first facts.
+async def warn_of_dropped(
+    log: OpenLog, what: str, found: Sequence[StoredEvent], begin: type[Event] | None = None
+) -> None:
+    """Say on stderr that the first facts about something are missing, because the log has dropped them.
 
     Args:
-        log: The log, in which the first facts about it were not found.
+        log: The log.
         what: What the facts are about, for example "this pod".
+        found: The facts about it that the log has, in order.
+        begin: Type of the fact with which its life begins; None: any type.
     """
-    first = (await log.bus.events.head()).first_seq
+    if begin is None:
+        is_whole = bool(found) and not found[0].expected_last
+    else:
+        is_whole = any(event.type == begin.__name__ for event in found)
+    first = 1 if is_whole else (await log.bus.events.head()).first_seq
     if first > 1:
         errors.print(
             f"facts 1..{first - 1} are not in the log any more: what they say about {what} is missing here."

@@ -44,18 +44,13 @@ async def migration_of(name: str) -> MigrationStory | None:
         name: Name of the PodMigrationJob.
     """
     async with open_log() as log:
-        observed = [
-            event
-            for stored in await log.bus.events.read_aggregate(custom_ref(_JOBS, "", name))
-            if isinstance(event := CATALOGUE.read(stored), CustomObjectObserved)
-        ]
+        objects = await log.bus.events.read_aggregate(custom_ref(_JOBS, "", name))
+        await warn_of_dropped(log, "this migration", objects)
+        observed = [event for stored in objects if isinstance(event := CATALOGUE.read(stored), CustomObjectObserved)]
         if not observed:
-            await warn_of_dropped(log, "this migration")
             return None
         uid = str(observed[-1].object["metadata"].get("uid", ""))
         facts = await log.bus.events.read_aggregate(AggregateRef("migration", uid))
-        if facts and facts[0].expected_last:
-            await warn_of_dropped(log, "this migration")
         state = ClusterState()
         pods: set[str] = set()
         for stored in facts:

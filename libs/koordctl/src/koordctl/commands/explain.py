@@ -179,8 +179,7 @@ def migration(
 
       koord explain migration drain-node-1-0a1b2c3d
     """
-    story = wait_for(migration_of(name))
-    if story is None:
+    if (story := wait_for(migration_of(name))) is None:
         fail(f"there are no facts about a PodMigrationJob {name}: see koord get migrations")
     if output in (Format.JSON, Format.YAML):
         show_document(codec.to_builtins(story), output)
@@ -199,8 +198,7 @@ async def _life_of(view: ReservationView, until: int | None) -> tuple[PodStory, 
         told = await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", view.uid)))
         told = [event for event in told if until is None or event.based_on <= until]
         own = await events("pod", view.uid)
-        if not own or own[0].expected_last:
-            await warn_of_dropped(log, "this Reservation")
+        await warn_of_dropped(log, "this Reservation", own)
         placed = [event for event in own if event.type == PodPlaced.__name__]
         life = explained_pod(view.uid, own, told, hardware=await _hardware_of(log, placed))
         # the annotation of a pod that uses a Reservation is not written for the Reservation itself
@@ -223,8 +221,7 @@ def _show(story: PodStory | NodeStory, lines: Iterable[Line], output: Format) ->
         show_document(msgspec.to_builtins(story), output)
         return
     _print(lines)
-    clock = clock_sentence(run_clock())
-    if clock:
+    if clock := clock_sentence(run_clock()):
         errors.print(clock, highlight=False, markup=False)
 
 
@@ -261,8 +258,7 @@ async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory
     """
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
-        if all(event.type != PodSpecAdded.__name__ for event in facts):
-            await warn_of_dropped(log, "this pod")
+        await warn_of_dropped(log, "this pod", facts, begin=PodSpecAdded)
         begin, end = facts[0].seq if facts else 0, None if past is None else past.position
         facts += await log.recent(COSTS, timedelta(days=7), after=begin, upto=end)  # each is about up to 200 pods
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
@@ -324,8 +320,7 @@ async def _node_story(name: str, past: Past | None) -> NodeStory:
     token = name_token(name)
     async with open_log() as log:
         specs = await _aggregate(log, "nodespec", token, past)
-        if all(event.type != NodeSpecAdded.__name__ for event in specs):
-            await warn_of_dropped(log, "this node")
+        await warn_of_dropped(log, "this node", specs, begin=NodeSpecAdded)
         policy = await _aggregate(log, "nodepolicy", token, past)
         state = await _aggregate(log, "nodestate", token, past)
         if past is not None:
