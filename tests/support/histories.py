@@ -22,6 +22,7 @@ from koordcore.events.agents.hooks import (
     HookRegistrationChanged,
 )
 from koordcore.events.agents.nodestate import (
+    AgentFactLeftOut,
     AgentStarted,
     AgentStopped,
     BeCpuReleased,
@@ -689,6 +690,7 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("nodestate", token, DeviceInventoryChanged(devices=[device], labels={"v": str(variation)}))
         case "agent-stops":
             log.write("nodestate", token, AgentStopped(left={"kubepods/besteffort/cpu.cfs_quota_us": "200000"}))
+            log.write("nodestate", token, AgentFactLeftOut(type="KnobsChanged", size_bytes=2_000_000, reason="r"))
         case "namespace":
             meta = ObjectMeta(name=f"ns-{number}", labels={"v": str(variation)})
             log.write("namespace", f"ns-{number}", NamespaceObserved(object=Namespace(metadata=meta)))

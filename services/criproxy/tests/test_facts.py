@@ -118,6 +118,18 @@ async def test_the_oldest_facts_are_dropped_and_their_number_is_told(
     file.close()
 
 
+async def test_a_fact_that_is_too_large_is_told_as_dropped_and_the_next_one_follows() -> None:
+    log = MemoryLog(max_payload=2048)
+    outbox = outbox_of(ProxyFactFile(None), log)
+    outbox.tell_failure(failure(0)._replace(error="x" * 4096))
+    outbox.tell_servers([])
+    outbox.store()
+    async with running(outbox):
+        await until(lambda: outbox.sent == 2)
+    assert told(log) == [ProxyFactsDropped(facts=1), HookServersChanged()]
+    assert (outbox.dropped, outbox.left_out) == (1, 1)
+
+
 async def test_an_unusable_folder_does_not_stop_the_proxy(tmp_path: Path) -> None:
     world = World(tmp_path)
     (tmp_path / "state").write_text("a file, not a folder")

@@ -127,6 +127,18 @@ async def test_pod_that_left_is_forgotten_and_a_new_one_is_seen(world: World) ->
     assert [request.name for request in await world.requests()] == ["p", "n"]
 
 
+async def test_decision_that_the_log_never_takes_is_refused_and_the_rounds_go_on(world: World) -> None:
+    for index in range(20):
+        await world.pod(f"p-{index}", "a")
+    world.log.max_payload = 2048
+    async with world.service(configuration()) as (shell, rounds):
+        await until(lambda: rounds.begun >= 3)
+        assert await world.facts("descheduling") == []
+        world.log.max_payload = 1 << 20
+        await until(lambda: _is(world.requests, 20))
+        assert not shell.service.stopping
+
+
 async def test_dry_run_writes_nothing(world: World) -> None:
     await world.pod("p", "a")
     async with world.service(configuration(dryRun=True)) as (_, rounds):

@@ -14,6 +14,7 @@ from koord_descheduler.settings import DeschedulerSettings
 from koord_descheduler.shell.object_writer import ObjectWriter
 from koord_manager.domain.documents.merge_patch import merged
 from koord_manager.domain.object_changes.facts import changed_node
+from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
@@ -60,12 +61,14 @@ class World:
     It is also the writer of objects: it changes them as a manager without an API server does.
 
     Attributes:
+        log: The log in memory.
         changes: All changes of objects that it was asked for.
         refuses: Names of the objects of which it refuses all changes.
     """
 
     def __init__(self) -> None:
-        self.bus: Bus = memory_bus()
+        self.log = MemoryLog()
+        self.bus: Bus = memory_bus(log=self.log)
         self.changes: list[ObjectChange] = []
         self.refuses: frozenset[str] = frozenset()
         self._nodes: dict[str, Node] = {}

@@ -16,7 +16,7 @@ from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome, Unavailable
 from koordcore.service.outbox import fact_queue
-from koordcore.service.outbox.fact_file import FactFile, sealed
+from koordcore.service.outbox.fact_file import FactFile, QueuedFact, sealed
 from koordcore.service.outbox.fact_queue import FactQueue
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
@@ -57,13 +57,17 @@ class Unsteady(MemoryEventLog):
         return (found[-2] if len(found) > 1 else None) if fault == "old" else await super().last_of(ref)
 
 
+def _left_out(fact: QueuedFact, reason: str) -> ProxyFactsDropped:
+    raise AssertionError(f"{fact}: {reason}")
+
+
 async def send(file: FactFile, log: Unsteady) -> bool:
     """Run a queue until its file is empty; False if it was killed before."""
 
     async def connected() -> OwnFacts:
         return log
 
-    running = asyncio.create_task(FactQueue(file, connected, logger("test")).run())
+    running = asyncio.create_task(FactQueue(file, connected, logger("test"), instead=_left_out).run())
     await until(lambda: running.done() or not file.facts(), every=0)
     running.cancel()
     (end,) = await asyncio.gather(running, return_exceptions=True)

@@ -148,7 +148,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
     states.restore(wanted)
     outbox = Outbox(store, link, limit=settings.outbox_facts, logger=shell.log)
     metrics = AgentMetrics(shell.metrics.registry, len(agents))
-    metrics.watch(lambda: len(outbox), lambda: outbox.dropped)
+    metrics.watch(lambda: len(outbox), lambda: outbox.dropped, lambda: outbox.left_out)
     if len(agents) <= MOST_NODES:
         reported = settings.feature_gates.enabled(NODE_METRIC_PROM_METRICS)
         shell.metrics.registry.register(NodeSeries(agents.values, reported=reported))

@@ -93,6 +93,13 @@ class TooLarge(Unsendable):
         self.refs = refs
 
 
+class KnownId(Unsendable):
+    """The log has an event with this id, and the last event that it shows is another one, perhaps an old one.
+
+    While the server remembers the id, it stores no event with it.
+    """
+
+
 class LogHead(NamedTuple):
     """The bounds of a stream.
 

@@ -204,6 +204,9 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"{_hooked(body)}: hook server {body.get('server')} failed: {body.get('error')}"
         case "ProxyFactsDropped":
             return f"the CRI proxy of node {_name(id_)} dropped its oldest {body.get('facts')} facts"
+        case "AgentFactLeftOut":
+            what = f"{body.get('type')} of {body.get('size_bytes'):,} bytes"
+            return f"the log does not take a {what} of the agent of node {_name(id_)}: {body.get('reason')}"
         case "AgentStopped":
             return f"the agent of node {_name(id_)} stopped; its pods keep running"
         case "EventSkipped":

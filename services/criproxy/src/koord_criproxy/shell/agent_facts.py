@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from koordcore.bus.client.connection import NoAnswer
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
-from koordcore.ports.eventlog import AppendOutcome, Misconfigured, Unavailable, Unsendable
+from koordcore.ports.eventlog import AppendOutcome, KnownId, Misconfigured, Unavailable, Unsendable
 from koordcore.runtime_api.proxy_facts import APPEND, LAST_OF, SERVICE, AppendAnswer, LastAnswer
 from koordcore.values import codec
 
@@ -19,6 +19,7 @@ from koord_criproxy.shell.channels import open_channel
 
 READ_SECONDS: Final = 10.0
 _REFUSALS: Final = {
+    grpc.StatusCode.ALREADY_EXISTS: KnownId,
     grpc.StatusCode.INVALID_ARGUMENT: Unsendable,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Unsendable,  # gRPC's own answer to a message that is too large
     grpc.StatusCode.FAILED_PRECONDITION: Misconfigured,

@@ -96,7 +96,7 @@ class ProxyOutbox(FactQueue):
         clock: Clock,
         logger: Logger,
     ) -> None:
-        super().__init__(file, log, logger)
+        super().__init__(file, log, logger, instead=self._left_out)
         self.dropped = 0
         self._own_file = file
         self._own_logger = logger
@@ -151,6 +151,10 @@ class ProxyOutbox(FactQueue):
         if gone:
             self.dropped += len(gone)
             self._own_logger.warning("facts_dropped", waiting=len(self), dropped=self.dropped)
+
+    def _left_out(self, _: QueuedFact, __: str) -> ProxyFactsDropped:
+        self.dropped += 1
+        return ProxyFactsDropped(facts=1)
 
     def _tell(self, event: HookServerFailed | HookServersChanged, about: str) -> None:
         self._fresh.append(sealed(self._ref, event, self._origin(about)))

@@ -20,7 +20,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, name_from_token, name_token
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, EventLog
+from koordcore.ports.eventlog import Appended, EventLog, Unsendable
 from koordcore.ports.leadership import Term
 from koordcore.protocol.drains.documents import CordonMode, CordonPolicy, DrainNode, DrainNodeGroup, DrainNodeSpec
 from koordcore.protocol.objects import ObjectMeta
@@ -242,7 +242,11 @@ class DrainControl:
             occurred_at=rfc3339(self.clock.now()),
             based_on=self.builder.state.position,
         )
-        outcome = await self.log.append(CATALOGUE.seal([Draft(ref, event, last)], origin))
+        try:
+            outcome = await self.log.append(CATALOGUE.seal([Draft(ref, event, last)], origin))
+        except Unsendable as error:  # of this drain only; the others go on
+            self.logger.error("drain_not_recorded", aggregate=str(ref), outcome=str(error))
+            return
         if isinstance(outcome, Appended):
             self.logger.info("drain_step", aggregate=str(ref), step=type(event).__name__)
             await self.leading.folded(outcome.last_seq)

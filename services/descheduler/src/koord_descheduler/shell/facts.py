@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, Conflict, EventLog
+from koordcore.ports.eventlog import Appended, Conflict, EventLog, Unsendable
 from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.timestamps import rfc3339
@@ -69,7 +69,11 @@ class FactWriter:
             occurred_at=rfc3339(self._clock.now()),
             based_on=position,
         )
-        outcome = await self._log.append(CATALOGUE.seal([*drafts], origin))
+        try:
+            outcome = await self._log.append(CATALOGUE.seal([*drafts], origin))
+        except Unsendable as error:  # decided again, it would be refused again; other facts can be stored
+            self._logger.error("facts_refused", facts=len(drafts), reason=str(error))
+            return None
         if isinstance(outcome, Appended):
             return outcome
         if isinstance(outcome, Conflict):

@@ -150,7 +150,7 @@ class MemoryEventLog:
                 return eventlog.Appended(last_seq=max(seqs), seqs=seqs, duplicate=True)
             return eventlog.Conflict(tuple(moved))
         if any(stored is not None for stored in known):
-            raise eventlog.Unsendable(f"{events[0].ref}: an event id was used before for another event")
+            raise eventlog.KnownId(f"{events[0].ref}: an event id was used before for another event")
         if log.max_events is not None and log.last_seq - log.first_seq + 1 + len(events) > log.max_events:
             return eventlog.Full(f"{log.max_events} events")
         seqs = tuple(

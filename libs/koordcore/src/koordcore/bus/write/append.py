@@ -201,7 +201,7 @@ class Appender:
                 # replicas; if it never shows up, the id was used for another event.
                 unexplained += 1
                 if unexplained >= _UNEXPLAINED_DUPLICATES:
-                    raise eventlog.Unsendable(f"{encoded[0].subject}: an event id was used before for another event")
+                    raise eventlog.KnownId(f"{encoded[0].subject}: an event id was used before for another event")
             elif action is Action.READ_BACK and attempt == 1:
                 return eventlog.Conflict()
             if loop.time() + pause >= end or self._connection.is_closed:
@@ -254,7 +254,7 @@ class Appender:
         Returns None if no aggregate has a new event yet.
 
         Raises:
-            Unsendable: An id belongs to another event that the caller had already folded.
+            KnownId: An id belongs to another event that the caller had already folded.
             NoAnswer: No answer came in time. It is unknown whether the server acted.
         """
         gate = asyncio.Semaphore(_READS_AT_ONCE)
@@ -272,7 +272,7 @@ class Appender:
         if not moved:
             for event, last in zip(events, lasts, strict=True):
                 if last is not None and last.event_id == event.event_id:
-                    raise eventlog.Unsendable(f"{event.ref}: id {event.event_id} is that of event {last.seq} already")
+                    raise eventlog.KnownId(f"{event.ref}: id {event.event_id} is that of event {last.seq} already")
             return None
         seqs: list[int] = []
         for event, last in zip(events, lasts, strict=True):

@@ -65,7 +65,7 @@ class HookServerFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="criproxy")
 class ProxyFactsDropped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The proxy dropped its oldest facts, because the log was unavailable and the queue was full.
+    """The proxy dropped its oldest facts, because its queue was full, or a fact that is too large for the log.
 
     Attributes:
         facts: Number of dropped facts since the last event of this type.

@@ -97,6 +97,21 @@ class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
     left: dict[str, str] = {}
 
 
+@CATALOGUE.register(kind="nodestate")
+class AgentFactLeftOut(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The log never accepts a fact of the agent, because it is too large. This event takes its place.
+
+    Attributes:
+        type: Type of the fact, for example `NodeTopologyReported`.
+        size_bytes: Size of its encoded body.
+        reason: Why the log does not accept it, with its limit; one sentence.
+    """
+
+    type: str
+    size_bytes: int
+    reason: str
+
+
 class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that the agent evicted, and the resources that the eviction releases.
 

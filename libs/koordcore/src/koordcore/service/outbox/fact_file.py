@@ -114,6 +114,19 @@ class FactFile:
             added.append(QueuedFact(cursor.lastrowid, ref, headers, body))
         return added
 
+    def replace(self, fact: QueuedFact, instead: SealedFact) -> QueuedFact:
+        """Store another fact of the same aggregate in the place of a fact in the queue, and return it as it waits now.
+
+        Raises:
+            NotStored: The disk refused.
+        """
+        _, headers, body = instead
+        with self.transaction():
+            self._db.execute(
+                "update fact set headers = ?, body = ? where id = ?", (codec.encode(headers), body, fact.id)
+            )
+        return QueuedFact(fact.id, fact.ref, headers, body)
+
     @contextmanager
     def transaction(self) -> Generator[None]:
         """Return a context in which all changes are stored together, or none of them.

@@ -3,6 +3,7 @@
     fact file --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
 
 While the log is unavailable, facts wait. The expected position is the last event of each aggregate, which is read once.
+A fact that the log never accepts, because it is too large, is replaced by a small fact that says so.
 
 Source: event-bus spec, 3.3 (bounded on-disk queue), 4.3.
 """
@@ -14,9 +15,18 @@ from dataclasses import dataclass
 
 from koordcore.bus.client.connection import Denied, NoAnswer
 from koordcore.bus.write.own_facts import OwnFacts
-from koordcore.events.envelope import HEADER_ID, AggregateRef, NewEvent
-from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable, Unsendable
-from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact
+from koordcore.events.envelope import (
+    HEADER_ACTOR,
+    HEADER_ID,
+    HEADER_OCCURRED_AT,
+    HEADER_TYPE,
+    AggregateRef,
+    Event,
+    NewEvent,
+    Origin,
+)
+from koordcore.ports.eventlog import Appended, Conflict, Full, KnownId, Misconfigured, Unavailable, Unsendable
+from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact, sealed
 from koordcore.service.telemetry.logging import Logger
 
 MAX_BATCH = 200
@@ -41,16 +51,28 @@ class FactQueue:
         file: File with the facts, among them those of earlier runs of the process.
         log: Waits until the log can be reached for the first time, and returns it.
         logger: Logger of the service.
+        instead: Returns the event to send instead of a fact that the log never accepts, for the fact and the reason.
 
     Attributes:
         sent: Number of facts that were sent.
+        left_out: Number of facts that the log never accepts, and that were left out.
     """
 
-    def __init__(self, file: FactFile, log: Callable[[], Awaitable[OwnFacts]], logger: Logger) -> None:
+    def __init__(
+        self,
+        file: FactFile,
+        log: Callable[[], Awaitable[OwnFacts]],
+        logger: Logger,
+        *,
+        instead: Callable[[QueuedFact, str], Event],
+    ) -> None:
         self.sent = 0
+        self.left_out = 0
         self._file = file
         self._log = log
         self._logger = logger
+        self._instead = instead
+        self._replaced: set[int] = set()
         self._aggregates: dict[AggregateRef, _Aggregate] = {}
         self._sending: frozenset[int] = frozenset()
         self._depth = 0
@@ -85,8 +107,8 @@ class FactQueue:
     async def run(self) -> None:
         """Send the queued facts to the log, in the order of each aggregate, until cancelled.
 
-        While the log is unavailable or full, or refuses a fact, facts stay in the queue and are sent again after 2 s.
-        So a fact that the log never accepts holds up the later facts of its aggregate.
+        While the log is unavailable or full, facts stay in the queue and are sent again after 2 s. If the log never
+        accepts a fact, an event about the loss takes its place, so that it does not hold up the later facts.
         """
         log = await self._log()
         while True:
@@ -132,59 +154,79 @@ class FactQueue:
     async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
         """Append these facts, and return whether to pause before the next append."""
         heads = await self._unknown(log, heads)
-        if not heads:
-            return False
-        try:
-            outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
-        except Unsendable:
-            return await self._send_each(log, heads)
-        if isinstance(outcome, Conflict) and len(heads) > 1:
-            return await self._send_each(log, heads)
-        if isinstance(outcome, Conflict):
-            return await self._after_conflict(log, heads[0])
-        return self._settle(heads, outcome)
-
-    async def _send_each(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
+        if len(heads) > 1:
+            try:
+                outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
+            except Unsendable:
+                outcome = Conflict()  # of one of them
+            if not isinstance(outcome, Conflict):
+                return self._settle(heads, outcome)
         return any([await self._send_one(log, fact) for fact in heads])
 
     async def _send_one(self, log: OwnFacts, fact: QueuedFact) -> bool:
         try:
             outcome = await log.append([self._event(fact)], deadline=APPEND_SECONDS)
+        except KnownId as error:
+            return not await self._is_known(log, fact) and self._wait_for(str(error))
         except Unsendable as error:
-            self._logger.error("fact_not_sent", node=fact.node, reason=str(error))
-            return True
-        if isinstance(outcome, Conflict):
-            return await self._after_conflict(log, fact)
-        return self._settle([fact], outcome)
+            self._leave_out(fact, str(error))
+            return False
+        if not isinstance(outcome, Conflict):
+            return self._settle([fact], outcome)
+        # Another process has written, or the position was stale. The fact stays valid.
+        expected = self._aggregates[fact.ref].last_seq
+        return not await self._is_known(log, fact) and self._aggregates[fact.ref].last_seq == expected
 
-    async def _after_conflict(self, log: OwnFacts, fact: QueuedFact) -> bool:
-        """Read the position again after a conflict, and return whether to pause.
+    def _leave_out(self, fact: QueuedFact, reason: str) -> None:
+        """Put an event about the loss in the place of a fact that the log never accepts. If that is refused, drop it.
 
-        Another process has written, or the position was stale. The fact stays valid.
+        Args:
+            fact: The oldest fact of its aggregate.
+            reason: Why the log does not accept it.
         """
-        aggregate = self._aggregates[fact.ref]
-        before = aggregate.last_seq
-        return not await self._is_known(log, fact) and aggregate.last_seq == before
+        self.left_out += 1
+        type_ = fact.headers.get(HEADER_TYPE, "")
+        self._logger.error("fact_left_out", node=fact.node, type=type_, bytes=len(fact.body), reason=reason)
+        if fact.id in self._replaced:
+            self._remove([fact])
+            return
+        origin = Origin(
+            causation_id=fact.headers[HEADER_ID],
+            correlation_id=fact.node,
+            actor=fact.headers.get(HEADER_ACTOR, ""),
+            occurred_at=fact.headers.get(HEADER_OCCURRED_AT, ""),
+        )
+        told = sealed(fact.ref, self._instead(fact, reason), origin)
+        try:
+            waits = self._file.replace(fact, told)
+        except NotStored as error:
+            self.complain(error)
+            waits = QueuedFact(fact.id, *told)
+        self._replaced.add(fact.id)
+        self._aggregates[fact.ref].waiting[0] = waits
 
-    def _settle(self, facts: list[QueuedFact], outcome: AppendOutcome) -> bool:
+    def _settle(self, facts: list[QueuedFact], outcome: Appended | Full | Unavailable) -> bool:
         match outcome:
             case Appended(seqs=seqs):
                 for fact, seq in zip(facts, seqs, strict=True):
-                    aggregate = self._aggregates[fact.ref]
-                    aggregate.waiting.popleft()
-                    aggregate.last_seq = seq
-                try:
-                    self._file.remove(facts)
-                except NotStored as error:
-                    self.complain(error)
-                self._depth -= len(facts)
+                    self._aggregates[fact.ref].last_seq = seq
+                self._remove(facts)
                 self.sent += len(facts)
                 self._waits_for = ""
                 return False
             case Full(reason=reason) | Unavailable(reason=reason):
                 return self._wait_for(reason)
-            case Conflict():
-                return True
+
+    def _remove(self, facts: Sequence[QueuedFact]) -> None:
+        """Remove facts from the file and the queue. Each is the oldest of its aggregate."""
+        for fact in facts:
+            self._aggregates[fact.ref].waiting.popleft()
+            self._replaced.discard(fact.id)
+        try:
+            self._file.remove(facts)
+        except NotStored as error:
+            self.complain(error)
+        self._depth -= len(facts)
 
     def _wait_for(self, reason: str) -> bool:
         """Log why facts wait, unless they have waited for this reason before. Return that a pause follows."""
@@ -213,7 +255,11 @@ class FactQueue:
             async with gate:
                 return self._aggregates[fact.ref].last_seq is None and await self._is_known(log, fact)
 
-        known = await asyncio.gather(*(is_known(fact) for fact in facts))
+        # All reads end before the first error is raised: none may change the queue after this call.
+        known = await asyncio.gather(*map(is_known, facts), return_exceptions=True)
+        for each in known:
+            if isinstance(each, BaseException):
+                raise each
         return [fact for fact, is_there in zip(facts, known, strict=True) if not is_there]
 
     async def _is_known(self, log: OwnFacts, fact: QueuedFact) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from koordcore.events.agents.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookRegistrationChanged
 from koordcore.events.agents.nodestate import (
+    AgentFactLeftOut,
     AgentStarted,
     AgentStopped,
     BeCpuReleased,
@@ -112,6 +113,7 @@ def _proxy_facts_dropped(state: CriProxyState | None, event: ProxyFactsDropped, 
 OF_AGENTS: Final[dict[type[Event], Evolve]] = {
     AgentStarted: _agent_started,
     AgentStopped: _agent_seen,
+    AgentFactLeftOut: _agent_seen,
     PodsStarted: _pods_started,
     PodsStopped: _pods_stopped,
     BeCpuSuppressed: _be_suppressed,

@@ -12,9 +12,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from koordcore.bus.write.own_facts import OwnFacts
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsStarted, PodsStopped
-from koordcore.events.envelope import AggregateRef, Event, Origin, name_token
-from koordcore.service.outbox.fact_file import NotStored, sealed
+from koordcore.events.agents.nodestate import (
+    AgentFactLeftOut,
+    DeviceInventoryChanged,
+    NodeTopologyReported,
+    PodsStarted,
+    PodsStopped,
+)
+from koordcore.events.envelope import HEADER_TYPE, AggregateRef, Event, Origin, name_token
+from koordcore.service.outbox.fact_file import NotStored, QueuedFact, sealed
 from koordcore.service.outbox.fact_queue import FactQueue
 from koordcore.service.telemetry.logging import Logger
 
@@ -50,7 +56,7 @@ class Outbox(FactQueue):
         async def log() -> OwnFacts:
             return (await link.connected()).facts
 
-        super().__init__(store, log, logger)
+        super().__init__(store, log, logger, instead=_left_out)
         self.dropped = 0
         self._store = store
         self._limit = limit
@@ -80,6 +86,10 @@ class Outbox(FactQueue):
             return list(facts)
         self.add(kept)
         return refused
+
+
+def _left_out(fact: QueuedFact, reason: str) -> AgentFactLeftOut:
+    return AgentFactLeftOut(type=fact.headers[HEADER_TYPE], size_bytes=len(fact.body), reason=reason)
 
 
 def _pods(facts: Sequence[Fact], kind: type[PodsStarted] | type[PodsStopped]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 from koordcore.bus.client.connection import Denied, NoAnswer
 from koordcore.bus.write.own_facts import OwnFacts
-from koordcore.ports.eventlog import Misconfigured, Unsendable
+from koordcore.ports.eventlog import KnownId, Misconfigured, Unsendable
 from koordcore.runtime_api.proxy_facts import APPEND, LARGEST_FACT, LAST_OF, SERVICE, AppendAnswer, LastAnswer
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -54,6 +54,8 @@ class ProxyFactServer(UnixServer):
         def handle(request: bytes, context: Any) -> bytes:
             try:
                 return asyncio.run_coroutine_threadsafe(answered(request), self._loop).result(CALL_SECONDS)
+            except KnownId as error:
+                context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
             except (InvalidInput, Unsendable) as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except (Misconfigured, Denied) as error:

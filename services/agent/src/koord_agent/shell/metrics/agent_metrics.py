@@ -60,6 +60,7 @@ class AgentMetrics:
         self.problems = counter("koord_agent_problems", "Problems of node cycles")
         self._outbox = gauge("koord_agent_outbox_facts", "Facts in the outbox that are not in the log yet")
         self._refused = gauge("koord_agent_outbox_refused", "Facts that the full outbox refused")
+        self._left_out = gauge("koord_agent_outbox_left_out", "Facts that are too large for the log and were left out")
 
     def started(self, node: str, unix: float) -> None:
         """Set the metric of the agent's start time.
@@ -120,15 +121,17 @@ class AgentMetrics:
             del self._evicted_of[oldest]
             self._evicted.remove(*oldest)
 
-    def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
-        """Export the size of the outbox as metrics; both functions are called when metrics are scraped.
+    def watch(self, outbox: Callable[[], int], refused: Callable[[], int], left_out: Callable[[], int]) -> None:
+        """Export numbers of the outbox as metrics; the functions are called when metrics are scraped.
 
         Args:
             outbox: Returns the number of queued facts.
             refused: Returns the number of facts that the full outbox refused.
+            left_out: Returns the number of facts that the log never accepts.
         """
         self._outbox.set_function(outbox)
         self._refused.set_function(refused)
+        self._left_out.set_function(left_out)
 
 
 class KubeletRequests:
