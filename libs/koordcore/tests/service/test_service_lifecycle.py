@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from koordcore.service.health import Health
+from koordcore.service.health import FIRST_FACTOR, LEAST_SECONDS, LONGEST_INTERVALS, Health
 from koordcore.service.lifecycle import Component, ComponentEnded, Service, notify_systemd
 from support.until import DEADLINE_SECONDS, until
 
@@ -225,3 +225,31 @@ def test_checks_give_reasons_and_a_failing_check_is_an_answer() -> None:
     assert all(result.ok for result in health.liveness())
     with pytest.raises(AssertionError, match="twice"):
         health.add_liveness("loop", lambda: None)
+
+
+def test_work_that_takes_many_intervals_fails_and_waiting_and_a_sleeping_machine_do_not() -> None:
+    def is_alive_after(seconds: float) -> bool:
+        for _ in range(int(seconds)):
+            health.second_passed()
+        return all(result.ok for result in health.liveness())
+
+    health, interval = Health(), 2 * LEAST_SECONDS
+    watch = health.watch_work("cycle", interval)
+    assert is_alive_after(100 * interval), "it waits for its first piece of work"
+    longest = LONGEST_INTERVALS * interval
+    with watch:
+        assert is_alive_after(FIRST_FACTOR * longest), "a first look is long"
+        assert not is_alive_after(1)
+    assert is_alive_after(100 * interval), "it waits for the next piece of work"
+    with watch:
+        assert is_alive_after(longest)  # however long the machine slept meanwhile: no second was counted then
+        assert not is_alive_after(1)
+        assert health.liveness()[0].reason == "its work has not ended for 721 s, and 720 s are the most"
+    with watch:
+        assert is_alive_after(longest)
+    short = health.watch_work("short", 0.05)
+    with short:
+        pass
+    with short:
+        assert is_alive_after(LEAST_SECONDS)
+        assert not is_alive_after(1)

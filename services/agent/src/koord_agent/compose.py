@@ -180,6 +180,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         version=version("koord-agent"),
         changed=changed,
         wakeup=wakeup,
+        watch=shell.health.watch_work("cycle", cycle_seconds),
     )
 
     def looked_at_all() -> str | None:

@@ -12,6 +12,7 @@ from typing import Final
 from koordcore.events.agents.nodestate import AgentStarted
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
+from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.shell.bus.desired_state import DesiredStates
@@ -52,6 +53,7 @@ class Cycle:
         version: Version of the agent.
         changed: Nodes whose desired state changed and is not passed to their agents yet.
         wakeup: Set whenever a node is added to `changed`.
+        watch: Liveness check of the cycle, which hangs if a file, a disk or a device does not answer.
     """
 
     agents: Mapping[str, NodeAgent]
@@ -69,6 +71,7 @@ class Cycle:
     version: str
     changed: set[str]
     wakeup: asyncio.Event
+    watch: WorkWatch
     _cycles: int = 0
     _sentence: str = ""
     _stretch: float = field(default_factory=_HOST.monotonic)
@@ -84,7 +87,8 @@ class Cycle:
                 self.take_changes()
                 await asyncio.sleep(GATHER_SECONDS)
             else:
-                await self.run_cycle()
+                with self.watch:
+                    await self.run_cycle()
                 # A cycle that took long is followed by a rest, not by the cycles that were missed.
                 due = max(due + self.cycle_seconds, _HOST.monotonic() + self.cycle_seconds / 2)
 

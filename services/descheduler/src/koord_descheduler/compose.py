@@ -160,6 +160,7 @@ def assemble(
             shell.log,
         ),
         teller=RoundTeller(bus.explanations, shell.clock, actor),
+        watch=shell.health.watch_work("round", shell.clock.real_seconds(configuration.descheduling_interval)),
         drains_wanted=asyncio.Event(),
     )
 

@@ -24,6 +24,7 @@ from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Term
 from koordcore.protocol.selectors import Selector
 from koordcore.service.clock import SystemClock
+from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.rounds import RoundsState
 from koordcore.values.invalid import InvalidInput
@@ -85,6 +86,7 @@ class Rounds:
         shared: State that all plugins share.
         prover: Asks the scheduler where evicted pods would land.
         teller: Publishes the rounds as explanations.
+        watch: Liveness check of the plugins, of which one may hang.
         drains_wanted: Is set if a plugin asks for a look at all drains.
         done: Number of finished rounds.
         begun: Number of rounds that have begun, also those of a cluster that is too small.
@@ -106,6 +108,7 @@ class Rounds:
     shared: SharedState
     prover: Prover
     teller: RoundTeller
+    watch: WorkWatch
     drains_wanted: asyncio.Event
     done: int = 0
     begun: int = 0
@@ -205,16 +208,17 @@ class Rounds:
         self._refused.clear()
         began = SystemClock().monotonic()
         try:
-            outcome = await asyncio.to_thread(
-                run_round,
-                profiles,
-                cluster,
-                self.limiter,
-                nodes=self.nodes,
-                is_dry_run=self.is_dry_run,
-                timed=self.metrics.plugin,
-                refused=self._refused.note_filtered,
-            )
+            with self.watch:
+                outcome = await asyncio.to_thread(
+                    run_round,
+                    profiles,
+                    cluster,
+                    self.limiter,
+                    nodes=self.nodes,
+                    is_dry_run=self.is_dry_run,
+                    timed=self.metrics.plugin,
+                    refused=self._refused.note_filtered,
+                )
         except InvalidInput as error:
             self.logger.warning("round_refused", reason=str(error))
             return None

@@ -27,7 +27,14 @@ async def compose(shell: Shell[DiscoverySettings]) -> None:
     def load() -> DiscoverySettings:
         return DiscoverySettings.load(sys.argv[1:], os.environ)
 
-    discovery = Discovery(settings, load, machine_of, metrics=DiscoveryMetrics(shell.metrics), looked=ready.met)
+    discovery = Discovery(
+        settings,
+        load,
+        machine_of,
+        metrics=DiscoveryMetrics(shell.metrics),
+        looked=ready.met,
+        watch=shell.health.watch_work("look", settings.sleep_interval),
+    )
 
     async def run() -> None:
         await discovery.run()

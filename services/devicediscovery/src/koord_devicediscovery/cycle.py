@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import logger
 
 from koord_devicediscovery.domain.inventory import Inventory, take_inventory
@@ -31,6 +32,7 @@ class Discovery:
         machine_of: Returns the machine with the tool of one vendor.
         metrics: Metrics of the runs.
         looked: Called after each run whose device file was written.
+        watch: Liveness check of a run, which hangs if a vendor's tool does.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Discovery:
         *,
         metrics: DiscoveryMetrics,
         looked: Callable[[], None],
+        watch: WorkWatch,
     ) -> None:
         self._load = load
         self._settings = settings
         self._machine_of = machine_of
         self._metrics = metrics
         self._looked = looked
+        self._watch = watch
         self._inventory = Inventory()
         self._woken = asyncio.Event()
         self._stopping = False
@@ -60,7 +64,8 @@ class Discovery:
         """
         while not self._stopping:
             self._woken.clear()
-            await self._look()
+            with self._watch:
+                await self._look()
             if self._settings.oneshot:
                 return
             with contextlib.suppress(TimeoutError):

@@ -6,6 +6,7 @@ they read a state that another task maintains.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 Check = Callable[[], str | None]
 """Function that returns None if everything is well, else the reason in one sentence."""
@@ -50,12 +51,59 @@ class Condition:
         return self._reason
 
 
+LONGEST_INTERVALS: Final = 3
+"""Intervals of a loop that one piece of its work may take."""
+LEAST_SECONDS: Final = 120.0
+"""Seconds that a piece of work may take at least, however short the interval is."""
+FIRST_FACTOR: Final = 3
+"""How many times as long the first piece of work may take: caches are empty, and a first look may find much to do."""
+
+
+class WorkWatch:
+    """A liveness check of work that a loop repeats. It fails while one piece of work takes so long that it must hang.
+
+    Use: `watch = health.watch_work("cycle", interval)`, later `with watch:` around each piece of work. Waiting for the
+    next piece, for the log or for leadership stays outside, because a restart does not end it.
+
+    Only seconds in which the event loop runs count (`Health.second_passed`). So a machine or a process that sleeps does
+    not fail the check. Work that blocks the event loop needs no watch: the probe gets no answer then.
+
+    Args:
+        interval: Seconds between two pieces of work, in the time of the host.
+    """
+
+    __slots__ = ("_limit", "_seconds", "_usual")
+
+    def __init__(self, interval: float) -> None:
+        self._usual = max(LONGEST_INTERVALS * interval, LEAST_SECONDS)
+        self._limit = FIRST_FACTOR * self._usual
+        self._seconds: float | None = None
+
+    def __enter__(self) -> None:
+        self._seconds = 0.0
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds, self._limit = None, self._usual
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Count seconds towards the present piece of work. No-op between two pieces."""
+        if self._seconds is not None:
+            self._seconds += seconds
+
+    def __call__(self) -> str | None:
+        """Return None if no piece of work takes too long, else the reason."""
+        if self._seconds is None or self._seconds <= self._limit:
+            return None
+        return f"its work has not ended for {self._seconds:.0f} s, and {self._limit:.0f} s are the most"
+
+
 class Health:
     """The liveness and readiness checks of one process, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._liveness: dict[str, Check] = {}
         self._readiness: dict[str, Check] = {}
+        self._watches: list[WorkWatch] = []
 
     def add_liveness(self, name: str, check: Check) -> None:
         """Add a check to `/healthz`. The name must be new. The check returns None if it passes, else the reason."""
@@ -70,6 +118,23 @@ class Health:
         condition = Condition(reason)
         self.add_readiness(name, condition)
         return condition
+
+    def watch_work(self, name: str, interval: float) -> WorkWatch:
+        """Add a liveness check of work that a loop repeats, and return it.
+
+        Args:
+            name: Name of the check.
+            interval: Seconds between two pieces of work, in the time of the host.
+        """
+        watch = WorkWatch(interval)
+        self._watches.append(watch)
+        self.add_liveness(name, watch)
+        return watch
+
+    def second_passed(self) -> None:
+        """Count a second towards all watched work. The task that watches the event loop calls this each second."""
+        for watch in self._watches:
+            watch.pass_seconds(1.0)
 
     def liveness(self) -> list[CheckResult]:
         """Run every liveness check and return the results in order."""

@@ -162,7 +162,7 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
         log.warning("configuration_without_effect", path=f"--{spec.names[0]}", why=spec.no_effect)
     service.add(Component(name="traces", close=close_tracer))
     service.add(Component(name="http", start=http.start, run=http.run, stop=http.stop))
-    service.add(Component(name="loop-lag", run=lambda: _watch_loop(metrics)))
+    service.add(Component(name="loop-lag", run=lambda: _watch_loop(metrics, health)))
     shell = Shell(
         settings=settings,
         clock=clock,
@@ -183,12 +183,13 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
     return await service.run(handle_signals=handle_signals)
 
 
-async def _watch_loop(metrics: Metrics) -> None:
-    """Log when timers fire late, which means that a task blocked the event loop."""
+async def _watch_loop(metrics: Metrics, health: Health) -> None:
+    """Measure how late timers fire, because a task blocks the event loop, and count seconds of watched work."""
     host = SystemClock()
     while True:
         due = host.monotonic() + _LAG_LOOK_SECONDS
         await host.sleep(_LAG_LOOK_SECONDS)
+        health.second_passed()
         metrics.loop_lag_seconds.observe(max(0.0, host.monotonic() - due))
 
 
