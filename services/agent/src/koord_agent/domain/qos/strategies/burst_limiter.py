@@ -43,7 +43,8 @@ class BurstLimiter:
     def step(self, usage_percent: int, now_ms: int) -> bool:
         """Spend or save tokens for the time since the last step. Return whether the container may exceed its limit.
 
-        Only whole seconds count. Tokens are spent at a usage of 100 % and above, and saved below 60 %.
+        Only whole seconds count, and the rest is lost: pass times that are whole seconds. Tokens are spent at a usage
+        of 100 % and above, and saved below 60 %.
 
         Args:
             usage_percent: CPU usage in percent of the limit.

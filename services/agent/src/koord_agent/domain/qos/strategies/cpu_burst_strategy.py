@@ -155,6 +155,7 @@ class CpuBurstStrategy:
             return True
         if percent < 100:
             return False
+        now_ms = now_ms // 1000 * 1000  # a limiter counts whole seconds: what is left of them counts in the next cycle
         limiter = self._limiters.get(target.key)
         if limiter is None or (limiter.period_seconds, limiter.percent) != (period, percent):
             limiter = new_limiter(period, percent, start_fraction=self.draw() / 2, now_ms=now_ms)
