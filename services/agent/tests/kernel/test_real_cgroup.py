@@ -130,6 +130,14 @@ def test_a_busy_process_is_held_to_the_quota_that_the_executor_writes(busy: Linu
     counters_when(busy, lambda now: now.memory is not None and now.memory.used_bytes >= 60 << 20)
 
 
+def test_pages_of_a_numa_node_contain_those_of_child_cgroups(busy: LinuxHost) -> None:
+    def pages() -> int:
+        return sum((busy.numa_pages(BE) or {}).values())
+
+    # the process is in the child: a pod has its processes in its containers
+    until_blocking(lambda: pages() >= (60 << 20) // 4096, "the 64 MiB of the process", every=0)
+
+
 def test_a_quota_below_what_the_kernel_takes_fails_and_changes_nothing(busy: LinuxHost) -> None:
     executor = CgroupExecutor(busy, trees=writable_trees(LAYOUT))
     file = CgroupFile(BE, "cpu.cfs_quota_us")

@@ -94,8 +94,10 @@ def numa_system_memory_bytes(
 def parse_numa_stat(text: str, version: int) -> dict[int, int]:
     """Return NUMA node -> number of memory pages (4 KiB) of a cgroup, from the text of memory.numa_stat.
 
-    On v1, these are all pages, from the first line `total=... N0=...`. On v2, they are anonymous and file pages: the
-    bytes in the first two lines, `anon` and `file`, each floored to pages.
+    Pages of child cgroups count. On v1, these are all pages, from the line `hierarchical_total=... N0=...`. Without it,
+    they are from the first line, `total=... N0=...`, which leaves out child cgroups: that of a pod has nearly no pages.
+    On v2, they are anonymous and file pages: the bytes in the first two lines, `anon` and `file`, each floored to
+    pages.
 
     Args:
         text: Text of memory.numa_stat.
@@ -105,13 +107,13 @@ def parse_numa_stat(text: str, version: int) -> dict[int, int]:
         MalformedCounter: The text has another form.
 
     Source:
-        agent spec, 6.2.
+        agent spec, 6.2, which names the first line only.
     """
     lines = text.splitlines()
     if version == 1:
         if not lines or not lines[0].startswith("total="):
             raise MalformedCounter("memory.numa_stat: the first line is not total=")
-        return _numa_fields(lines[0])
+        return _numa_fields(next((line for line in lines if line.startswith("hierarchical_total=")), lines[0]))
     anon = _numa_line(lines, "anon", 0)
     file = _numa_line(lines, "file", 1)
     pages: dict[int, int] = {}
