@@ -107,6 +107,19 @@ def test_all_pending_members_are_told_of_the_failure_once() -> None:
     assert len(set(said(scheduler).values())) == 1
 
 
+def test_failed_member_is_told_of_the_waiting_members_of_its_own_group_only() -> None:
+    scheduler = scheduler_of("a")
+    submit(scheduler, *(member(name, cpu="3", mode="NonStrict") for name in ("m0", "m1")))
+    (waits,) = scheduler.state.assumed.waiting.uids()
+    (fails,) = {"m0", "m1"} - {waits}
+    submit(scheduler, *(member(f"other{index}", gang="h", cpu="9") for index in range(2)))
+    events = ((each.uid, each.event) for each in scheduler.explanations)
+    found = {uid: event.diagnosis for uid, event in events if isinstance(event, PodUnschedulable)}
+    waiting = {uid: diagnosis.waiting_on for uid, diagnosis in found.items() if diagnosis is not None}
+    assert waiting[fails] == {"a": 1}
+    assert [nodes for uid, nodes in waiting.items() if uid.startswith("other")] == [{}]
+
+
 def test_without_the_gate_only_those_that_were_tried_are_told() -> None:
     log = SmallLog()
     log.add_node(node("a"))

@@ -73,7 +73,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
         lines += [f"  {detail}" for detail in failure.details]
     if diagnosis.already_waiting:
         nodes = ", ".join(f"{node} {count}" for node, count in sorted(diagnosis.waiting_on.items()))
-        lines.append(f"{diagnosis.already_waiting} pods of gangs wait at Permit: {nodes}")
+        lines.append(f"{diagnosis.already_waiting} pods of its gang group wait at Permit: {nodes}")
     if not diagnosis.is_root_cause:
         lines.append("it failed because its gang group had failed before")
     preemption, suggestion = diagnosis.preemption, diagnosis.suggestion

@@ -72,7 +72,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         pre_filter_message: Reason why the pod was refused before any node was examined; "" if nodes were examined.
         pre_filter_details: Sentences that name the causes of this refusal, for example the claims that are not bound.
         is_root_cause: False if the pod failed only because its gang group had already failed.
-        already_waiting: For a member of a gang, number of pods that hold a node and wait at Permit; otherwise 0.
+        already_waiting: For a member of a gang, number of pods of its gang group that wait at Permit; otherwise 0.
         waiting_on: Node -> number of these waiting pods.
         failures: Refused nodes by plugin and reason. Reasons that preemption may resolve come first.
         preemption: Result of preemption; None if it was not tried.

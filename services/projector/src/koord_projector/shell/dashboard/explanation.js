@@ -55,7 +55,7 @@ export function diagnosis(found) {
         h("td", { class: "number" }, grouped(group.count)), h("td", {}, group.plugin), h("td", {}, group.reason),
         h("td", {}, group.preempt_might_help ? "may help" : "no help"),
         h("td", {}, named(group.nodes ?? [], group.count))))))),
-    found.already_waiting > 0 && line("waiting with a node:", `${grouped(found.already_waiting)} pods of gangs`),
+    found.already_waiting > 0 && line("waiting with a node:", `${grouped(found.already_waiting)} pods of its gang group`),
     found.is_root_cause === false && line("follows:", "its gang group had failed already"),
     victims.length > 0 ? line("preemption:", `${preemption.node} is free once `,
       victims.map((pod, index) => [index > 0 && ", ", h("a", { href: `#/pods/${encodeURIComponent(pod.uid)}` }, `${pod.namespace}/${pod.name}`)]), " left")

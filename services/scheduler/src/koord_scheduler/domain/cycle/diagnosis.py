@@ -45,9 +45,10 @@ def diagnosis_of(
     """
     engine = state.frameworks.framework_of(pod).engine
     refusals = [] if rejection is not None else cycle_view.refusals(engine)
-    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    gangs = state.cluster.gangs
+    gang = gangs.roster.gang_of(pod.uid)
     key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
-    waiting_on = state.assumed.waiting.on_nodes() if gang is not None else {}
+    waiting_on = state.assumed.waiting.on_nodes(gangs.waiting_with(pod.uid))
     return Diagnosis(
         questioned_key=key,
         pre_filter_message=rejection.message if rejection is not None else "",

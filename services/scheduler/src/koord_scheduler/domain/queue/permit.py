@@ -4,6 +4,8 @@ Source: scheduler-core spec, 1 (step 13)
 """
 
 import heapq
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koord_scheduler.domain.commit.work import Placement
@@ -103,9 +105,6 @@ class WaitingPods:
         """Return the uids of the pods that wait at Permit with this node."""
         return [uid for uid, held in self._held.items() if held.work.node == node]
 
-    def on_nodes(self) -> dict[str, int]:
-        """Return node name -> number of pods that got this node and wait at Permit."""
-        counts: dict[str, int] = {}
-        for held in self._held.values():
-            counts[held.work.node] = counts.get(held.work.node, 0) + 1
-        return counts
+    def on_nodes(self, uids: Iterable[str]) -> dict[str, int]:
+        """Return node name -> number of those of the given pods that got this node and wait at Permit."""
+        return dict(Counter(self.node_of(uid) for uid in uids if uid in self))
