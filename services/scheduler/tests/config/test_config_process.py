@@ -1,16 +1,22 @@
 """The configuration where it meets the outside: flags, files, installed packages, the command."""
 
+import re
 import sys
+from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from koord_scheduler.configuration import installed_plugins, known_plugins, load_configuration
+from koord_scheduler.domain.config.catalogue import BUILT_IN
 from koord_scheduler.domain.config.effective import IDLE_ARGUMENTS, NOT_ACTED_ON
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
 from koord_scheduler.domain.framework.points import Point
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.protocol.component_config.spelling import wire_name
+from koordcore.protocol.component_config.wire import WireModel
 from koordcore.service.configuration.settings import InvalidSettings
 from koordcore.values.invalid import InvalidInput
 from koordctl.__main__ import run
@@ -125,6 +131,29 @@ def test_the_document_names_everything_that_changes_nothing() -> None:
         line = next(line for line in text.splitlines() if f"`{wire_name(attribute)}`" in line)
         assert plugin in line
         assert why in line
+
+
+def test_each_argument_is_read_somewhere_or_reported_as_without_effect() -> None:
+    sources = Path(str(files("koord_scheduler"))).rglob("*.py")
+    read = {name for source in sources for name in re.findall(r"\.(\w+)", source.read_text())}
+
+    def unread(kind: type[WireModel]) -> Iterator[str]:
+        for name, field in kind.model_fields.items():
+            if name in read:
+                yield from (inner for model in models_in(field.annotation) for inner in unread(model))
+            else:
+                yield name
+
+    def models_in(annotation: object) -> Iterator[type[WireModel]]:
+        if isinstance(annotation, type) and issubclass(annotation, WireModel):
+            yield annotation
+        for part in get_args(annotation):
+            yield from models_in(part)
+
+    plugins = {name: known.args for name, known in BUILT_IN.items() if known.args is not None}
+    found = {(plugin, name) for plugin, kind in plugins.items() for name in unread(kind)}
+    assert found, "some have no effect"
+    assert found <= IDLE_ARGUMENTS.keys()
 
 
 def test_flags_of_koord_scheduler_are_accepted_by_their_names() -> None:

@@ -289,7 +289,9 @@ IDLE_ARGUMENTS: Final = {
     ("Coscheduling", "controller_workers"): "one task does this work",
     ("ElasticQuota", "enable_queue_hint"): "a refused pod is attempted again only if its quota admits it",
     ("ElasticQuota", "quota_snapshot_update_interval"): "a refused pod is compared with the present quotas",
+    ("ElasticQuota", "hook_plugins"): "no hooks of quotas are called",
     ("Reservation", "controller_workers"): "one task does this work",
+    ("Reservation", "resync_interval_seconds"): "the log brings every change of a Reservation",
     ("DeviceShare", "allocator"): "there is one allocator",
     ("VolumeBinding", "shape"): "free storage is not scored",
 }

@@ -221,10 +221,10 @@ class ReservationArgs(wire.WireModel):
             feasible node. If not, no plugin evicts pods for a Reservation.
         min_candidate_nodes_percentage: Percentage of all nodes that such a preemption examines.
         min_candidate_nodes_absolute: Number of nodes that it examines at least.
-        controller_workers: Accepted without effect.
+        controller_workers: Accepted without effect: one task does this work.
         gc_duration_seconds: How long an ended Reservation is kept. It is deleted earlier if its node is gone.
         gc_interval_seconds: Least time between two checks of whether an ended Reservation is to be deleted.
-        resync_interval_seconds: Accepted without effect.
+        resync_interval_seconds: Accepted without effect: the log brings every change of a Reservation.
         disable_garbage_collection: Whether ended Reservations are never deleted.
         pre_allocation_config: Settings of Reservations that take the place of running pods.
         ignored_resources: Resources that the plugin's filter does not compare.

@@ -59,8 +59,8 @@ class ElasticQuotaArgs(wire.WireModel):
         enable_min_quota_scale: Whether mins of sibling quotas shrink together if the cluster has less than their sum.
         disable_default_quota_preemption: Whether a pod of the default quota evicts no pod of its quota to get a place.
         enable_queue_hint: Accepted without effect: a refused pod is always attempted again only if its quota admits it.
-        quota_snapshot_update_interval: Accepted without effect.
-        hook_plugins: Hooks of Koordinator's quota manager. Accepted without effect.
+        quota_snapshot_update_interval: Accepted without effect: a refused pod is compared with the present quotas.
+        hook_plugins: Hooks of Koordinator's quota manager. Accepted without effect: no hooks of quotas are called.
     """
 
     delay_evict_time: wire.Duration = 120.0
