@@ -8,7 +8,12 @@ import pytest
 import yaml
 from koord_descheduler.domain.config.loading import ConfigurationRefused, Stage, decode, load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
-from koord_descheduler.domain.config.without_effect import IDLE_ARGUMENTS, NOT_ACTED_ON, settings_without_effect
+from koord_descheduler.domain.config.without_effect import (
+    IDLE_ARGUMENTS,
+    NOT_ACTED_ON,
+    OFF_LIMITER,
+    settings_without_effect,
+)
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.values import codec
@@ -201,9 +206,22 @@ def test_only_fields_that_the_file_sets_are_reported_as_without_effect() -> None
     }
 
 
+@pytest.mark.parametrize(
+    ("limit", "is_off"), [({}, True), ({"maxMigrating": "10%"}, True), ({"maxMigrating": 3}, False)]
+)
+def test_limiter_of_namespaces_without_a_number_is_reported_as_off(limit: dict[str, Any], is_off: bool) -> None:
+    limiters = {"workload": {"duration": "5m"}, "namespace": {"duration": "5m", **limit}}
+    entry = {"name": "MigrationController", "args": {"objectLimiters": limiters}}
+    header = {name: FULL[name] for name in ("apiVersion", "kind")}
+    text = codec.encode({**header, "profiles": [{"pluginConfig": [entry]}]})
+    path = "profiles[0].pluginConfig[MigrationController].args.objectLimiters.namespace"
+    assert dict(settings_without_effect(decode(text), load(text, BUILT_IN))) == ({path: OFF_LIMITER} if is_off else {})
+
+
 def test_the_document_names_every_setting_without_effect() -> None:
     text = (Path(__file__).parents[4] / "docs" / "descheduling.md").read_text().replace("`", "")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    reasons = [*NOT_ACTED_ON.items(), *((f"{plugin} {field}", why) for (plugin, field), why in IDLE_ARGUMENTS.items())]
+    reasons = [*NOT_ACTED_ON.items(), ("objectLimiters.namespace", OFF_LIMITER)]
+    reasons += [(f"{plugin} {field}", why) for (plugin, field), why in IDLE_ARGUMENTS.items()]
     for field, why in reasons:
         assert any(field in row and why in row for row in rows), field

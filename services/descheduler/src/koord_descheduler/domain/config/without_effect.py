@@ -19,6 +19,8 @@ NOT_ACTED_ON: Final = {
 """Fields of the document that are accepted without effect, with the reason."""
 IDLE_ARGUMENTS: Final = {("MigrationController", "maxConcurrentReconciles"): "one task does this work"}
 """Arguments that are accepted without effect: (plugin, field) -> reason."""
+OFF_LIMITER: Final = "a limit per namespace needs a number in maxMigrating"
+"""Why an object limiter is off whose `maxMigrating` is a percentage or not given."""
 
 
 def settings_without_effect(
@@ -41,3 +43,10 @@ def settings_without_effect(
             for field in entry.args or {}:
                 if (why := IDLE_ARGUMENTS.get((entry.name, field))) is not None:
                     yield Ignored(f"{path}.args.{field}", why)
+            match entry.args:
+                case {"objectLimiters": {"namespace": {"maxMigrating": int()}}}:
+                    pass
+                case {"objectLimiters": {"namespace": _}}:
+                    yield Ignored(f"{path}.args.objectLimiters.namespace", OFF_LIMITER)
+                case _:
+                    pass
