@@ -264,7 +264,8 @@ def test_a_checkpoint_is_forgotten_as_a_change_of_settings_forgets(
     restarted.restore(cluster.rounds.book.checkpoint())
     cluster.rounds.book.use(settings)
     assert restarted.models == cluster.rounds.book.models
-    assert bool(restarted.models) is kept
+    assert restarted.position == cluster.rounds.book.position
+    assert (bool(restarted.models), bool(restarted.position)) == (kept, kept)
 
 
 def confident(mode: str, policy: str = "") -> Cluster:

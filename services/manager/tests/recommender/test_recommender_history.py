@@ -1,14 +1,16 @@
 """What the recommender knows after a restart: its checkpoint and every report since, each once."""
 
 import msgspec
-from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
+from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderController
+from koord_manager.domain.recommender.settings import read_settings
 from koord_manager.shell.recommender_history import recall, save_checkpoint
 from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore
 from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.ports.snapshots import state_digest
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.timestamps import rfc3339
+from structlog.testing import capture_logs
 from support.manager.world import GIB, ManagerWorld, usage_of
 
 LOGGER = logger("test")
@@ -50,6 +52,24 @@ async def test_a_restart_takes_the_checkpoint_and_the_reports_since() -> None:
     (model,) = second.book.models.values()
     assert model.count == 42
     assert second.book.position == (await observations.head()).last_seq
+
+
+async def test_other_settings_of_learning_take_all_reports_again() -> None:
+    made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
+    await report(made, observations, 30)
+    first = RecommenderController()
+    await recall(first, made.view, snapshots, observations, LOGGER)
+    await save_checkpoint(first, snapshots, rfc3339(made.now), LOGGER, code_version="t")
+
+    await report(made, observations, 12)
+    second = RecommenderController(RecommenderBook(read_settings("cpuHalfLifeSeconds=600")))
+    with capture_logs() as lines:
+        await recall(second, made.view, snapshots, observations, LOGGER)
+    (model,) = second.book.models.values()
+    assert model.count == 42
+    assert [line["reason"] for line in lines if line["event"] == "recommender_learns_anew"] == [
+        "the settings have changed"
+    ]
 
 
 async def test_without_a_recommendation_no_history_is_read() -> None:

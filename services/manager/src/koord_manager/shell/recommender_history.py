@@ -33,8 +33,9 @@ async def recall(
 ) -> None:
     """Load the recommender's newest checkpoint and learn from the reports after it.
 
-    Call this function before reports are followed. Without a checkpoint, all retained reports are read. If there is no
-    Recommendation, no reports are read. Invalid reports are skipped.
+    Call this function before reports are followed. Without a checkpoint, or with one that was learned under other
+    settings, all retained reports are read. If there is no Recommendation, no reports are read. Invalid reports are
+    skipped.
 
     Args:
         rounds: The controller whose models are loaded.
@@ -49,8 +50,10 @@ async def recall(
         try:
             if snapshots is not None:
                 snapshot = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=book_fingerprint())
-                if snapshot is not None:
-                    book.restore(b"".join(snapshot.state))
+                if snapshot is not None and not book.restore(b"".join(snapshot.state)):
+                    logger.warning(
+                        "recommender_learns_anew", reason="the settings have changed", taken_at=snapshot.taken_at
+                    )
             head = await observations.head()
             break
         except codec.DecodeError as error:

@@ -144,9 +144,13 @@ class RecommenderBook:
                 self._of_target = None
 
     def use(self, settings: RecommenderSettings) -> None:
-        """Use other settings from now on. If one of `RecommenderSettings.learning` differs, all models are dropped."""
+        """Use other settings from now on.
+
+        If one of `RecommenderSettings.learning` differs, all models are dropped, and the position is 0: the caller lets
+        the book learn again from the reports that are still there.
+        """
         if settings.learning != self.settings.learning:
-            self.models = {}
+            self.models, self.position = {}, 0
             self._of_target = None
         self.settings = settings
         for model in self.models.values():
@@ -170,20 +174,21 @@ class RecommenderBook:
         ]
         return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
 
-    def restore(self, data: bytes) -> None:
+    def restore(self, data: bytes) -> bool:
         """Replace the models and the position by those of a checkpoint.
 
-        If the checkpoint was learned under other settings, its models are dropped, and its position is used.
+        Returns:
+            False if the checkpoint was learned under other settings. Then there are no models, and the position is 0.
 
         Raises:
             codec.DecodeError: The checkpoint is not valid.
         """
         stored = codec.decode(data, _StoredBook)
-        self.position = stored.position
-        self.models = {}
+        self.models, self.position = {}, 0
         self._of_target = None
         if stored.settings.learning != self.settings.learning:
-            return
+            return False
+        self.position = stored.position
         for entry in stored.models:
             self.models[ModelKey(entry.namespace, entry.target, entry.container)] = ContainerModel(
                 settings=self.settings,
@@ -201,6 +206,7 @@ class RecommenderBook:
                 last_at=entry.last_at,
                 count=entry.count,
             )
+        return True
 
     def _take(self, key: ModelKey, instance: str, container: Container, usage: ContainerUsage, at: float) -> None:
         model = self.models.get(key)

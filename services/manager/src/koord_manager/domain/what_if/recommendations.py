@@ -115,6 +115,8 @@ class RecommendationDecisions:
         self.in_force = settings_from(recorded.settings)
         if self.settings != self._book.settings:
             self._book.use(self.settings)
+            if self._book.position == 0:
+                self._taken = 0  # as the manager, which then learns again from the reports that are kept
 
     # --- the recording -----------------------------------------------------------------------------------------------
 
