@@ -30,6 +30,7 @@ WAIT_SECONDS: Final = 10.0
 WORKERS: Final = 16
 KEPT_WRITES: Final = 100
 TIMED_OUT: Final = "elastic quota evaluation timed out"
+ENDED: Final = "elastic quota evaluation has ended before it had a result"
 _CONFLICT: Final = 409
 
 
@@ -111,12 +112,13 @@ class QuotaGate:
             return QuotaAnswer(("",), TIMED_OUT)
 
     async def close(self) -> None:
-        """Stop and cancel all work. Pods that wait are denied when their 10 s are over (`ask`)."""
+        """Stop and cancel all work. Pods that wait are denied at once."""
         for worker in list(self._workers.values()):
             worker.cancel()
         await asyncio.gather(*self._workers.values(), return_exceptions=True)
 
     async def _work(self, key: tuple[str, str]) -> None:
+        batch: list[_Asked] = []
         try:
             while batch := [asked for asked in self._queues.pop(key, []) if not asked.done.done()]:
                 async with self._room:
@@ -126,6 +128,9 @@ class QuotaGate:
                         asked.done.set_result(answer)
         finally:
             del self._workers[key]
+            for asked in (*batch, *self._queues.pop(key, ())):
+                if not asked.done.done():
+                    asked.done.set_result(QuotaAnswer(("",), ENDED))
 
     async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
         """Evaluate a batch and write the usage, with retries after conflicts.
