@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from koord_agent.domain.hook_stages.call import HookOptions, HookRules
 from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins
 from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.cpuset import CpusetRule
 from koord_agent.domain.hooks.group_identity import BvtKernel, bvt_rule
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
@@ -64,12 +65,13 @@ class Agent:
         )
         roots = HostRoots(cgroup=self.cgroup, sys=folder / "sys")
         host = LinuxHost(monotonic_ns=time.monotonic_ns, roots=roots, layout=LAYOUT, version=1)
+        self.files = LinuxPodFiles(host, roots, audit=self.audit, now_ms=lambda: 1_000_000)
         self.answers = HookAnswers(
             plugins=enabled_plugins(lambda name: name in {"BatchResource", "CPUSetAllocator", "GroupIdentity"}),
             policy=policy,
             look=lambda: None,
             machine=lambda: self.rules,
-            files=LinuxPodFiles(host, roots, audit=self.audit, now_ms=lambda: 1_000_000),
+            files=self.files,
             observe=self.runs.observe,
         )
         self.server = HookServer(self.socket, self.answers, runtime="containerd")
@@ -122,6 +124,21 @@ def container_request(label: str, *annotations: tuple[str, str], name: str = "ma
         (8, f"/{POD}"),
         (9, entry("PATH", "/bin")),
     )
+
+
+@pytest.mark.parametrize("folder", ["", ".", "kept", "{tmp}/containers/../kept"])
+def test_only_a_plain_absolute_path_is_created_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = tmp_path / "kept" / "file"
+    kept.parent.mkdir()
+    kept.touch()
+    files = Agent(tmp_path, FailurePolicy.IGNORE).files
+    files.prepare(HookValues(host_dir=folder.format(tmp=tmp_path)))
+    assert kept.exists()
+    files.prepare(HookValues(host_dir=str(kept.parent)))
+    assert (kept.exists(), kept.parent.stat().st_mode & 0o777) == (False, 0o777)
 
 
 def test_answer_echoes_the_request_and_has_the_computed_values_byte_by_byte(agent: Agent) -> None:

@@ -46,10 +46,11 @@ class PodFiles(Protocol):
     def prepare(self, values: HookValues) -> None:
         """Create the folder `host_dir` on the machine, with mode 0777, before a container is created.
 
-        If the folder exists, it is deleted with its contents first. Failures are logged.
+        If the folder exists, it is deleted with its contents first. Without a `host_dir`, nothing happens. A path that
+        is relative, or leads out of its folder, is refused. That and failures are logged.
 
         Args:
-            values: Values with a `host_dir`. The caller must not pass values without one.
+            values: Values of the stage.
         """
         ...
 
@@ -136,7 +137,7 @@ class HookAnswers:
         result = run_stage(self._plugins, call, self._rules(), self._policy, clock=time.perf_counter)
         if not result.failed and call.stage in POD_STAGES:
             self._files.apply(call, result)
-        elif not result.failed and result.values.host_dir:
+        elif not result.failed:
             self._files.prepare(result.values)
         for one in result.done:
             self._observe(one.plugin, call.stage, is_ok=not one.error, seconds=one.seconds)

@@ -94,6 +94,12 @@ class LinuxPodFiles:
     def prepare(self, values: HookValues) -> None:
         """Create the folder `host_dir` of the values anew, with mode 0777. See `PodFiles.prepare`."""
         folder = Path(values.host_dir)
+        if not folder.is_absolute() or folder == folder.parent or ".." in folder.parts:
+            if values.host_dir:
+                _log.warning(
+                    "hook_folder_not_created", folder=values.host_dir, reason="not an absolute path of a folder"
+                )
+            return
         try:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
