@@ -153,6 +153,10 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         reported = settings.feature_gates.enabled(NODE_METRIC_PROM_METRICS)
         shell.metrics.registry.register(NodeSeries(agents.values, reported=reported))
     shell.http.routes.extend(metrics_routes(shell.metrics.registry))
+    if settings.enable_pprof:
+        from koordcore.service.web.profiling import PROFILING  # without it, an agent keeps its memory for pods
+
+        shell.http.routes.extend(PROFILING)
     facts = FactPublisher(
         outbox=outbox,
         states=states,

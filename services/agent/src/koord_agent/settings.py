@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings, TextList
 from pydantic import Field, PrivateAttr
 
-from koord_agent.config.flags import accepted, container_paths
+from koord_agent.config.flags import IDLE_FLAGS, accepted, container_paths
 from koord_agent.config.gates import GATES
 
 
@@ -16,6 +16,7 @@ class AgentSettings(ServiceSettings):
 
     service: ClassVar[str] = "agent"
     known_gates = GATES
+    idle_flags = IDLE_FLAGS
     about: ClassVar[str] = (
         "Measures one node, reports its usage, and enforces QoS on it. With --simulated-nodes-file one process is the "
         "agent of many simulated nodes."
@@ -229,11 +230,12 @@ class AgentSettings(ServiceSettings):
         4, ge=1, description="Largest number of simultaneous queries of the audit log."
     )
     audit_max_events_limit: int = Field(2048, ge=1, description="Largest page of a query of the audit log, in events.")
+    enable_pprof: bool = Field(False, description="Serve profiles and stacks of the process below /debug/pprof/.")
     _notes: tuple[str, ...] = PrivateAttr(())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Changes of the command line: one sentence for each renamed or ignored flag."""
+        """Changes of the command line: one sentence for each renamed flag."""
         return self._notes
 
     @classmethod

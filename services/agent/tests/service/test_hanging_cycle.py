@@ -35,9 +35,9 @@ class SilentFile:
 async def test_a_file_that_does_not_answer_fails_the_probe_until_it_does(tmp_path: Path) -> None:
     FakeNode(tmp_path)
     folders = [f"--{root}-root-dir={tmp_path / root}" for root in ("cgroup", "proc", "sys", "run", "var-run")]
-    flags = ["--host-mode=linux", "--node=n", "--nats-urls=nats://127.0.0.1:1", "--cycle-seconds=50ms", *folders]
+    flags = ["--host-mode=linux", "--node=n", "--nats-urls=nats://127.0.0.1:1", "--cycle-seconds=50ms", "--enable-pprof"]
     async with (
-        running_service(AgentSettings.load(flags, {}), compose) as shell,
+        running_service(AgentSettings.load([*flags, *folders], {}), compose) as shell,
         httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,
     ):
 
@@ -58,6 +58,7 @@ async def test_a_file_that_does_not_answer_fails_the_probe_until_it_does(tmp_pat
 
             await until(is_dead)
             assert (await client.get("/healthz")).text.startswith("cycle: its work has not ended for ")
+            assert "in read_kernel_file" in (await client.get("/debug/pprof/stacks")).text
         finally:
             silent.release()
 

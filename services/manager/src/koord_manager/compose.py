@@ -15,6 +15,7 @@ from koordcore.service.bus import bus_settings, leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.service.web.profiling import PROFILING
 from koordcore.state.aggregates import NamespaceState
 from koordcore.values.timestamps import rfc3339
 
@@ -185,6 +186,7 @@ def assemble(
 
     shell.health.add_readiness("fold", runner.trouble)
     shell.http.audit.publish_to(bus.audit)
+    shell.http.routes.extend(PROFILING if settings.enable_pprof else ())
     shell.http.routes.extend(ManagerApi(view, intake, leadership, standalone=api is None).routes())
     # Stopped in reverse: first no more documents, then the control rounds. Then another instance leads, while this one
     # saves a snapshot and ends its fold.

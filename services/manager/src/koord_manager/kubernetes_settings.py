@@ -5,7 +5,7 @@ Source:
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from koordcore.service.bus import ElectedSettings
 from koordcore.service.configuration.settings import Seconds
@@ -28,7 +28,6 @@ class KubernetesSettings(ElectedSettings):
     )
     rest_config_burst: int = Field(50, ge=1, description="Burst of requests beyond that rate.")
     leader_election_namespace: str = Field("koordinator-system", description="Namespace of the Lease.")
-    leader_elect_resource_lock: Literal["leases"] = Field("leases", description="Kind of the lock.")
     metrics_addr: str = Field(
         "auto", description="Additional address of metrics, host:port; auto: :8080 with --gateway; 0: none."
     )

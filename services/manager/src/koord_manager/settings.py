@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
+from koordcore.service.configuration.flags import FlagSpec, without_effect
 from koordcore.service.configuration.gates import Gate, Stage
 from koordcore.service.configuration.settings import Flag, Seconds, TextList
 from pydantic import Field, field_validator
@@ -59,13 +60,6 @@ class ManagerSettings(KubernetesSettings):
     quota_update_max_retries: int = Field(3, ge=0, description="Retries of a write of quota usage after conflicts.")
     quota_update_retry_jitter: Seconds = Field(0.0, ge=0, description="Maximum pause before each such retry.")
     quota_update_max_total_jitter: Seconds = Field(1.0, ge=0, description="Maximum of all such pauses of one batch.")
-    quota_update_conflict_fresh_get: bool = Field(
-        False,
-        description="Accepted without effect: after a conflict the usage is always read again from the API server.",
-    )
-    pod_enhanced_validator_config_reconcile_interval: Seconds = Field(
-        300.0, ge=0, description="Accepted without effect: the rules follow their ConfigMap at once."
-    )
     colocation_profile_reconcile_by_default: bool = Field(
         False, description="Let the profile controller handle every profile, not only labelled ones."
     )
@@ -105,10 +99,20 @@ class ManagerSettings(KubernetesSettings):
     recommender_settings: TextList = Field(
         (), description="Settings of the recommender that differ from their defaults, NAME=NUMBER."
     )
-    enable_pprof: bool = Field(False, description="Accepted without effect: this process has no such profile.")
-    pprof_addr: str = Field("", description="Accepted without effect.")
-    disable_no_deepcopy: bool = Field(False, description="Accepted without effect.")
-    logtostderr: bool = Field(True, description="Accepted without effect: logs are always written there.")
+    enable_pprof: bool = Field(True, description="Serve profiles and stacks of the process below /debug/pprof/.")
+
+    idle_flags: ClassVar[Sequence[FlagSpec]] = (
+        *without_effect(
+            "quota-update-conflict-fresh-get",
+            "after a conflict, the usage is always read again from the API server",
+            is_bool=True,
+        ),
+        *without_effect("pod-enhanced-validator-config-reconcile-interval", "the rules follow their ConfigMap at once"),
+        *without_effect("leader-elect-resource-lock", "the lock is a Lease, or without --gateway a key of the log"),
+        *without_effect("pprof-addr", "the profiles are at the address of --http-host and --http-port"),
+        *without_effect("disable-no-deepcopy", "objects are never copied, because nothing changes them", is_bool=True),
+        *without_effect("logtostderr", "logs are always written to stderr", is_bool=True),
+    )
 
     @field_validator("recommender_settings", mode="after")
     @classmethod

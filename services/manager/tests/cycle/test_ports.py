@@ -1,9 +1,17 @@
-"""The reference's ports are there by default where a manager has a host of its own, and nowhere else."""
+"""Flags of Koordinator's manager: its ports, its profiles, and those that have no effect here."""
 
+from pathlib import Path
+
+import httpx
 import pytest
+from koord_manager.compose import assemble
 from koord_manager.settings import ManagerSettings
 from koord_manager.shell.ports import parse_address
+from koordcore.bus.factory import memory_bus
+from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.run import Shell
 from koordcore.values.invalid import InvalidInput
+from support.running_service import running_service
 
 
 @pytest.mark.parametrize(
@@ -34,3 +42,25 @@ def test_an_address_is_a_host_and_a_port() -> None:
 def test_an_empty_sync_period_is_the_default_as_published_manifests_write_it() -> None:
     periods = [ManagerSettings.load([f"--sync-period={text}"], {}).sync_period for text in ("", "0", "10m")]
     assert periods == [0, 0, 600]
+
+
+@pytest.mark.parametrize(("words", "status"), [([], 200), (["--enable-pprof=false"], 404)])
+async def test_profiles_of_the_process_are_served_unless_a_flag_switches_them_off(
+    words: list[str], status: int
+) -> None:
+    async def compose(shell: Shell[ManagerSettings]) -> None:
+        assemble(shell, memory_bus(), SoleLeader("t"))
+
+    async with (
+        running_service(ManagerSettings.load(["--log-level=error", *words], {}), compose) as shell,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,
+    ):
+        assert (await client.get("/debug/pprof/stacks")).status_code == status
+
+
+def test_flags_without_effect_are_accepted_and_documented() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "kubernetes.md").read_text()
+    for spec in ManagerSettings.idle_flags:
+        word = f"--{spec.names[0]}"
+        assert ManagerSettings.load([word if spec.is_bool else f"{word}=5m"], {}).given_idle_flags == (spec,)
+        assert f"`{word}`" in text

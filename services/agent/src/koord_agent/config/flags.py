@@ -1,6 +1,6 @@
 """Translation of command lines of Koordinator's agent: older flag names, and flags without effect in this agent.
 
-The log lists what was translated or ignored. A flag that neither agent knows is refused.
+The log lists which flags were translated, and which have no effect. A flag that neither agent knows is refused.
 
 Source: agent spec, 2.2, 23.
 """
@@ -8,6 +8,8 @@ Source: agent spec, 2.2, 23.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from koordcore.service.configuration.flags import FlagSpec, without_effect
 
 from koord_agent.domain.kernel.counters import whole_number
 
@@ -29,45 +31,32 @@ CONTAINER_PATHS: Final[Mapping[str, str]] = {
 
 _NO_TSDB: Final = "samples are kept in a store of its own, not in Prometheus' storage engine"
 _NO_API: Final = "the agent speaks to the log, not to the API server"
-_DEPRECATED: Final = "deprecated; the report interval comes with the desired state"
-_NO_PROFILES: Final = "use a sampling profiler from outside of the process"
 _NO_KLOG: Final = "see --log-level and --log-format"
-WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "tsdb-enable-prometheus-metric": _NO_TSDB,
-    "tsdb-stripe-size": _NO_TSDB,
-    "tsdb-wal-segment-size": _NO_TSDB,
-    "tsdb-max-block-chunk-segment-size": _NO_TSDB,
-    "tsdb-min-block-duration": _NO_TSDB,
-    "tsdb-max-block-duration": _NO_TSDB,
-    "tsdb-head-chunks-write-buffer-size": _NO_TSDB,
-    "metric-gc-interval-seconds": "samples past their retention are dropped in every cycle",
-    "metric-expire-seconds": "see --tsdb-retention-duration",
-    "enable-pagecache-collector": "memory with page cache is always measured: it comes with the same read",
-    "kubelet-preferred-address-type": "give --kubelet-address",
-    "kube-api-qps": _NO_API,
-    "kube-api-burst": _NO_API,
-    "configmap-name": _NO_API,
-    "configmap-namespace": _NO_API,
-    "report-interval": _DEPRECATED,
-    "runtime-hooks-reconcile-interval": "values are compared when pods or rules change, and every 10 s",
-    "enable-pprof": _NO_PROFILES,
-    "pprof-addr": _NO_PROFILES,
-    **dict.fromkeys(("vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
-    **dict.fromkeys(("logtostderr", "alsologtostderr", "skip_headers", "one_output", "add_dir_header"), _NO_KLOG),
-}
-"""Flag of Koordinator's agent that is accepted without effect -> reason."""
-_BOOLEANS: Final = frozenset(
-    {
-        "tsdb-enable-prometheus-metric",
+IDLE_FLAGS: Final[Sequence[FlagSpec]] = (
+    *without_effect("tsdb-enable-prometheus-metric", _NO_TSDB, is_bool=True),
+    *without_effect(
+        """tsdb-stripe-size tsdb-wal-segment-size tsdb-max-block-chunk-segment-size tsdb-min-block-duration
+        tsdb-max-block-duration tsdb-head-chunks-write-buffer-size""",
+        _NO_TSDB,
+    ),
+    *without_effect("metric-gc-interval-seconds", "samples past their retention are dropped in every cycle"),
+    *without_effect("metric-expire-seconds", "see --tsdb-retention-duration"),
+    *without_effect(
         "enable-pagecache-collector",
-        "enable-pprof",
-        "logtostderr",
-        "alsologtostderr",
-        "skip_headers",
-        "one_output",
-        "add_dir_header",
-    }
+        "memory with page cache is always measured: it comes with the same read",
+        is_bool=True,
+    ),
+    *without_effect("kubelet-preferred-address-type", "give --kubelet-address"),
+    *without_effect("kube-api-qps kube-api-burst configmap-name configmap-namespace", _NO_API),
+    *without_effect("report-interval", "deprecated; the report interval comes with the desired state"),
+    *without_effect(
+        "runtime-hooks-reconcile-interval", "values are compared when pods or rules change, and every 10 s"
+    ),
+    *without_effect("pprof-addr", "the profiles are at the address of --http-host and --http-port"),
+    *without_effect("vmodule log_dir log_file log_file_max_size stderrthreshold", _NO_KLOG),
+    *without_effect("logtostderr alsologtostderr skip_headers one_output add_dir_header", _NO_KLOG, is_bool=True),
 )
+"""Flags of Koordinator's agent that are accepted without effect."""
 ADDRESS: Final = "addr"
 """Pattern of the HTTP server's address: `[host]:port`."""
 _SUFFIX: Final = "-seconds"
@@ -84,9 +73,8 @@ class Accepted:
 def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
     """Translate a command line of Koordinator's agent to one of this agent.
 
-    A flag without an effect in this agent is dropped. A flag that this agent spells with or without the suffix
-    `-seconds` is renamed, and its value converted. Flags that are in neither list stay, so that the parser refuses
-    them.
+    A flag that this agent spells with or without the suffix `-seconds` is renamed, and its value converted. Unknown
+    flags stay, so that the parser refuses them.
 
     Args:
         words: A command line without the name of the program.
@@ -105,13 +93,7 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
             kept += [f"--http-host={host.strip('[]') or '0.0.0.0'}", f"--http-port={port}"]  # noqa: S104 - as it was asked for
             notes.append("--addr is called --http-host and --http-port")
             continue
-        plain, why = name.removesuffix(_SUFFIX), ""
-        if name in WITHOUT_EFFECT or plain in WITHOUT_EFFECT:
-            why = WITHOUT_EFFECT.get(name) or WITHOUT_EFFECT[plain]
-            if not equals and plain not in _BOOLEANS:
-                next(rest, None)
-            notes.append(f"--{name} has no effect: {why}")
-            continue
+        plain = name.removesuffix(_SUFFIX)
         other = plain if plain != name else name + _SUFFIX
         if other not in known:
             kept.append(word)

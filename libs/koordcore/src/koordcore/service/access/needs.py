@@ -77,7 +77,7 @@ NEEDS: Final[Sequence[Need]] = (
     # The scheduler.
     *_view("/queue", "/apis/v1/{path:path}"),
     *_operate("PUT", "/debug/flags/{flag}"),
-    # The descheduler: a profile takes time of the process, and stacks show its code.
+    # Every service that has them: a profile takes time of the process, and stacks show its code.
     *_operate("GET", "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/stacks"),
     # The agent.
     *_view("/events", "/simulation"),
