@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koord_agent.config.gates import GATES
+from koord_agent.domain.devices.device import Device, DeviceReport
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.qos.contention.contentions import Effects
@@ -20,6 +21,7 @@ from koord_agent.domain.qos.strategy_runner import StrategyRunner
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.collectors import CollectOptions
+from koord_agent.shell.collect.devices import DeviceReporter
 from koord_agent.shell.host.executor import CgroupExecutor
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
@@ -30,6 +32,7 @@ from koord_agent.shell.store.audit_log import AuditSink, no_audit
 from koordcore.events.agents.nodestate import (
     AgentStopped,
     BeCpuSuppressed,
+    DeviceInventoryChanged,
     InterferenceDetected,
     InterferenceEnded,
     KnobsChanged,
@@ -76,6 +79,7 @@ class Node:
         audit: AuditSink = no_audit,
         interval_ms: int = SECOND_MS,
         cpi: bool = False,
+        devices: DeviceReporter | None = None,
     ) -> None:
         self.interval_ms = interval_ms
         self.fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=16_000, memory_bytes=64 * GIB)])
@@ -86,6 +90,7 @@ class Node:
             Measurement(
                 monitor=NodeMonitor(collect_interval_ms=interval_ms),
                 collectors=CollectOptions(psi=True, sched_delay=True, cpi=cpi),
+                devices=devices,
             ),
             interval_ms=interval_ms,
             pods=PodControl(runner=self.host),
@@ -265,6 +270,21 @@ def test_a_round_that_fails_is_a_problem_with_its_place_and_the_next_one_goes_on
     assert [type(fact) for fact in tick.facts] == [PodsStarted], "what was done before is said"
     assert tick.problems[0].startswith(f"{CYCLE_FAILED}: KeyError: 'what nobody thought of' (test_node_protection.py:")
     assert node.live(1) == []
+
+
+def test_devices_that_were_found_before_a_round_failed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Device(uuid="g", minor=0, type="gpu", resources={}, health=True, topology=None, condition=None)
+    node = Node([], GOOD, devices=DeviceReporter(lambda: DeviceReport.of((card,), labels={})))
+
+    def broken(_directory: str) -> tuple[str, ...]:
+        raise KeyError("what nobody thought of")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.host, "tree", broken)
+        tick = node.agent.run_cycle(500)
+    assert tick.problems[0].startswith(CYCLE_FAILED)
+    (found,) = [fact for fact in tick.facts if isinstance(fact, DeviceInventoryChanged)]
+    assert [device.id for device in found.devices] == ["g"]
 
 
 def test_it_starts_what_is_wanted_first() -> None:

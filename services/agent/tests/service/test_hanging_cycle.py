@@ -8,6 +8,9 @@ import httpx
 from bench.fake_node import FakeNode
 from koord_agent.compose import compose
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.store.local_store import LocalStore
+from koordcore.ports.desired import DesiredNode
+from koordcore.service.clock import SystemClock
 from koordcore.service.health import LEAST_SECONDS
 from support.running_service import running_service
 from support.until import until
@@ -35,7 +38,13 @@ class SilentFile:
 async def test_a_file_that_does_not_answer_fails_the_probe_until_it_does(tmp_path: Path) -> None:
     FakeNode(tmp_path)
     folders = [f"--{root}-root-dir={tmp_path / root}" for root in ("cgroup", "proc", "sys", "run", "var-run")]
-    flags = ["--host-mode=linux", "--node=n", "--nats-urls=nats://127.0.0.1:1", "--cycle-seconds=50ms", "--enable-pprof"]
+    flags = ["--host-mode=linux", "--node=n", "--nats-urls=nats://127.0.0.1:1", "--cycle-seconds=50ms"]
+    flags += ["--enable-pprof", f"--state-dir={tmp_path / 'state'}"]
+    store = LocalStore(tmp_path / "state")  # without a desired state, an agent measures nothing
+    amounts = {"cpu": 32_000, "memory": 1 << 30}
+    wanted = DesiredNode(node="n", pods=[], slo={}, capacity=amounts, allocatable=amounts)
+    store.save_desired([wanted], int(SystemClock().unix() * 1000))
+    store.close()
     async with (
         running_service(AgentSettings.load([*flags, *folders], {}), compose) as shell,
         httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,

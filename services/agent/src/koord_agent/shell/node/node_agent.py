@@ -105,19 +105,20 @@ class NodeAgent:
         if not self._protects:
             sentence = f"{self.node}: not measured and not protected, the collection interval is below 1 s"
             return nothing_done(sentence, pods_run.facts, tuple(problems))
+        facts = list(pods_run.facts)  # of a cycle that fails, what was found before is told all the same
         try:
-            return self._protect(desired, pods_run.facts, problems, now_ms)
+            return self._protect(desired, facts, problems, now_ms)
         except Exception as error:  # noqa: BLE001 - one bad item never ends the cycles of a node (agent spec, preamble)
             problems.append(f"{CYCLE_FAILED}: {type(error).__name__}: {error} ({place_of(error)})")
-            return nothing_done(problems[-1], pods_run.facts, tuple(problems))
+            return nothing_done(problems[-1], tuple(facts), tuple(problems))
 
-    def _protect(self, desired: DesiredView, facts: tuple[Event, ...], problems: list[str], now_ms: int) -> CycleResult:
+    def _protect(self, desired: DesiredView, facts: list[Event], problems: list[str], now_ms: int) -> CycleResult:
         self._extensions.start_cycle()
         pods = self._pods.all
 
         # 2. measure the machine: samples, and one immutable look
-        facts = (*facts, *self._measuring.report_topology(desired, pods.values(), now_ms, problems))
-        facts = (*facts, *self._measuring.report_devices(now_ms))
+        facts += self._measuring.report_topology(desired, pods.values(), now_ms, problems)
+        facts += self._measuring.report_devices(now_ms)
         kubelet = Kubelet(self.known.frozen(now_ms), self.kubelet_static)
         look, view = self._measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look
@@ -132,7 +133,7 @@ class NodeAgent:
             return ended.ended
 
         report_ms = desired.collect.report_interval_seconds * 1000
-        done = self._qos.run(look, view, desired.policy, report_interval_ms=report_ms, end=end)
+        done = self._qos.run(look, view, desired.policy, facts, report_interval_ms=report_ms, end=end)
         problems.extend((*done.problems, *self._extensions.take_problems()))
         self.last_decision = done.decision
         if done.quota_us is not None:
@@ -140,7 +141,7 @@ class NodeAgent:
 
         # 4. return the facts and one sentence for the operator
         return CycleResult(
-            facts=(*facts, *done.facts),
+            facts=tuple(facts),
             sentence=f"{self.node}: {len(pods)} pods, {done.decision.reason}",
             problems=tuple(problems),
             decision=done.decision,

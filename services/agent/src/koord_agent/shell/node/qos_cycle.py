@@ -66,7 +66,6 @@ class QosOutcome:
     """The result of one QoS cycle of a node.
 
     Attributes:
-        facts: Facts to append to the log, in order.
         problems: Problems of the cycle, one sentence each.
         decision: Decision of CPU suppression.
         outcomes: Outcome for each planned value.
@@ -74,7 +73,6 @@ class QosOutcome:
         plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
     """
 
-    facts: tuple[Event, ...]
     problems: tuple[str, ...]
     decision: Decision
     outcomes: tuple[Outcome, ...]
@@ -158,6 +156,7 @@ class QosCycle:
         look: NodeLook,
         view: NodeView,
         policy: SuppressPolicy | None,
+        facts: list[Event],
         *,
         report_interval_ms: int = 0,
         end: Callable[[str], bool],
@@ -168,6 +167,7 @@ class QosCycle:
             look: Snapshot of the node.
             view: Inputs of CPU suppression.
             policy: Settings of CPU suppression. None without a valid NodeSLO.
+            facts: List to which facts are appended as soon as they are known, also if the cycle fails later.
             report_interval_ms: Interval of the node's reports. Facts about small changes wait for several of them.
             end: Ends the processes of a pod on this node; returns False if it cannot.
         """
@@ -177,7 +177,7 @@ class QosCycle:
 
         # 1. detect who is disturbed
         settings = _settings(look, problems)
-        contended = self._record.contentions(self._detection.detect(look, settings, self._readings.quota_us))
+        facts += self._record.contentions(self._detection.detect(look, settings, self._readings.quota_us))
         effects = self._detection.contentions.effects(settings)
 
         # 2. ask every strategy what it wants
@@ -198,8 +198,8 @@ class QosCycle:
 
         # 4. record the writes
         self._record.writes(look, arbitration, outcomes)
-        repaired = self._record.repairs(look, arbitration, outcomes)
-        changes = self._record.changes(
+        facts += self._record.repairs(look, arbitration, outcomes)
+        facts += self._record.changes(
             look.now_ms, decision, view.capacity_milli, effects.suppress_causes, is_written=quota_us is not None
         )
 
@@ -211,9 +211,9 @@ class QosCycle:
 
         # 6. evict
         evicted = self._evictor.evict(look, proposed.evictions, end)
+        facts += evicted
         self._record.evictions(evicted)
         return QosOutcome(
-            facts=(*contended, *repaired, *changes, *evicted),
             problems=tuple(problems),
             decision=decision,
             outcomes=outcomes,
