@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,7 @@ from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent, name_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.ports.desired import DesiredNode, Push, PushFeed
+from koordcore.ports.desired import DesiredNode, DesiredStore, Push, PushFeed
 from koordcore.ports.eventlog import Appended, AppendOutcome, Unavailable
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Service
@@ -104,6 +105,27 @@ class AwayLog:
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
         return await self.log.last_of(ref)
+
+
+class ClosedStore:
+    """A bucket that the user of the agent may not read yet."""
+
+    def __init__(self, store: DesiredStore) -> None:
+        self.store = store
+        self.is_open = False
+        self.denied = 0
+
+    async def put(self, desired: DesiredNode) -> None:
+        await self.store.put(desired)
+
+    async def delete(self, node: str) -> None:
+        await self.store.delete(node)
+
+    async def get(self, node: str) -> DesiredNode | None:
+        if not self.is_open:
+            self.denied += 1
+            raise Denied(node)
+        return await self.store.get(node)
 
 
 class LossyFeed:
@@ -288,6 +310,19 @@ async def test_with_the_log_away_it_enforces_and_delivers_later(
         world.log.away = False
         kinds = [type(event) for event in await world.facts()]
         assert kinds == [AgentStarted, PodsStarted, BeCpuSuppressed]
+
+
+async def test_an_agent_that_may_not_read_its_desired_state_goes_on_and_reads_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord_agent.shell.bus.desired_state.MISSING_SECONDS", (0.01, 0.01))
+    bus = memory_bus()
+    closed = ClosedStore(bus.desired)
+    async with World(replace(bus, desired=closed), ManualClock(), tmp_path).running() as world:
+        await bus.desired.put(desired(pod("web", "LS", 4_000)))
+        await world.until(lambda: closed.denied >= 2)
+        closed.is_open = True
+        await world.until(lambda: NODE in world.cycle.states.views)
 
 
 async def test_a_restart_without_the_bus_goes_on_and_repeats_nothing(tmp_path: Path) -> None:

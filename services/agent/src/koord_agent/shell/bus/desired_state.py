@@ -225,6 +225,9 @@ class DesiredStates:
             self._logger.warning("desired_not_read", node=node, reason=str(error))
             self._want_soon(node)
             return
+        except Denied as error:  # read again with those that are missing; what was wanted last stays in force
+            self._logger.warning("desired_not_read", node=node, reason=str(error))
+            return
         except codec.DecodeError as error:
             self._logger.warning("desired_refused", node=node, reason=str(error))
             self.read_once.add(node)
