@@ -159,15 +159,33 @@ async def test_sessions_that_are_killed_again_and_again_lose_and_repeat_nothing(
             it.write(events[start : start + 60])
             await until(lambda start=start: it.progress.position > start)
             with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                    " AND backend_type = 'client backend'"  # an autovacuum worker belongs to the superuser
-                )
+                _end_sessions(connection)
         await it.caught_up()
         assert await stored_hash(it) == (len(events), folded(events).hash())
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT count(*), max(seq) FROM events").fetchone() == (len(events), len(events))
+
+
+async def test_a_server_that_is_read_only_for_a_while_is_waited_for(postgres_dsn: str) -> None:
+    events = small()
+    half = len(events) // 2
+
+    def set_read_only(value: str) -> None:
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            name = connection.info.dbname
+            connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {value}'.encode())
+            _end_sessions(connection)
+
+    async with projector(postgres_dsn) as it, it.running():
+        it.write(events[:half])
+        await it.caught_up()
+        set_read_only("on")  # as a standby, while another instance is promoted
+        it.write(events[half:])
+        await until(lambda: "read-only" in it.progress.trouble)
+        set_read_only("off")
+        await it.caught_up()
+        assert await stored_hash(it) == (len(events), folded(events).hash())
 
 
 async def test_a_database_restored_to_an_older_state_is_continued_from_there(
@@ -195,6 +213,15 @@ async def test_a_database_restored_to_an_older_state_is_continued_from_there(
         assert [row for row in now["events"] if row[0] != last.seq] == expected["events"]
         assert now["pods"] == expected["pods"]
         assert now["node_versions"] == expected["node_versions"]
+
+
+def _end_sessions(connection: psycopg.Connection) -> None:
+    """End the other sessions of the database."""
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"  # an autovacuum worker belongs to the superuser
+    )
 
 
 def _namespace() -> NamespaceObserved:

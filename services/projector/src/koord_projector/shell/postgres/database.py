@@ -22,7 +22,12 @@ MIGRATIONS: Final = Path(__file__).parent / "migrations"
 MIGRATION_LOCK: Final = 0x6B6F6F7264  # "koord": one advisory lock for all projectors of one database
 READ_ERRORS: Final = (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError)
 """Errors of reads while Postgres is unavailable or ended the session. A later attempt may succeed."""
-WRITE_ERRORS: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
+WRITE_ERRORS: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,  # a standby answers while another instance is promoted
+    OSError,
+)
 """Errors of the writer's connection while Postgres is unavailable. A later attempt may succeed."""
 
 
