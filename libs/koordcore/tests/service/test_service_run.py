@@ -30,6 +30,7 @@ class DemoSettings(ServiceSettings):
     service: ClassVar[str] = "demo"
     fail_after: float = 0.0
     stuck: bool = False
+    hangs: bool = False
     api_key: SecretStr | None = None
 
 async def compose(shell: Shell[DemoSettings]) -> None:
@@ -39,6 +40,8 @@ async def compose(shell: Shell[DemoSettings]) -> None:
     async def run() -> None:
         if shell.settings.stuck:
             import time; time.sleep(3600)
+        if shell.settings.hangs:
+            import time; await asyncio.to_thread(time.sleep, 3600)
         if shell.settings.fail_after:
             await shell.clock.sleep(shell.settings.fail_after)
             raise RuntimeError("disk on fire")
@@ -118,6 +121,15 @@ def test_a_failing_component_ends_the_process_with_its_cause() -> None:
     (failure,) = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "component_failed"]
     assert (failure["component"], failure["error"]) == ("cycle", "RuntimeError: disk on fire")
     assert "Traceback" in failure["exception"]
+
+
+def test_a_thread_that_hangs_does_not_keep_a_stopped_process() -> None:
+    port = free_port()
+    with process("--hangs", f"--http-port={port}", "--shutdown-grace=100ms") as demo:
+        until_blocking(lambda: is_ready(port))
+        demo.send_signal(signal.SIGTERM)
+        demo.communicate(timeout=DEADLINE_SECONDS)
+    assert demo.returncode == 70
 
 
 def test_wrong_settings_end_it_with_status_2_and_a_sentence() -> None:

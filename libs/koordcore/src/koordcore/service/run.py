@@ -16,6 +16,7 @@ import asyncio
 import gc
 import os
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +27,7 @@ from koordcore.service.clock import SystemClock
 from koordcore.service.configuration.flags import HelpRequested, render_help
 from koordcore.service.configuration.settings import InvalidSettings, ServiceSettings
 from koordcore.service.health import Health
-from koordcore.service.lifecycle import EXIT_FAILED, Component, Service
+from koordcore.service.lifecycle import EXIT_FAILED, EXIT_STUCK, Component, Service
 from koordcore.service.telemetry.logging import Logger, configure_logging, logger
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer, make_tracer
@@ -74,6 +75,8 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
     """Run one service until it ends, and return its exit status: 0, 1 (failed) or 2 (invalid settings).
 
+    If a thread still works after another grace period, for example because it hangs, the process ends with status 70.
+
     Args:
         settings_type: Class of the service's settings.
         compose: Builds the components from a `Shell`.
@@ -91,7 +94,13 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
         return EXIT_USAGE
     collect_rarely()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
-        return runner.run(serve(settings, compose))
+        status = runner.run(serve(settings, compose))
+        # The runner waits for the threads of the event loop, of which one may hang: the process ends all the same.
+        watchdog = threading.Timer(settings.shutdown_grace, os._exit, (EXIT_STUCK,))
+        watchdog.daemon = True
+        watchdog.start()
+    watchdog.cancel()
+    return status
 
 
 def collect_rarely() -> None:
