@@ -243,7 +243,11 @@ class DesiredStates:
             if not is_known_kept and not self._take(value):
                 return
         if node in self.views:
-            self._apply_waiting(node)
+            try:
+                self._apply_waiting(node)
+            except UnreadableEvent as error:
+                self._logger.warning("push_unreadable", node=node, reason=error.reason)
+                self._want_soon(node)
             self._compare(node, last)
 
     async def _last_of_ledger(self, ports: Ports, node: str) -> StoredEvent | None:

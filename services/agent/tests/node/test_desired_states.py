@@ -1,0 +1,64 @@
+"""What an agent does with pushed facts that a newer manager has written."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from koord_agent.shell.bus.bus_link import BusLink, Ports
+from koord_agent.shell.bus.desired_state import DesiredStates
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
+from koordcore.ports.desired import DesiredNode, Push
+from koordcore.service.telemetry.logging import logger
+from support.histories import stored
+from support.until import until
+
+
+class Bus:
+    """A bucket that is behind the pushes, and a subscription that delivers what the test puts into it."""
+
+    def __init__(self) -> None:
+        self.bucket = DesiredNode(node="n", as_of={"nodepolicy": 1})
+        self.items: asyncio.Queue[Push | None] = asyncio.Queue()
+
+    async def last_of(self, _: AggregateRef) -> None:
+        return None
+
+    async def get(self, _: str) -> DesiredNode:
+        return self.bucket
+
+    async def pushes(self, _: Sequence[str]) -> AsyncIterator[Push | None]:
+        while True:
+            yield await self.items.get()
+
+
+def policy(seq: int, last: int, seconds: int, *, is_newer: bool = False) -> Push:
+    event = NodeMetricPolicyRendered(spec={"reportIntervalSeconds": seconds})
+    fact = stored(seq, Draft(AggregateRef("nodepolicy", "n"), event, last))
+    headers = {**fact.headers, "Koord-Schema": "99"} if is_newer else fact.headers
+    return Push(msgspec.structs.replace(fact, headers=headers), last)
+
+
+async def test_a_waiting_push_that_cannot_be_read_does_not_end_the_agent() -> None:
+    bus = Bus()
+    port: Any = bus
+    ports = Ports(facts=port, reports=port, desired=port, pushes=port)
+    states = DesiredStates(("n",), BusLink(ports), logger=logger("t"), jitter=lambda: 0.1, changed=lambda _: None)
+    running = asyncio.create_task(states.run())
+    try:
+        bus.items.put_nowait(None)
+        await until(lambda: states.views)
+        bus.items.put_nowait(policy(6, 5, 40))  # one before it was missed, so both wait until the bucket is read
+        bus.items.put_nowait(policy(7, 6, 50, is_newer=True))
+        bus.bucket = DesiredNode(node="n", as_of={"nodepolicy": 5})
+        await until(lambda: states.views["n"].collect.report_interval_seconds == 40)
+        bus.bucket = DesiredNode(node="n", metric_policy={"reportIntervalSeconds": 50}, as_of={"nodepolicy": 7})
+        bus.items.put_nowait(None)
+        await until(lambda: states.views["n"].collect.report_interval_seconds == 50)
+        assert not running.done()
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
