@@ -64,7 +64,8 @@ def reconcile_workload(
     workload = state.object
     prefix = f"{workload.metadata.name}-{template_hash(workload)}-"
     current = [pod for pod in pods if workload.kind == "Job" or specs[pod].object.metadata.name.startswith(prefix)]
-    stale = [pod for pod in pods if pod not in set(current)] if len(current) != len(pods) else []
+    kept = set(current)
+    stale = [pod for pod in pods if pod not in kept]
     surplus = current[workload.replicas :]
     groups = [[_deletion(pod, specs[pod])] for pod in (*stale, *surplus)][:limit]
     wanted = min(workload.replicas - len(current), limit - len(groups))
