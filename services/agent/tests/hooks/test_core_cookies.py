@@ -117,6 +117,17 @@ def test_pods_of_a_group_share_a_cookie_and_other_groups_have_others() -> None:
     assert node.kernel.writes == writes, "nothing changed"
 
 
+def test_counts_of_groups_that_are_gone_are_forgotten() -> None:
+    node, now_ms = Node(), 0
+    for number in range(20):
+        name = f"job-{number}"
+        node.processes, node.labels = {name: [number + 1]}, {name: {keys.CORE_SCHED_POLICY: "exclusive"}}
+        node.kernel.cookies[number + 1] = 0
+        now_ms += KEPT_MS
+        node.cycle(now_ms)
+    assert len([each for each in node.cookies.gauges() if each.name == "core_sched_cookie_manage_status"]) <= 2
+
+
 def test_new_process_gets_the_cookie_of_its_group_also_when_the_first_ones_are_gone() -> None:
     node = Node(a=[1], b=[2])
     node.cycle()

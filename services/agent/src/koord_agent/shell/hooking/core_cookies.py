@@ -113,6 +113,8 @@ class CoreCookies:
                 self._leave(container)
         self._groups = {name: one for name, one in self._groups.items() if look.now_ms - one.seen_ms <= KEPT_MS}
         self._grouped = {id_: at for id_, at in self._grouped.items() if look.now_ms - at <= KEPT_MS}
+        named = self._groups.keys() | {container.group_id for container in containers}
+        self._managed = Counter({key: count for key, count in self._managed.items() if key[0] in named})
         self._held = [gauge for container in containers for gauge in self._gauges_of(container)]
         return []
 

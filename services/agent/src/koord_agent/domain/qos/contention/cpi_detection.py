@@ -187,11 +187,13 @@ class CpiDetection:
 
     def _forget(self, look: NodeLook, settings: CpiSettings) -> Iterator[Event]:
         self._baselines.forget_silent(look.now_ms)
+        present = {(pod.uid, container) for pod in look.pods for container, _ in _containers(pod)}
         for (uid, container), victim in list(self._victims.items()):
-            if uid in look.by_uid and settings.enable:
+            if settings.enable and (uid, container) in present:
                 continue
             if victim.contention:
-                yield _ended(uid, victim, look.now_ms, "the pod is gone" if settings.enable else "detection is off")
+                gone = "the container is gone" if uid in look.by_uid else "the pod is gone"
+                yield _ended(uid, victim, look.now_ms, gone if settings.enable else "detection is off")
             del self._victims[uid, container]
 
 
