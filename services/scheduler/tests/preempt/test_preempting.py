@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events import CATALOGUE
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
@@ -80,6 +80,30 @@ def test_least_important_pods_go() -> None:
     submit(scheduler, pod("high", {"cpu": "2"}, priority=9))
     assert evicted(scheduler.log) == ["b"]
     assert where(scheduler)["high"] == low
+
+
+def test_eviction_that_the_log_did_not_store_is_requested_again_after_an_earlier_one_has_failed() -> None:
+    scheduler = scheduler_of(4)
+    submit(scheduler, pod("low", {"cpu": "4"}, priority=1))
+    asked: dict[str, Any] = {
+        "namespace": "default",
+        "name": "low",
+        "node": "n0",
+        "initiator": "descheduler",
+        "method": "evict",
+    }
+    scheduler.log.say("eviction", "low", PodEvictionRequested(**asked, reason="NodeTaints", message=""))
+    scheduler.log.say("eviction", "low", PodEvictionFailed(reason="Forbidden"))
+    scheduler.log.add_pod(pod("high", {"cpu": "4"}, priority=9))
+    scheduler.follow()
+    scheduler.decide(100.0)
+    assert scheduler.state.nominator.evictions.keys() == {"low"}
+    scheduler.state.commits.withdraw_all()
+    assert not scheduler.state.nominator.evictions, "this instance leads no more, and has not said it"
+    scheduler.run(200.0)
+    scheduler.run(220.0)
+    assert evicted(scheduler.log) == ["low", "low"]
+    assert where(scheduler).keys() == {"high"}
 
 
 def test_budget_is_respected_when_another_node_will_do() -> None:

@@ -169,7 +169,7 @@ def _eviction(state: SchedulerState, plugin: str, wanted: Eviction) -> list[Stat
         reason=reason,
         message=wanted.message,
     )
-    state.nominator.evictions[wanted.uid] = reason
+    state.nominator.evict(wanted.uid, reason)
     return [_notice(state, AggregateRef("eviction", wanted.uid), event)]
 
 

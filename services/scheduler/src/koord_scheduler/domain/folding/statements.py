@@ -25,8 +25,9 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             return  # it is gone, and what was known of its eviction with it
         case PodEvictionRequested():
             state.nominator.evictions[stored.ref.id] = event.reason
+            state.nominator.unsaid.discard(stored.ref.id)
         case PodEvicted() | PodEvictionFailed():
-            state.nominator.evictions.pop(stored.ref.id, None)
+            state.nominator.not_evicted(stored.ref.id)
         case PodEvictionDelayed():
             pass
         case GangPhaseChanged():

@@ -53,7 +53,7 @@ def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: D
             state.assumed.give_up(victim.pod, pod.trigger)
         elif victim.pod.uid not in state.nominator.evictions:
             evictions.append(_eviction(pod, victim, found.plugin))
-            state.nominator.evictions[victim.pod.uid] = "Preempted"
+            state.nominator.evict(victim.pod.uid, "Preempted")
     promises: list[tuple[AggregateRef, Event]] = []
     for uid, node in nodes.items():
         member = state.pods[uid]

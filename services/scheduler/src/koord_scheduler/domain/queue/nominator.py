@@ -19,10 +19,12 @@ class Nominator:
 
     Attributes:
         evictions: Uid of a pod -> reason of its eviction, if the eviction is requested and has no outcome yet.
+        unsaid: Uids of the pods among them whose request is not in the log yet.
     """
 
     def __init__(self, pods: dict[str, PodRecord], deleted: DeletedPods, writes: StatusWrites) -> None:
         self.evictions: dict[str, str] = {}
+        self.unsaid: set[str] = set()
         self._pods = pods
         self._deleted = deleted
         self._writes = writes
@@ -31,6 +33,16 @@ class Nominator:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def evict(self, uid: str, reason: str) -> None:
+        """Record a request to evict the pod that the log has not stored yet. The caller publishes it."""
+        self.evictions[uid] = reason
+        self.unsaid.add(uid)
+
+    def not_evicted(self, uid: str) -> None:
+        """Record that no eviction of the pod is under way. No-op if none was."""
+        self.evictions.pop(uid, None)
+        self.unsaid.discard(uid)
 
     def nominate(self, pod: PodRecord, node: str) -> None:
         """Nominate the pod to this node with its priority. An earlier nomination of the pod is replaced.

@@ -219,8 +219,8 @@ class Picture:
 
     def _evictions(self) -> list[tuple[str, str]]:
         """Return the evictions in the log. Those that are only assumed are requested again after a restart."""
-        seqs = self._state.status.writes.seqs
-        return [item for item in self._state.nominator.evictions.items() if seqs.get(AggregateRef("eviction", item[0]))]
+        nominator = self._state.nominator
+        return [(uid, reason) for uid, reason in nominator.evictions.items() if uid not in nominator.unsaid]
 
     def _satisfied_gangs(self) -> Iterator[str]:
         yield from self._state.cluster.gangs.roster.satisfied_groups()

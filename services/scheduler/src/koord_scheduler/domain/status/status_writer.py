@@ -106,6 +106,8 @@ class StatusWriter:
                 self._pod_stored(draft.ref.id, draft.event, seq, taken.write.trigger)
             else:
                 self.writes.seqs[draft.ref] = max(seq, self.writes.seqs.get(draft.ref, 0))
+            if isinstance(draft.event, PodEvictionRequested):
+                self._nominator.unsaid.discard(draft.ref.id)
             if isinstance(draft.event, GangPhaseChanged):
                 self.published.gangs[f"{draft.event.namespace}/{draft.event.name}"] = draft.event
 
@@ -143,8 +145,8 @@ class StatusWriter:
                     pass
                 case PodNominated():
                     self._nominator.drop(ref.id)
-                case PodEvictionRequested() if not self.writes.seqs.get(ref):
-                    self._nominator.evictions.pop(ref.id, None)
+                case PodEvictionRequested() if ref.id in self._nominator.unsaid:
+                    self._nominator.not_evicted(ref.id)
                 case GangPhaseChanged():
                     self.published.gang_unsaid(event, self._roster)
                 case QuotaStatusComputed(name=name):
