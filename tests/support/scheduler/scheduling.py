@@ -204,7 +204,11 @@ class Scheduler:
             events = [draft for node in part.nodes for draft in (*node.pods, node.node)] + gang
             works = [node.work for node in part.nodes]
             # As in the product: two schedulers that decide because of the same event give their events the same ids.
-            sealed = CATALOGUE.seal(events, self._origin(works[0].node, works[0].items[0].trigger))
+            # One scheduler never gives one id to two events of a node, though many pods leave it for the same reason.
+            first = works[0].items[0]
+            sealed = CATALOGUE.seal(
+                events, self._origin(works[0].node, first.trigger and f"{first.trigger}/{first.uid}")
+            )
             self.state.log.own.sent(sealed)
             self.in_flight.append((works, sealed))
 
