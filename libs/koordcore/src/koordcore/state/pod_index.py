@@ -29,6 +29,8 @@ class PodIndex:
         """
         self._by_name[pod.metadata.namespace, pod.metadata.name] = uid
         owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
+        if owners != self._owners.get(uid, ()):
+            self._disown(uid)
         if owners:
             self._owners[uid] = owners
             for owner in owners:
@@ -45,13 +47,16 @@ class PodIndex:
         before, _ = self._bind(uid, "")
         if self._by_name.get((namespace, name)) == uid:
             del self._by_name[namespace, name]
+        return before, self._disown(uid)
+
+    def _disown(self, uid: str) -> tuple[str, ...]:
         owners = self._owners.pop(uid, ())
         for owner in owners:
             pods = self._by_owner[owner]
             pods.discard(uid)
             if not pods:
                 del self._by_owner[owner]
-        return before, owners
+        return owners
 
     def _bind(self, uid: str, node: str) -> tuple[str, str]:
         before = self._nodes.get(uid, "")
@@ -59,7 +64,10 @@ class PodIndex:
             return "", ""
         if before:
             del self._nodes[uid]
-            self._by_node[before].discard(uid)
+            on_node = self._by_node[before]
+            on_node.discard(uid)
+            if not on_node:
+                del self._by_node[before]
         if node:
             self._nodes[uid] = node
             self._by_node.setdefault(node, set()).add(uid)
