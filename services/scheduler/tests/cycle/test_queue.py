@@ -190,7 +190,7 @@ def test_gated_pod_is_not_attempted_until_its_gate_is_gone(nodes: NodeColumns, p
     queue.tick(1000.0)
     assert queue.pop() is None
     assert queue.counts()[QueueState.GATED] == 1
-    assert queue.gated == [("a", "not yet")]
+    assert queue.gated == {"a": "not yet"}
     queue.recheck("a")
     assert queue.pop() is None
     closed.clear()

@@ -22,9 +22,10 @@ from koordcore.events.management.adjustment import NodeHealthAssessed
 from koordcore.events.objects.gateway import PodBindFailed
 from koordcore.events.scheduling.explanations import DecisionAbandoned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
-from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 
 def picture(state: SchedulerState) -> dict[str, Any]:
@@ -88,6 +89,26 @@ def test_pod_is_placed_by_two_facts_in_one_append() -> None:
     assert (body.node, body.attempt, body.requests) == ("n", 1, {"cpu": 1000})
     assert body.explanation.based_on.ev == 2
     assert scheduler.state.pods["p"].phase is Phase.PLACED
+
+
+def test_a_scheduler_that_does_not_lead_keeps_nothing_of_pods_that_are_gone() -> None:
+    log = log_with("n")
+    standby = Scheduler(log)
+    for number in range(3):
+        gated, nominated = f"g{number}", f"p{number}"
+        log.add_pod(with_metadata(pod(gated), labels={keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "2"}))
+        log.add_pod(pod(nominated, {"cpu": "4"}))
+        about: dict[str, Any] = {"namespace": "default", "name": nominated, "node": "n"}
+        log.say("pod", nominated, PodNominated(**about, victims=[], plugin="DefaultPreemption", candidates=1))
+        standby.follow()
+        assert standby.state.queue.gated.keys() == {gated}
+        log.remove_pod(gated)
+        log.remove_pod(nominated)
+        log.say("pod", nominated, PodNominationCleared(**about, reason="deleted"))
+        standby.follow()
+    assert not standby.state.queue.gated
+    assert not len(standby.state.status.writes), "the leader has said that they are no longer nominated"
+    assert not standby.state.pods
 
 
 def test_pods_of_one_node_are_merged_into_one_fact_of_the_node() -> None:

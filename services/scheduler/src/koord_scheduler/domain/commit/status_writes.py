@@ -93,6 +93,12 @@ class StatusWrites:
         """Record that the log has answered the append of a status write, so that its aggregates are free again."""
         self._in_flight.difference_update(draft.ref for draft in taken.drafts)
 
+    def withdraw(self, wanted: type[Event], ref: AggregateRef) -> None:
+        """Remove the waiting status writes that consist of such a fact about an aggregate, because the log has it."""
+        kept = [write for write in self._waiting if [(type(event), of) for of, event in write.facts] != [(wanted, ref)]]
+        if len(kept) < len(self._waiting):
+            self._waiting = deque(kept)
+
     def withdraw_all(self) -> list[StatusWrite]:
         """Remove and return the waiting status writes, because another scheduler leads from now on.
 

@@ -230,7 +230,7 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
     Source: scheduler-core spec, pitfall 22
     """
     explanations = [waits_at_permit(work) for work in state.assumed.waiting.unexplained()]
-    for uid, message in state.queue.gated:
+    for uid, message in state.queue.gated.items():
         pod = state.pods.get(uid)
         if pod is not None and state.queue.is_gated(uid):
             event = PodGated(namespace=pod.namespace, name=pod.name, message=message)

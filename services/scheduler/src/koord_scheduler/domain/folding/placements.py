@@ -8,7 +8,13 @@ Source:
 
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodPlaced, PodReallocated
+from koordcore.events.scheduling.pod import (
+    PodDeviceUnhealthy,
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReallocated,
+)
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.nodes.ledger import Source
@@ -71,7 +77,11 @@ def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -
 
 
 def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
-    """Record that the pod is no longer nominated to a node. No-op if the event was folded already."""
+    """Record that the pod is no longer nominated to a node. No-op if the event was folded already.
+
+    If this instance was to say so as well, because it does not lead or has just started, it says so no more.
+    """
+    state.status.writes.withdraw(PodNominationCleared, stored.ref)
     pod = _record_of(state, stored)
     if pod is not None:
         state.nominator.drop(pod.uid)

@@ -38,7 +38,7 @@ class SchedulingQueue:
     """All pods of this scheduler's profiles that have no node, by queue state.
 
     Attributes:
-        gated: (uid, reason) of pods that PreEnqueue refused. The reader empties it.
+        gated: Uid -> reason, for pods of the queue that PreEnqueue refused. The reader empties it.
         incoming: (state, reason) -> number of times that a pod entered the state for this reason.
     """
 
@@ -53,7 +53,7 @@ class SchedulingQueue:
     ) -> None:
         self._gate = gate
         self._blocked: dict[Block, Group] = {}
-        self.gated: list[tuple[str, str]] = []
+        self.gated: dict[str, str] = {}
         self._initial_backoff = initial_backoff
         self._max_backoff = max_backoff
         self._pods: dict[str, QueuedPod] = {}
@@ -119,6 +119,7 @@ class SchedulingQueue:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
+        self.gated.pop(uid, None)  # nobody reads it where this instance does not lead
         self._leave(pod)
         if pod.woken:
             self.wake_first(pod.subject, pod.trigger)
@@ -342,7 +343,7 @@ class SchedulingQueue:
             return False
         if pod.gated_by != refusal:
             pod.gated_by = refusal
-            self.gated.append((pod.uid, refusal))
+            self.gated[pod.uid] = refusal
         self._move(pod, QueueState.GATED)
         return True
 
