@@ -268,6 +268,22 @@ def test_a_pod_that_its_quota_can_never_admit_does_not_keep_smaller_pods_waiting
     assert where(scheduler).keys() == {"small", "as-small"}
 
 
+def test_pod_whose_node_is_deleted_is_not_placed_again_under_the_same_event_id() -> None:
+    scheduler = scheduler_of(4, 4)
+    log = scheduler.log
+    quota(log, "q", "0")
+    submit(scheduler, in_quota("p", "4"))
+    quota(log, "q", "4")
+    scheduler.run(100.0)
+    quota(log, "q", "0")
+    log.remove_node(where(scheduler)["p"])
+    scheduler.run(200.0)
+    quota(log, "q", "4")
+    scheduler.run(300.0)
+    placed = [stored.event_id for stored in log.events if isinstance(CATALOGUE.read(stored), PodPlaced)]
+    assert len(placed) == len(set(placed)) == 2
+
+
 PODS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from(["", "gone"])), max_size=14)
 
 

@@ -49,10 +49,10 @@ class QueueingHints:
             node: Name of the node.
             trigger: Id of the event that caused the change.
         """
+        self.trigger = trigger  # of a deleted node, too: a pod that it had must not be decided twice for one event
         row = self._nodes.row(node)
         if row is not None:
             self.helped[row] = None
-            self.trigger = trigger
 
     def room_appeared_anywhere(self, trigger: str) -> None:
         """Record that a change may make waiting pods schedulable on any node.
