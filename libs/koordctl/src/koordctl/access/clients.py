@@ -86,7 +86,7 @@ def named_addresses(name: str) -> list[str]:
 
 def named_instances() -> dict[str, str]:
     """Return the instances of services that environment variables name: `SERVICE host:port` -> base URL."""
-    return {f"{name} {urlsplit(url).netloc}": url for name in SERVICES for url in named_addresses(name)}
+    return {f"{name} {urlsplit(url).netloc or url}": url for name in SERVICES for url in named_addresses(name)}
 
 
 def readiness_trouble(url: str) -> str | None:

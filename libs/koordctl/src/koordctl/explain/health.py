@@ -75,7 +75,12 @@ def service_finding(name: str, url: str | None, ready: str | None, is_optional: 
         remedy = "" if is_optional else f"start it, or name its address: KOORD_{name.upper()}=http://host:port"
         return Finding(check, verdict, "no address is known", remedy)
     if ready is None:
-        return Finding(check, Verdict.BROKEN, f"{url} does not answer", "see its log: koord status names the file")
+        return Finding(
+            check,
+            Verdict.BROKEN,
+            f"{url} does not answer",
+            "see its output: koord status, docker compose logs or kubectl logs",
+        )
     if ready:
         return Finding(check, Verdict.BROKEN, f"is not ready: {ready}", "koord bus consumers shows how far it is")
     return Finding(check, Verdict.OK, "is ready")
