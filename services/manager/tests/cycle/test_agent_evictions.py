@@ -3,16 +3,17 @@
 from datetime import UTC, datetime
 
 import msgspec
-from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
+from koord_manager.domain.controller_names import AGENT_EVICTION
 from koord_manager.domain.pod_evictions.agent_requests import agent_requests
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
 from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, seal
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORIGIN = Origin(causation_id="t", correlation_id="t", actor="t", occurred_at="2026-01-01T00:00:00.000000Z")
@@ -59,6 +60,21 @@ def test_an_evicted_pod_is_asked_for_once_and_without_an_api_server_its_object_g
     assert decide_eviction(log.view, Budgets(), "u", NOW) == []
     assert agent_requests(log.view, "n_1") == [], "the pod is gone, whatever its agent still says"
     log.write("nodestate", "n_1", PodsStopped(pods=["u"]))
+
+
+def test_a_request_that_the_api_server_refuses_is_repeated_after_a_minute() -> None:
+    log = Log()
+    queue = log.view.queue
+    bound = Pod(metadata=ObjectMeta(name="crunch", namespace="default", uid="u"), spec=PodSpec(node_name="n.1"))
+    log.write("podspec", "u", PodSpecAdded(object=bound))
+    victim = EvictedPod(uid="u", namespace="default", name="crunch")
+    log.write("nodestate", "n_1", PodsEvictedByAgent(feature="CPUEvict", pods=[victim], reason="busy"))
+    for now in (0.0, AGAIN_SECONDS):
+        queue.begin(now)
+        assert queue.take(AGENT_EVICTION) == ["n_1"]
+        log.take(agent_requests(log.view, "n_1"))
+        log.write("eviction", "u", PodEvictionFailed(reason="Forbidden", message="a webhook denies it"))
+        assert queue.take(AGENT_EVICTION) == []
 
 
 def test_a_pod_that_the_api_server_removes_already_is_not_asked_for_again() -> None:

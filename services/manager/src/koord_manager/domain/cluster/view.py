@@ -78,6 +78,8 @@ TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
 MAX_EVICTIONS = 32
 """Maximum number of evictions remembered for each node; controllers read those of the last ten minutes."""
+AGAIN_SECONDS = 60.0
+"""Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
 
 
 class ManagerView:
@@ -278,7 +280,7 @@ class ManagerView:
 
     def _queue_agent_eviction(self, uid: str) -> None:
         if node := self._placed_on(uid) or self._pods.node(uid):
-            self.queue.add(AGENT_EVICTION, node)
+            self.queue.add_after(AGENT_EVICTION, node, self.queue.now + AGAIN_SECONDS)
 
     def _queue_inputs(self, node: str) -> None:
         """Add a node to the queues whose decisions read its pods: overcommit and desired state."""
