@@ -84,8 +84,17 @@ class EventRecorder:
         return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
-        """Write waiting nominated nodes, conditions and Kubernetes events to the API server, until cancelled."""
+        """Write waiting nominated nodes, conditions and Kubernetes events to the API server, until cancelled.
+
+        Events have a rate limit of their own, so they do not wait for the others.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._say_of_pods())
+            tasks.create_task(self._say_events())
+
+    async def _say_of_pods(self) -> None:
         while True:
+            self._news.clear()
             if self._pending_writes.nominated:
                 uid = next(iter(self._pending_writes.nominated))
                 node = self._pending_writes.nominated.pop(uid)
@@ -95,12 +104,16 @@ class EventRecorder:
                 uid, explanation = self._pending.popitem(last=False)
                 with self._errors(uid):
                     await self._explain(uid, explanation)
-            elif self._pending_writes.events:
+            else:
+                await self._news.wait()
+
+    async def _say_events(self) -> None:
+        while True:
+            self._news.clear()
+            if self._pending_writes.events:
                 await asyncio.gather(*(self._record_one(word) for word in self._next_events()))
             else:
-                self._news.clear()
-                if self.is_idle:
-                    await self._news.wait()
+                await self._news.wait()
 
     def _next_events(self) -> list[pod_status_writes.KubernetesEvent]:
         """Take the next events from the queue; no two of them have the same object to write."""
@@ -158,6 +171,7 @@ class EventRecorder:
         self._pending_writes.events.append(
             pod_status_writes.failed_scheduling(uid, explanation.namespace, explanation.name, message)
         )
+        self._news.set()
         if self._conditions.get(uid) == message:
             return
         nominated = self._view.state.of_kind(PodState).get(uid)
