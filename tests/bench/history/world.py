@@ -228,8 +228,9 @@ async def _status(client: httpx.AsyncClient) -> dict[str, int] | None:
 
 
 def _process_cpu(pid: int) -> float:
+    """Return the CPU time of a process with its ended children: the fold of a rebuild, sessions of Postgres."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(int(fields[at]) for at in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu_of(program: str, folder: Path) -> float:
@@ -250,9 +251,7 @@ def _postgres_cpu(folder: Path) -> float:
         with contextlib.suppress(OSError, ValueError):
             words = each.joinpath("cmdline").read_bytes().decode(errors="replace")
             if "postgres" in words and str(folder / "postgres") in words:
-                fields = each.joinpath("stat").read_text().rsplit(")", 1)[1].split()
-                ticks = sum(int(fields[at]) for at in (11, 12, 13, 14))
-                total += ticks / os.sysconf("SC_CLK_TCK")
+                total += _process_cpu(int(each.name))
                 total += sum(_process_cpu(int(child)) for child in _children(int(each.name)))
     return total
 

@@ -175,7 +175,8 @@ def _position(seq: int | None) -> str:
 def node_line(change: NodeChange) -> bytes:
     """Return the COPY line of a row of the table `node_versions`."""
     values = msgspec.structs.astuple(change.figures)
-    token, host = (escape(text).encode("utf-8", "replace") for text in (change.token, change.figures.host))
+    token = escape(change.token).encode("utf-8", "replace")
+    host = escape(change.figures.host).encode("utf-8", "replace")
     before, behind = _numbers(values[:_HOST]), _numbers(values[_HOST + 1 :])
     return b"%b\t%d\t%b\t%b\t%b\n" % (token, change.seq, before, host, behind)
 
