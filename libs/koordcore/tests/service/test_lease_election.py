@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from koordcore.service.leader.lease import LeaseStore, unique_holder
+from koordcore.service.leader.lease import LeaseStore, SeenLease, unique_holder
 from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, ServiceAccountHttp
 from koordcore.service.leader.lease_kv import KvLeaseStore
 from support.leases.candidates import TAKE_OVER, TIMES, Candidate, NewStore, World
@@ -242,3 +242,19 @@ async def test_a_candidate_that_withdraws_leaves_the_lease_to_another_until_it_s
     first.election.stand()
     await world.pass_time(1.2 * TIMES.retry + 0.5)
     assert world.leaders() == [first]
+
+
+async def test_a_leader_whose_lease_was_deleted_leads_again_in_a_later_term() -> None:
+    shared = MemoryLeaseStore()
+    world = World(lambda: shared)
+    leader = await world.add("a")
+    shared.seen = SeenLease(None, "0")
+    await world.pass_time(2.4 * TIMES.retry + 0.5)
+    before, again = leader.terms
+    assert leader.election.term == again
+    assert again.epoch > before.epoch
+    ending = asyncio.create_task(leader.election.lost(again))
+    await world.settle()
+    assert not ending.done(), "the end of the earlier term is not the end of this one"
+    await world.end()
+    assert await ending

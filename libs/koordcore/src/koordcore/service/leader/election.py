@@ -64,6 +64,7 @@ class LeaseElection:
         self._term: Term | None = None
         self._renewed_at = -math.inf
         self._version = ""
+        self._highest = 0  # epoch seen so far: a lease that somebody has deleted does not know it any more
         self._seen_version: str | None = None
         self._seen_at = 0.0
         self._holder: str | None = None
@@ -235,9 +236,9 @@ class LeaseElection:
         if record is not None and record.holder and not mine and not self._expired(record):
             return
         now = self._clock.unix()
-        wanted = self._record(1 if record is None else record.epoch + 1, now)
+        wanted = self._record(self._highest + 1, now)
         written = await self._bounded_write(wanted, seen.version, acquiring=True)
-        self._version = written.version
+        self._version, self._highest = written.version, written.epoch
         self._renewed_at = began
         self._holder = self.name
         self._term = Term(self.name, written.epoch, now)
@@ -277,6 +278,8 @@ class LeaseElection:
             self._seen_version = seen.version
             self._seen_at = self._clock.monotonic()
         self._holder = (seen.record.holder or None) if seen.record is not None else None
+        if seen.record is not None:
+            self._highest = max(self._highest, seen.record.epoch)
 
     def _expired(self, record: lease.LeaseRecord) -> bool:
         return self._clock.monotonic() >= self._seen_at + record.duration_seconds

@@ -136,8 +136,8 @@ class _Lease(msgspec.Struct, rename="camel"):
 class KubernetesLeaseStore:
     """One `coordination.k8s.io/v1` Lease object as storage of a lease. The epoch is `leaseTransitions` + 1.
 
-    If the object is deleted, the epoch starts at 1 again. Appends to the log stay safe, because they name expected
-    positions.
+    If the object is deleted, the epoch starts again for a candidate that has not seen the object before. Appends to the
+    log stay safe, because they name expected positions.
     """
 
     def __init__(self, http: KubernetesHttp, *, namespace: str, name: str) -> None:
