@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 TRIES_SECONDS: Final = 10.0
 """Time in which one common position is searched."""
-VERIFY_TRIES: Final = 6
-"""Comparisons in which the services may be found at one position while the log moves."""
 PAUSE_SECONDS: Final = 0.05
 ANSWER_SECONDS: Final = 30.0
 """Longest time of one request to the manager."""
@@ -59,14 +57,19 @@ class Verification:
         return max(self.live.position, self.projector.position)
 
     @property
-    def replay(self) -> str:
-        """Hash of the state that was rebuilt from the log up to `position`."""
-        return self.folded.hash
-
-    @property
     def equal(self) -> bool:
         """Whether the manager and the projector both have the hash of the rebuilt state."""
         return all(self.folded.hashes[fold.position] == fold.hash for fold in (self.live, self.projector))
+
+    @property
+    def sentence(self) -> str:
+        """Return whether the states are equal, with all compared hashes and their positions."""
+        folds = {"live": self.live, "projector": self.projector}
+        told = [f"{name} {fold.hash} at {fold.position}" for name, fold in folds.items()]
+        told += [
+            f"from zero {self.folded.hashes[at]} at {at}" for at in sorted({each.position for each in folds.values()})
+        ]
+        return f"{'equal' if self.equal else 'differ'}: {', '.join(told)}"
 
 
 async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verification:
@@ -83,27 +86,6 @@ async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verificatio
     live, rows = await _fold_positions(bus, manager, seconds)
     folded = await fold_to(bus.events, max(live.position, rows.position), marks=(live.position, rows.position))
     return Verification(live=live, projector=rows, folded=folded)
-
-
-async def verify_at_one_position(bus: "Bus", *, manager: str, seconds: float) -> Verification:
-    """Compare the states like `verify_now`. Repeat this if manager and projector are at different positions.
-
-    After `VERIFY_TRIES` comparisons, the last one is returned.
-
-    Args:
-        bus: The log; the projector is asked over the same connection.
-        manager: Base URL of the manager.
-        seconds: Real time that manager and projector may take to answer, each time.
-
-    Raises:
-        LogTrouble: A service does not answer.
-    """
-    verification = await verify_now(bus, manager=manager, seconds=seconds)
-    for _ in range(VERIFY_TRIES - 1):
-        if verification.live.position == verification.projector.position:
-            break
-        verification = await verify_now(bus, manager=manager, seconds=seconds)
-    return verification
 
 
 async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) -> FoldPosition:

@@ -21,7 +21,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Event, StoredEvent
 
 from koordctl.access.folding import fold_to
-from koordctl.access.verification import Verification, verify_at_one_position
+from koordctl.access.verification import Verification, verify_now
 from koordctl.demo.device_day import DeviceDaySummary
 from koordctl.demo.device_health import DeviceAudit, DeviceId
 from koordctl.demo.invariants import Audit
@@ -173,9 +173,8 @@ async def run_failing_devices(
             ledger_differences=len(findings.ledger_differences),
             unexplained_pods=len(evening.audit.findings(reasons).unexplained),
             position=verification.position,
-            hash_live=verification.live.hash,
-            hash_replay=verification.replay,
-            hash_projector=verification.projector.hash,
+            folds_agree=verification.equal,
+            folds=verification.sentence,
             events=night.audit.events,
             startup_s=round(running.startup_s, 2),
             wall_s=round(time.monotonic() - began, 2),
@@ -309,7 +308,7 @@ class _Reckoning:
 
 async def _audited(running: RunningStack) -> _Reckoning:
     manager = running.urls["manager"]
-    verification = await verify_at_one_position(running.log.bus, manager=manager, seconds=VERIFY_SECONDS)
+    verification = await verify_now(running.log.bus, manager=manager, seconds=VERIFY_SECONDS)
     audit, devices = Audit(), DeviceAudit()
 
     def see(stored: StoredEvent, event: Event) -> None:

@@ -16,7 +16,7 @@ from koordctl.access.clients import find_service
 from koordctl.access.credentials import authorization, tls_context
 from koordctl.access.folding import fold_to
 from koordctl.access.log import open_log
-from koordctl.access.verification import verify_at_one_position
+from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations
 from koordctl.demo.submitting import Watching, register_nodes, settle, submit_pods, wait_until
@@ -130,7 +130,7 @@ async def run_on_running(demo: RunningDemo, watching: Watching) -> RunningSummar
 
         # 3. three folds at one position, every invariant from the events alone
         watching.step("comparing the fold from zero, the live fold and the projector's rows")
-        verification = await verify_at_one_position(log.bus, manager=manager, seconds=VERIFY_SECONDS)
+        verification = await verify_now(log.bus, manager=manager, seconds=VERIFY_SECONDS)
         watching.step("recomputing every invariant from the log")
         audit = Audit()
         await fold_to(log.bus.events, verification.position, see=audit.see)
@@ -142,9 +142,8 @@ async def run_on_running(demo: RunningDemo, watching: Watching) -> RunningSummar
         ledger_differences=len(findings.ledger_differences),
         unexplained_pods=len(findings.unexplained),
         position=verification.position,
-        hash_live=verification.live.hash,
-        hash_replay=verification.replay,
-        hash_projector=verification.projector.hash,
+        folds_agree=verification.equal,
+        folds=verification.sentence,
         violations=findings.sentences(),
         pods=findings.submitted,
         placed=findings.placed,
