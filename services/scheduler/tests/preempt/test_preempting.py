@@ -249,6 +249,22 @@ def test_quota_is_preempted_within_only() -> None:
     assert where(scheduler).keys() == {"stranger", "high"}
 
 
+def test_pod_that_another_scheduler_has_placed_counts_in_its_quota() -> None:
+    scheduler = scheduler_of(4, 4)
+    other = Scheduler(scheduler.log)
+    quota(scheduler.log, "q", "4")
+    scheduler.log.add_pod(in_quota("first", "4"))
+    for each in (scheduler, other):
+        each.follow()
+        each.decide()
+        each.send()
+    other.land()
+    scheduler.land()
+    assert scheduler.conflicts == 1
+    submit(scheduler, in_quota("second", "4"))
+    assert where(scheduler).keys() == {"first"}
+
+
 def test_pods_of_equal_priority_are_not_preempted_for_their_quota() -> None:
     scheduler = scheduler_of(64)
     quota(scheduler.log, "q", "4")

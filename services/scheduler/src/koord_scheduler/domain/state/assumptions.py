@@ -286,6 +286,9 @@ class Assumptions:
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         for plugin, uids in framework.unreserve(pod, work.node, caused_by=caused_by):
             self.reject(plugin, uids)
+        quotas = self._known.cluster.quotas
+        if (pod.node or pod.bound_node) and pod.uid in quotas.pods:  # another scheduler has placed it meanwhile
+            quotas.reserve(pod.uid)
 
     # --- consequences ------------------------------------------------------------------------------------------------
 
