@@ -67,6 +67,22 @@ def test_card_whose_command_fails_is_left_out_until_it_was_seen_and_unhealthy_af
     assert [device.status for device in third.devices] == [HEALTHY, HEALTHY]
 
 
+def test_lost_card_that_cannot_be_measured_leaves_the_others_in_force() -> None:
+    answers = {
+        "mapping": "NPU Chip\n0 0 Ascend 910B3\n",
+        "list": "NPU ID : 0\nNPU ID : 1\n",
+        "common": "Aicore Count : 20\n",
+        **{f"memory.{card}": "HBM Capacity(MB) : 65536\n" for card in (0, 1)},
+        **{f"board.{card}": "PCIe Bus Info : 0000:81:00.0\nChip Fault : 0\n" for card in (0, 1)},
+    }
+    without = {query: text for query, text in answers.items() if query != "memory.1"}
+    first = take_inventory(Inventory(), lambda _: FakeMachine((HUAWEI_PCI,), without))
+    assert [device.minor for device in first.devices] == ["2"]
+    good = take_inventory(first, lambda _: FakeMachine((HUAWEI_PCI,), answers))
+    lost = take_inventory(good, lambda _: FakeMachine((HUAWEI_PCI,), without))
+    assert [(device.minor, device.status.healthy) for device in lost.devices] == [("2", True), ("10", False)]
+
+
 def test_failing_tool_keeps_its_last_devices_and_hides_no_other_vendor() -> None:
     good = take_inventory(Inventory(), lambda _: FakeMachine((HUAWEI_PCI, METAX_PCI), metax(0)))
     assert [device.vendor for device in good.devices] == ["metax"]

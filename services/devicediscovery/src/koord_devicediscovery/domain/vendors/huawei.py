@@ -37,10 +37,18 @@ def _discover(machine: Machine) -> Found:
     cores = 8 if model == "Ascend-310P3" else sum_of_last_fields(machine.ask("common"), "Aicore Count")
     devices: list[Xpu] = []
     failed: dict[str, str] = {}
+    unmeasured: dict[str, str] = {}
     for card, minor in zip(cards, minors, strict=False):
+        try:
+            memory, ai_cpus = _memory(machine, card), _ai_cpus(machine, model, card)
+        except DiscoveryError as error:
+            unmeasured[str(minor)] = str(error)
+            if len(unmeasured) == len(cards):
+                raise  # not one card, but the tool
+            continue
         resources = {
-            GPU_MEMORY: _memory(machine, card),
-            "huawei.com/npu-cpu": str(_ai_cpus(machine, model, card)),
+            GPU_MEMORY: memory,
+            "huawei.com/npu-cpu": str(ai_cpus),
             "huawei.com/npu-core": str(cores),
             "huawei.com/npu-dvpp": "100",
         }
@@ -62,7 +70,7 @@ def _discover(machine: Machine) -> Found:
                 status=HEALTHY if faults <= 0 else unhealthy("chip error", f"the board reports {faults} chip faults"),
             )
         )
-    return Found(devices=devices, failed=failed)
+    return Found(devices=devices, failed=failed | unmeasured)
 
 
 def _model(mapping: str) -> str:
