@@ -19,6 +19,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodBindFailed
 from koordcore.events.scheduling.explanations import DecisionAbandoned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
@@ -109,6 +110,17 @@ def test_a_scheduler_that_does_not_lead_keeps_nothing_of_pods_that_are_gone() ->
     assert not standby.state.queue.gated
     assert not len(standby.state.status.writes), "the leader has said that they are no longer nominated"
     assert not standby.state.pods
+
+
+def test_an_object_that_stays_malformed_does_not_add_to_the_state_for_ever() -> None:
+    log = log_with("n")
+    ref = custom_ref("elasticquotas", "default", "q")
+    for number in range(1200):
+        meta = {"namespace": "default", "name": "q", "generation": number}
+        log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": meta, "spec": {"max": "nonsense"}}))
+    scheduler = Scheduler(log)
+    scheduler.follow()
+    assert 0 < len(scheduler.state.cluster.warnings) <= 1000
 
 
 def test_pods_of_one_node_are_merged_into_one_fact_of_the_node() -> None:

@@ -4,6 +4,7 @@ The fold calls this module for each fact, and the fact is passed to everything t
 waiting pods are only collected here (`activate`, `QuotaManager.moves`), because the queue decides about these.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -110,8 +111,7 @@ class Cluster:
         fresh_owners: Groups of Reservations with new owner rules. The fold reads pods again for them and empties it.
         devices: The devices of each node, as its Device object states them.
         activate: Uids of pods that shall be attempted because of folded facts. The queue takes them out.
-        warnings: Sentences about facts that are valid but probably unintended. The function that logs them empties the
-            list.
+        warnings: Sentences about facts that are valid but probably unintended, the last 1000.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Cluster:
         self._shared: list[tuple[str, object, Plugin]] = []
         self._joined: list[Plugin] = []
         self.activate: dict[str, None] = {}
-        self.warnings: list[str] = []
+        self.warnings: deque[str] = deque(maxlen=1000)
 
     def _read_of_name(self, pod: Pod) -> tuple[Hashable, ...]:
         """Return the inputs of decisions that depend on a pod's own name or uid; usually none."""
