@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
-from support.projector.browser import ARGUMENTS, CHROMIUM, EVIL, PATIENCE_MILLIS
+from support.projector.browser import ARGUMENTS, CHROMIUM, EVIL, JAEGER, PATIENCE_MILLIS
 from support.projector.service import served_in_a_thread
 from support.projector.synthetic_cluster import SyntheticCluster
 from support.servers import fresh_database
@@ -19,7 +19,7 @@ def cluster() -> SyntheticCluster:
 @pytest.fixture(scope="module")
 def base_url(postgres_server_dsn: str, cluster: SyntheticCluster) -> Iterator[str]:
     """Address of a projector that has folded the cluster."""
-    with fresh_database(postgres_server_dsn) as dsn, served_in_a_thread(dsn, cluster) as url:
+    with fresh_database(postgres_server_dsn) as dsn, served_in_a_thread(dsn, cluster, jaeger=JAEGER) as url:
         yield url
 
 

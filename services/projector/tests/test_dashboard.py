@@ -11,7 +11,7 @@ import pytest
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordctl.render.units import duration_text
 from playwright.sync_api import Browser, Page, Route, expect
-from support.projector.browser import DASHBOARD_MARKS, EVIL
+from support.projector.browser import DASHBOARD_MARKS, EVIL, JAEGER
 from support.projector.synthetic_cluster import SyntheticCluster
 
 pytestmark = DASHBOARD_MARKS
@@ -258,6 +258,10 @@ def test_pods_are_filtered_and_a_life_is_explained(page: Page, cluster: Syntheti
     expect(page.locator(".life li.step-unschedulable").first).to_contain_text("nodes are available")
     decision.get_by_role("link", name="event").click()
     expect(decision.locator("pre")).to_contain_text('"policy_version"')
+    trace = page.request.get(f"/api/pods/{uid}").json()["timeline"][0]["trace_id"]
+    expect(steps.first.locator("xpath=ancestor::li").locator(f"a[href='{JAEGER}/trace/{trace}']")).to_have_text(
+        trace[:16]
+    )
 
 
 def test_explanations_that_say_the_same_are_one_step(page: Page, cluster: SyntheticCluster) -> None:

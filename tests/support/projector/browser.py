@@ -20,3 +20,5 @@ PATIENCE_MILLIS = 60_000
 """Time within which the page has what a test expects, also on a loaded machine."""
 EVIL = '<img src=x onerror="document.title=1">'
 """End of the name of one pod of the fixture `cluster`: a page must not run it."""
+JAEGER = "http://127.0.0.1:16686"
+"""Address of Jaeger in the settings of the projector. None runs: the pages only link to it."""

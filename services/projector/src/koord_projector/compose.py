@@ -99,4 +99,4 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         stream=tail.events_stream,
     )
     shell.http.audit.publish_to(bus.audit)
-    shell.http.routes.extend([*routes_of(handlers), *Dashboard().routes()])
+    shell.http.routes.extend([*routes_of(handlers), *Dashboard(settings.jaeger).routes()])

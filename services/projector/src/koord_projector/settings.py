@@ -16,6 +16,7 @@ class ProjectorSettings(ServiceSettings):
         pool_size: Number of connections for reads. At peaks, as many more may be opened.
         archive_days: Age in days from which archived reports, explanations and rounds are deleted.
         fact_days: Age in days from which facts are dropped from Postgres; None: never.
+        jaeger: Address of Jaeger. The dashboard links to its page of a trace; "": no links.
     """
 
     service: ClassVar[str] = "projector"
@@ -37,6 +38,11 @@ class ProjectorSettings(ServiceSettings):
         gt=0,
         le=36_500,
         description="Days for which facts are kept in Postgres; needs --archive.",
+    )
+    jaeger: str = Field(
+        "",
+        pattern=r"^(https?://[^\s<>\"]+)?$",
+        description="Address of Jaeger, as browsers reach it. The dashboard links to its page of a trace.",
     )
 
     @model_validator(mode="after")

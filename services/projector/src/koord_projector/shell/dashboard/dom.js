@@ -66,3 +66,10 @@ export const podLink = (pod, at) => linkTo(`/pods/${encodeURIComponent(pod.uid)}
 /** A part of a whole (0 to 1) as a lane, with a text beside it. */
 export const shareLane = (ratio, tint, text) => h("div", { class: "share-lane" },
   h("span", { class: "lane" }, h("i", { css: { width: `${Math.min(1, ratio) * 100}%`, background: `var(--${tint})` } })), h("span", { class: "nowrap" }, text));
+
+/** The id of a trace, as a link to its page in Jaeger if the projector knows the address. */
+export function trace(id) {
+  const jaeger = document.querySelector("meta[name=jaeger]").content.replace(/\/+$/, "");
+  const short = h("code", { title: id }, id.slice(0, 16));
+  return h("span", {}, "trace ", jaeger ? h("a", { href: `${jaeger}/trace/${id}`, target: "_blank", rel: "noreferrer" }, short) : short);
+}

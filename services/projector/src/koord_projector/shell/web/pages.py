@@ -5,6 +5,7 @@ even if a page does not escape it.
 """
 
 import hashlib
+import html
 from importlib.resources import files
 from typing import Final
 
@@ -16,6 +17,8 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_JAEGER: Final = b"@JAEGER@"
+"""Stands for the address of Jaeger in `index.html`."""
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -26,9 +29,13 @@ _TYPES: Final = {
 
 
 class Dashboard:
-    """The files of the dashboard. They are kept in memory, so that requests never read from disk."""
+    """The files of the dashboard. They are kept in memory, so that requests never read from disk.
 
-    def __init__(self) -> None:
+    Args:
+        jaeger: Address of Jaeger, to whose page of a trace the pages link; "": no links.
+    """
+
+    def __init__(self, jaeger: str) -> None:
         root = files("koord_projector.shell") / "dashboard"
         self._files: dict[str, tuple[bytes, str, str]] = {}
         for folder in (root, root / "views", root / "vendor"):
@@ -36,7 +43,7 @@ class Dashboard:
                 suffix = "." + entry.name.rpartition(".")[2]
                 if entry.is_file() and suffix in _TYPES:
                     name = entry.name if folder is root else f"{folder.name}/{entry.name}"
-                    content = entry.read_bytes()
+                    content = entry.read_bytes().replace(_JAEGER, html.escape(jaeger).encode())
                     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
                     self._files[name] = (content, _TYPES[suffix], f'"{digest}"')
 

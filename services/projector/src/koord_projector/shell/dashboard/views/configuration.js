@@ -1,6 +1,6 @@
 // Configuration: ConfigMaps in force, problems in newer versions, and each change: when, by whom, which lines.
 import { get, objects } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, trace } from "../dom.js";
 import { grouped, moment } from "../format.js";
 import { lineDiff } from "../linediff.js";
 
@@ -44,7 +44,7 @@ function changes(id, events, open) {
     const keys = data === null ? [] : [...new Set([...(event.type === "ConfigAccepted" ? Object.keys(before) : []), ...Object.keys(data)])].filter((key) => before[key] !== data[key]);
     return h("li", { class: event.type.includes("Deleted") ? "step-deleted" : event.type.includes("Rejected") ? "step-unschedulable" : "step-placed" },
       h("div", { class: "head" }, h("span", { class: "step" }, event.summary || event.type), h("span", { class: "when" }, `${moment(event.occurred_at)} · position ${grouped(event.seq)}`)),
-      h("div", { class: "who" }, h("span", {}, `by ${event.actor}`), event.causation_id && h("span", { title: "koord audit --requests names who sent it" }, "request ", h("code", {}, event.causation_id)), event.trace_id && h("span", {}, "trace ", h("code", {}, event.trace_id))),
+      h("div", { class: "who" }, h("span", {}, `by ${event.actor}`), event.causation_id && h("span", { title: "koord audit --requests names who sent it" }, "request ", h("code", {}, event.causation_id)), event.trace_id && trace(event.trace_id)),
       keys.map((key) => details(`${id} ${event.seq} ${key}`, open, `${key}: what changed`, h("pre", { class: "diff" },
         lineDiff(pretty(before[key] ?? ""), pretty(data[key] ?? "")).map(([kind, line]) => h("div", { class: kind }, `${{ added: "+", removed: "−", same: " " }[kind]} ${line}`))))));
   });

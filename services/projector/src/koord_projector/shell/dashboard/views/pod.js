@@ -1,7 +1,7 @@
 // One pod: what it is, and its life with the explanation of each decision.
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
-import { fill, h } from "../dom.js";
+import { fill, h, trace } from "../dom.js";
 import { diagnosis, explanation } from "../explanation.js";
 import { amount, between, bytes, cores, grouped, moment } from "../format.js";
 
@@ -110,7 +110,7 @@ function step(entries, first, page) {
     h("div", { class: "who" },
       h("span", {}, entry.stream === "ev" ? `position ${grouped(entry.position)}` : `explanation after position ${grouped(entry.position)}`),
       h("span", {}, `by ${entry.actor || "unknown"}`),
-      entry.trace_id && h("span", {}, "trace ", h("code", { title: entry.trace_id }, entry.trace_id.slice(0, 16))),
+      entry.trace_id && trace(entry.trace_id),
       h("a", { href: location.hash, onclick: (event) => { event.preventDefault(); toggle(); } }, "event")),
     body);
 }
