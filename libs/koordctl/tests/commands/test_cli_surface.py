@@ -1,6 +1,7 @@
 """What a user sees of the commands without a running stack: help, wrong usage, one sentence instead of a traceback."""
 
 import contextlib
+import os
 import re
 import shlex
 import subprocess
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 import typer
 from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.identity import identify
+from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, write_stack
 from koordctl.__main__ import run
+from koordctl.access.clients import state_file
 from koordctl.app import app
 from koordctl.embedded.nodes import host_node_name, simulated_nodes
 from koordctl.embedded.processes import StackOptions, choose_ports, shared_clock, wipe
@@ -142,7 +146,7 @@ def test_readme_lists_every_command_once() -> None:
     [
         ["get", "pods"], ["apply", "-f", "/dev/null"], ["events"], ["replay"], ["verify"], ["status"],
         ["explain", "pod", "x"], ["explain", "node", "x"], ["bus", "streams"], ["bus", "consumers"],
-        ["bus", "dlq", "list"], ["recommend"],
+        ["bus", "dlq", "list"], ["recommend"], ["drain", "node-1"],
     ],
 )  # fmt: skip
 def test_without_a_stack_every_command_says_so_in_one_sentence(
@@ -154,6 +158,21 @@ def test_without_a_stack_every_command_says_so_in_one_sentence(
     assert len(said.splitlines()) == 1
 
 
+def test_a_drain_or_a_demo_says_what_runs_in_the_folder(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    supervisor = identify(os.getpid())
+    assert supervisor is not None
+    manager = ProcessStatus(name="manager", state=ProcessState.READY, urls={"http": "http://127.0.0.1:1"})
+    write_stack(state_file(nowhere / "var"), Stack(phase=Phase.READY, supervisor=supervisor, processes=(manager,)))
+    for words in (["drain", "node-1"], ["drain", "node-1", "--abort"]):
+        assert koord(monkeypatch, *words) == 1
+        said = "error: no descheduler runs: `koord down`, then `koord up --descheduler FILE`\n"
+        assert capsys.readouterr().err == said
+    assert koord(monkeypatch, "demo", "--var", str(nowhere / "var")) == 1
+    assert "a demo or stack already runs in" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -163,7 +182,7 @@ def test_without_a_stack_every_command_says_so_in_one_sentence(
         (["delete", "pod"], "KIND NAME"),
         (["events", "--kind", "flower"], "unknown kind flower"),
         (["nonsense"], "nonsense"),
-        (["up", "--simulated-nodes", "/no/such/file"], "/no/such/file"),
+        (["up", "--simulated-nodes", "/no/such/file"], "/no/such/file: must be a number or a file of Node manifests"),
         (["apply", "-f", "/no/such/file"], "/no/such/file: No such file"),
         (["lint", "/no/such/file"], "/no/such/file: No such file"),
         (["delete", "-f", "/no/such/file"], "/no/such/file: No such file"),

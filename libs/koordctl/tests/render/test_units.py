@@ -22,7 +22,7 @@ from koordctl.render.units import (
         ("cpu", 56900, "56.9"), ("kubernetes.io/batch-cpu", 1394, "1.394"), ("kubernetes.io/mid-cpu", 2000, "2"),
         ("memory", 3 << 29, "1.5Gi"), ("kubernetes.io/batch-memory", 1 << 28, "0.25Gi"), ("memory", 0, "0.0Gi"),
         ("ephemeral-storage", 1 << 33, "8.0Gi"), ("hugepages-2Mi", 1 << 31, "2.0Gi"), ("pods", 110, "110"),
-        ("cpu", 12_345_678, "12345.678"), ("nvidia.com/gpu", 8, "8"),
+        ("cpu", 12_345_678, "12345.678"), ("nvidia.com/gpu", 8, "8"), ("memory", 1, "0.0Gi"),
     ],
 )  # fmt: skip
 def test_cpu_is_in_cores_memory_in_gibibytes_the_rest_plain(resource: str, amount: int, text: str) -> None:

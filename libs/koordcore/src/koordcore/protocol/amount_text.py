@@ -10,6 +10,7 @@ from koordcore.protocol.resource_names import BATCH_CPU, CPU, MID_CPU
 NOTHING: Final = "-"
 _IN_CORES: Final = (CPU, BATCH_CPU, MID_CPU)
 _GIB: Final = 1 << 30
+_LEAST_GIB: Final = 1e-4
 
 
 def cores(milli: float | None) -> str:
@@ -18,10 +19,14 @@ def cores(milli: float | None) -> str:
 
 
 def gibibytes(amount: int | None) -> str:
-    """Format bytes as GiB: `1.5Gi`; below one GiB with two significant digits: `0.25Gi`. None gives `-`."""
+    """Format bytes as GiB: `1.5Gi`; below one GiB with two significant digits: `0.25Gi`. None gives `-`.
+
+    Less than 0.0001 GiB, such as the rest of a division into shares, gives `0.0Gi`.
+    """
     if amount is None:
         return NOTHING
-    return f"{amount / _GIB:.1f}Gi" if amount == 0 or abs(amount) >= _GIB else f"{amount / _GIB:.2g}Gi"
+    found = amount / _GIB
+    return f"{found:.2g}Gi" if _LEAST_GIB <= abs(found) < 1 else f"{found:.1f}Gi"
 
 
 def amount_text(resource: str, amount: int) -> str:

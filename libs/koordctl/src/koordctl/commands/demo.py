@@ -87,7 +87,10 @@ def demo(
             " `koord down`, or name another folder for the demo: --var FOLDER"
         )
     if running_stack(folder) is not None:
-        fail(f"a demo already runs in {folder}; stop it with Ctrl-C or `koord down --var {folder}`")
+        fail(
+            f"a demo or stack already runs in {folder}; stop it with Ctrl-C or `koord down --var {folder}`, or name"
+            " another folder for the demo: --var FOLDER"
+        )
     source = trace or find_trace("--trace")
     try:
         options = DemoOptions(

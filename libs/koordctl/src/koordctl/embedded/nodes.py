@@ -67,7 +67,7 @@ def simulated_nodes(text: str) -> list[Manifest]:
     try:
         documents = read_documents(Path(text).read_bytes())
     except OSError as error:
-        fail(f"--simulated-nodes {text}: {error.strerror}", status=2)
+        fail(f"--simulated-nodes {text}: must be a number or a file of Node manifests: {error.strerror}", status=2)
     except InvalidInput as error:
         fail(f"--simulated-nodes {text}: {error.sentence()}", status=2)
     nodes = [cast("Manifest", document) for document in documents if isinstance(document, dict)]

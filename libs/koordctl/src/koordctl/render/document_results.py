@@ -34,7 +34,7 @@ def show_remarks(result: Mapping[str, Any], mark: str = "") -> str:
         errors.print(f"Warning: {where}: {warning}", highlight=False, markup=False)
     if not is_refused(result):
         return where
-    errors.print(f"{where} {result['action']}{mark}", highlight=False, markup=False)
+    errors.print(f"{where} {result['action'].replace('-', ' ')}{mark}", highlight=False, markup=False)
     from koord_manager.domain.documents.admitting import WITHIN_RULE
 
     for error in result.get("errors", []):

@@ -12,7 +12,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.log import wait_for
 from koordctl.access.object_changes import change_objects
-from koordctl.render.output import errors
+from koordctl.render.output import say_error
 
 Nodes = Annotated[list[str], typer.Argument(help="Names of nodes.")]
 
@@ -49,6 +49,7 @@ def _change(names: list[str], *, unschedulable: bool) -> None:
             sys.stdout.write(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}\n")
         else:
             failed = True
-            errors.print(f"node/{name}: {outcome.message}", highlight=False, markup=False)
+            is_gone = outcome.result is ChangeResult.ABSENT
+            say_error(f"node {name} does not exist" if is_gone else f"node {name}: {outcome.message}")
     if failed:
         raise typer.Exit(1)

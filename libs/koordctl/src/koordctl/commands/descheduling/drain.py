@@ -8,25 +8,40 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.drain.node_drain import is_ignored
+from koord_descheduler.domain.evictability import codes
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.moves import landings, question
+from koord_descheduler.domain.migration.limits import EXPECTED_REPLICAS
 from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
 from koordcore.protocol.drains.documents import ConfirmState
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 
 from koordctl.access.capacity import ask_capacity_on
-from koordctl.access.clients import manager
+from koordctl.access.clients import find_service, manager, named_addresses, service_url
 from koordctl.access.cluster import live_cluster
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.object_changes import change_objects
-from koordctl.render.output import console, fail, field, show_table
+from koordctl.render.output import console, errors, fail, field, show_table
 
 Status: TypeAlias = dict[str, Any]
 """Field `status` of a DrainNode."""
 
 _API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 _ENDED: Final = ("Complete", "Aborted")
+_GIVEN_UP: Final = (ConfirmState.ABORTED, ConfirmState.REJECTED)
 _WITHOUT_PLACE: Final = ("Unmigratable", "Unavailable", "Failed")
+_RULES: Final = {
+    codes.MIRROR: "is a mirror pod",
+    codes.STATIC: "is a static pod",
+    codes.TERMINATING: "is being deleted",
+    codes.BARE_POD: "has no controller that would replace it",
+    codes.SYSTEM_CRITICAL: "has a priority that is protected",
+    codes.MAX_EVICTION_COST: "has the highest eviction cost",
+    codes.LOCAL_STORAGE: "has local storage",
+    codes.PVC: "has a volume with a claim",
+    EXPECTED_REPLICAS: "belongs to a workload that cannot spare it",
+}
+"""What is said of a pod, by the code of the rule that keeps it on its node."""
 _PAUSE: Final = 0.5
 """Seconds between two looks at the status."""
 
@@ -44,8 +59,8 @@ def drain(
 ) -> None:
     """Empty a node: reserve a place for each of its pods, show the plan, and migrate the pods after --confirm.
 
-    The node is closed for new pods at once. Pods of DaemonSets stay. A pod that its workload cannot spare is
-    Unmigratable. The descheduler does the work, so it must run.
+    The descheduler does the work, so it must run. When it sees the drain, it closes the node for new pods. Pods of
+    DaemonSets stay. A pod that its workload cannot spare is Unmigratable.
 
     Examples:
 
@@ -61,6 +76,10 @@ def drain(
         _show_landings(node)
         return
     name = f"drain-{node}"
+    _need_descheduler()
+    if abort and _stored(name) is None:
+        fail(f"node {node} has no drain")
+    errors.print(f"waiting for the descheduler, at most {seconds:g} s", highlight=False)
     if abort:
         _change(_with_state(name, ConfirmState.ABORTED))
         found = _wait(name, seconds, _has_ended)
@@ -74,15 +93,28 @@ def drain(
     _show(name, node, found)
 
 
+def _need_descheduler() -> None:
+    """End the command if the embedded stack has no descheduler. Of a remote system, the command does not know."""
+    if find_service("descheduler") is None and not named_addresses("manager"):
+        service_url("manager")  # without a stack, that is the sentence to say
+        fail("no descheduler runs: `koord down`, then `koord up --descheduler FILE`")
+
+
 def _begin(name: str, node: str) -> None:
-    """Create the DrainNode. An ended one of the name is replaced; a running one is kept."""
+    """Create the DrainNode. One that has ended, or that was aborted before it began, is replaced; others are kept."""
     stored = _stored(name)
-    changes: list[ObjectChange] = []
-    if stored is not None and field(stored, "status.phase") in _ENDED:
-        changes.append(DeleteObject(kind="DrainNode", name=name, uid=stored["metadata"]["uid"]))
+    if stored is not None and is_over(stored):  # in one request, the new one would be taken for the old one
+        _change(DeleteObject(kind="DrainNode", name=name, uid=stored["metadata"]["uid"]))
     spec = {"nodeName": node, "migrationPolicy": {"mode": "MigrateDirectly"}}
     document = {"apiVersion": _API_VERSION, "kind": "DrainNode", "metadata": {"name": name}, "spec": spec}
-    _change(*changes, CreateObject(document=document))
+    _change(CreateObject(document=document))
+
+
+def is_over(stored: dict[str, Any]) -> bool:
+    """Return whether a DrainNode does nothing more for its node."""
+    phase = field(stored, "status.phase", "Pending")
+    never_begins = phase == "Pending" and field(stored, "spec.confirmState") in _GIVEN_UP
+    return phase in _ENDED or never_begins
 
 
 def _with_state(name: str, state: ConfirmState) -> PatchObject:
@@ -156,7 +188,11 @@ def _show_landings(node: str) -> None:
                 MigrationControllerArgs(), SharedState(priority_classes=cluster.priority_classes)
             )
             pods = [pod for pod in cluster.pods_on(node) if not is_ignored(pod)]
-            refused = {pod.uid: ", ".join(controller.lasting_refusals(pod, cluster)) for pod in pods}
+            refused = {
+                pod.uid: "; ".join(f"it {_RULES.get(code, 'must stay')} ({code})" for code in found)
+                for pod in pods
+                for found in [controller.lasting_refusals(pod, cluster)]
+            }
             leaving = [pod for pod in pods if not refused[pod.uid]]
             targets: dict[str, str] = {}
             if leaving:
