@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,22 +15,27 @@ from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.bus.adapters.memory import MemoryLog, MemorySnapshotStore
-from koordcore.bus.factory import memory_bus
+from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, memory_bus, open_bus
+from koordcore.bus.read.stream_reader import api
+from koordcore.bus.setup.streams import StreamSizes
+from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.descheduling.migration import MigrationEnded
-from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.protocol.objects import OwnerReference
 from koordcore.values.timestamps import rfc3339
 from koordctl.commands.replay.descheduler import played
 from koordctl.documents.scheduler_config import scheduler_configuration
 from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
+from koordctl.what_if.usage_reports import ReportArchive, reports_of
 from support.bus.read_log import ReadLog
 from support.bus.snapshots import of_a_scheduler, of_the_cluster
 from support.descheduler.jobs import configuration, is_told, leave
 from support.descheduler.world import World
+from support.projector.service import serving
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 from support.until import until
 
@@ -115,7 +123,8 @@ def hour(high: int) -> DescheduleComparison:
     """The recorded hour with another threshold of hot nodes."""
     text = CONFIGURATION.format(high=high).encode()
     rerun = DeschedulerRerun(load(text, BUILT_IN), SchedulerState(frameworks()), interval=60.0, begin=0)
-    return rerun.run(*recorded_hour(), lambda _: None)
+    events, reports = recorded_hour()
+    return rerun.run(events, reports_of(reports), lambda _: None)
 
 
 def test_hot_node_is_relieved_and_later_the_eviction_by_the_agent_does_not_happen() -> None:
@@ -135,27 +144,77 @@ def test_configuration_that_moves_nothing_gives_the_recorded_figures() -> None:
     assert (found.moves, found.recorded, found.rounds) == ([], found.rerun, 60)
 
 
+async def publish(bus: Bus, reports: Sequence[StoredEvent]) -> None:
+    for each in reports:
+        event, at = CATALOGUE.read(each), each.occurred_at
+        assert event is not None
+        origin = Origin(causation_id=at, correlation_id="", actor="test", occurred_at=at)
+        await bus.observations.publish(each.ref, event, origin)
+
+
 async def test_a_window_starts_at_snapshots_before_it_and_gives_the_same_comparison() -> None:
     log, (events, reports) = MemoryLog(), recorded_hour()
     for each in events:
         log.store(each.ref, dict(each.headers), each.body)
     whole_bus, tried = memory_bus(log=log), load(CONFIGURATION.format(high=60).encode(), BUILT_IN)
-    for each in reports:
-        event, at = CATALOGUE.read(each), each.occurred_at
-        assert event is not None
-        origin = Origin(causation_id=at, correlation_id="", actor="test", occurred_at=at)
-        await whole_bus.observations.publish(each.ref, event, origin)
+    await publish(whole_bus, reports)
     begin = len(events) - 2
-    whole = await played(whole_bus, tried, begin, len(events))
+    whole = await played(whole_bus, tried, begin, len(events), ReportArchive(None))
     assert len(whole.moves) == 1
     for of_both in ((begin, begin), (begin, 3), (3, begin), (begin + 1, begin)):
         events_read = ReadLog(log)
         bus = replace(whole_bus, events=events_read, snapshots=MemorySnapshotStore())
         await bus.snapshots.save(of_the_cluster(events, of_both[0]))
         await bus.snapshots.save(of_a_scheduler(scheduler_configuration(None), events, of_both[1]))
-        found = await played(bus, tried, begin, len(events))
+        found = await played(bus, tried, begin, len(events), ReportArchive(None))
         assert asdict(found) == asdict(whole)  # two views of one pod are never equal
         assert events_read.read_from == [0 if of_both[0] > begin else min(of_both)]
+
+
+@pytest.mark.nats
+@pytest.mark.postgres
+async def test_reports_that_left_their_stream_come_from_the_archive(nats_server: NatsServer, postgres_dsn: str) -> None:
+    settings, tried = BusSettings(urls=(nats_server.url,), cluster="archived"), CONFIGURATION.format(high=60).encode()
+    await bootstrap_bus(
+        settings, sizes=StreamSizes(**dict.fromkeys(StreamSizes.__dataclass_fields__, 16 * 1024 * 1024))
+    )
+    events, reports = recorded_hour()
+
+    async def rerun(archive: ReportArchive) -> DescheduleComparison:
+        async with open_bus(settings) as bus:
+            return await played(bus, load(tried, BUILT_IN), 0, len(events), archive)
+
+    async def judged(url: str | None) -> tuple[dict[str, Any], int, str]:
+        """The comparison with the times and pods of the moves, how many reports were archived, and the trouble."""
+        archive = ReportArchive(url)
+        found = await asyncio.to_thread(asyncio.run, rerun(archive))
+        moves = [(at, move.pod.key, move.target, move.reason) for at, move in found.moves]
+        return {**asdict(replace(found, archived=0, moves=[])), "moves": moves}, found.archived, archive.trouble
+
+    async with open_bus(settings) as bus:
+        last: dict[AggregateRef, int] = {}
+        for each in events:
+            await bus.events.append([NewEvent(each.ref, dict(each.headers), each.body, last.get(each.ref, 0))])
+            last[each.ref] = each.seq
+        await publish(bus, reports)
+
+        async def has_all() -> bool:
+            return (await bus.observations.head()).last_seq == len(reports)
+
+        await until(has_all)
+        assert bus.connection is not None
+        async with serving(postgres_dsn, bus) as url:
+            before, archived, trouble = await judged(url)
+            assert (len(before["moves"]), before["reports"], archived, trouble) == (1, len(reports), 0, "")
+            for kept in (70, 1, 0):
+                purge = json.dumps({"keep": kept} if kept else {}).encode()
+                await api(bus.connection, f"$JS.API.STREAM.PURGE.{bus.names.obs}", purge)
+                assert await judged(url) == (before, len(reports) - kept, "")
+            without, archived, trouble = await judged(None)
+            assert (without["reports"], without["moves"], archived) == (0, [], 0)
+            assert without["recorded"]["hot_minutes"] == 0
+            assert trouble == "no projector was found"
+        assert (await judged(url))[2].startswith("the projector does not answer")
 
 
 async def test_object_limiter_allows_the_rerun_as_many_moves_as_the_service_made() -> None:

@@ -23,6 +23,8 @@ from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState
 from koordcore.stories.hardware import node_hardware
+from koordcore.stories.usage_archive import ReportsAnswer
+from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
@@ -144,6 +146,27 @@ def test_usage_belongs_to_the_moment(client: httpx.Client) -> None:
     for name, report in newest.items():
         assert report.node_usage is not None
         assert known[name]["cpu_used"] == report.node_usage.cpu_milli
+
+
+def test_archived_reports_come_in_pages_in_the_order_of_their_times_with_the_bodies_of_the_agents(
+    client: httpx.Client,
+) -> None:
+    written = [
+        (message.event.updated_at, message.ref.id, seq, codec.encode(message.event))
+        for seq, message in enumerate(CLUSTER.reports, 1)
+        if isinstance(message.event, NodeUsageReported)
+    ]
+    for since in ("", sorted(written)[len(written) // 2][0]):
+        found: list[tuple[str, str, int, bytes]] = []
+        next_since, after = since, ""
+        while True:
+            answer = client.get("/api/observations", params={"since": next_since, "after": after, "limit": 7})
+            page = codec.decode(answer.content, ReportsAnswer).reports
+            if not page:
+                break
+            found += [(each.reported_at, each.node, each.seq, bytes(each.body)) for each in page]
+            next_since, after = page[-1].reported_at, page[-1].node
+        assert found == sorted(each for each in written if each[0] >= since)
 
 
 def test_pods_are_filtered_and_paged(client: httpx.Client) -> None:
@@ -340,6 +363,7 @@ async def test_usage_holds_until_the_next_report_and_is_unknown_once_it_has_expi
         ("/api/objects/thing", "kind"),
         ("/api/events/-1", "seq"),
         ("/api/series?since=10&until=5", "until"),
+        ("/api/observations?since=yesterday", "since"),
     ],
 )
 def test_a_bad_parameter_is_refused_with_field_rule_and_value(client: httpx.Client, path: str, field: str) -> None:

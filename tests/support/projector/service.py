@@ -32,12 +32,17 @@ async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
 
 @asynccontextmanager
 async def serving(dsn: str, bus: Bus, *, token: str = "", **settings: object) -> AsyncGenerator[str]:
-    """A projector that has caught up; yields its base URL. `token` is needed where access is closed."""
+    """A projector that has caught up; yields its base URL. `token` is needed where access is closed.
+
+    Its archive keeps the reports of any past day, because the days of tests are fixed.
+    """
 
     async def compose(shell: Shell[ProjectorSettings]) -> None:
         assemble(shell, bus)
 
-    made = ProjectorSettings.model_validate({"dsn": dsn, "cluster": "demo", "log_level": "warning", **settings})
+    made = ProjectorSettings.model_validate(
+        {"dsn": dsn, "cluster": "demo", "log_level": "warning", "archive_days": 36_500, **settings}
+    )
     async with running_service(made, compose) as shell:
         await _caught_up(shell, bus, token)
         yield shell.http.url

@@ -5,7 +5,8 @@ counts on its new node until the recording moves or deletes it. The scheduler's 
 on a copy of its state at that moment. Usage moves with the pod.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ from koordcore.values.timestamps import unix_seconds
 from numpy.typing import NDArray
 
 from koordctl.what_if.forked import on_a_copy
+from koordctl.what_if.usage_reports import UsageReport
 
 _DEFAULT_HOT: Final = {"cpu": 75.0, "memory": 80.0}
 """A node is hot above these percentages if the configuration has no LowNodeLoad."""
@@ -73,7 +75,9 @@ class DescheduleComparison:
 
     Attributes:
         rounds: Number of rounds that were played.
-        reports: Number of usage reports that are still retained.
+        reports: Number of usage reports that were used.
+        archived: Number of them that came from the projector's archive. The others came from their stream.
+        first_report: Time of the first one, RFC 3339; "": there is none.
         moves: Moves of the re-run with Unix seconds, in order.
         without_place: Number of choices of a plugin without a place.
         without_gain: Number of choices of a plugin whose move would not make the cluster better.
@@ -84,6 +88,8 @@ class DescheduleComparison:
 
     rounds: int = 0
     reports: int = 0
+    archived: int = 0
+    first_report: str = ""
     moves: list[tuple[float, Move]] = field(default_factory=list[tuple[float, Move]])
     without_place: int = 0
     without_gain: int = 0
@@ -149,8 +155,7 @@ class DeschedulerRerun:
         self._targets: dict[str, str] = {}
         self._origins: dict[str, str] = {}
         self._slow: dict[str, float] = {}
-        self._samples: list[tuple[float, float]] = []
-        self._slowdowns: list[tuple[float, float, float]] = []
+        self._slowdowns = array("d")  # three numbers each: slowdown, load in the recording, load in the re-run
         self._hot: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
     @property
@@ -159,25 +164,25 @@ class DeschedulerRerun:
         return min(self._builder.state.position, self._state.log.position)
 
     def run(
-        self, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], progress: Callable[[int], None]
+        self, events: Sequence[StoredEvent], reports: Iterable[UsageReport], progress: Callable[[int], None]
     ) -> DescheduleComparison:
         """Play the rounds and return the comparison.
 
         Args:
             events: All facts behind `starts_behind` up to the end of the window, in order.
-            reports: Usage reports that are still retained, in order.
+            reports: Usage reports in the order of their times. They are read as far as the events go.
             progress: Called with positions of the log.
 
         Raises:
             UnreadableEvent: An event cannot be decoded.
             InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.
         """
-        in_order = sorted(reports, key=lambda each: each.occurred_at)
-        next_report = 0
+        in_order = iter(reports)
+        report = next(in_order, None)
         for stored in events:
-            while next_report < len(in_order) and in_order[next_report].occurred_at <= stored.occurred_at:
-                self._observe(in_order[next_report])
-                next_report += 1
+            while report is not None and report.at <= stored.occurred_at:
+                self._observe(report)
+                report = next(in_order, None)
             self._apply(stored)
             progress(stored.seq)
         last = events[-1].occurred_at if events else ""
@@ -204,11 +209,13 @@ class DeschedulerRerun:
             cooled = node in hot and node not in still_hot
             self.found.rerun.agent_evictions += sum(not cooled and pod.uid not in self._targets for pod in event.pods)
 
-    def _observe(self, stored: StoredEvent) -> None:
+    def _observe(self, found: UsageReport) -> None:
+        stored = found.stored
         report = CATALOGUE.read(stored)
-        if not isinstance(report, NodeUsageReported):
-            return
+        assert isinstance(report, NodeUsageReported)
         self.found.reports += 1
+        self.found.archived += found.is_archived
+        self.found.first_report = self.found.first_report or found.at
         self._builder.observe(stored.ref.id, report, stored.seq)
         if _SLOWDOWN in report.signals:
             self._slow[name_from_token(stored.ref.id)] = report.signals[_SLOWDOWN] / 100
@@ -289,7 +296,7 @@ class DeschedulerRerun:
         self.found.rerun.hot_minutes += minutes * len(self._hot[1])
         for name, slowdown in self._slow.items():
             if name in before and name in after:
-                self._slowdowns.append((slowdown, before[name][1], after[name][1]))
+                self._slowdowns.extend((slowdown, before[name][1], after[name][1]))
 
     def _loads(self, cluster: ClusterView) -> Iterator[tuple[str, tuple[bool, float]]]:
         """Yield (name, (whether the node is hot, used share of its cpu)) of each node with a measured load."""
@@ -308,8 +315,8 @@ class DeschedulerRerun:
         self.found.rerun.evictions = len(self.found.moves)
         if not self._slowdowns:
             return
-        table: NDArray[np.float64] = np.array(self._slowdowns, dtype=np.float64)
-        slow, before, after = table[:, 0], table[:, 1], table[:, 2]
+        table: NDArray[np.float64] = np.frombuffer(self._slowdowns, dtype=np.float64)
+        slow, before, after = table[0::3], table[1::3], table[2::3]
         edges = np.linspace(0.0, max(float(before.max()), 1e-9), _BINS + 1)
         place = np.clip(np.digitize(before, edges) - 1, 0, _BINS - 1)
         counts = np.bincount(place, minlength=_BINS)

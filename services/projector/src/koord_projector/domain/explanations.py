@@ -9,8 +9,7 @@ from koordcore.events.descheduling.rounds import RoundEnded
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
-
-from koord_projector.domain.archive import LONGEST_TIME
+from koordcore.stories.usage_archive import LONGEST_TIME
 
 ROUND: Final = "round.descheduler"
 """Rounds of the descheduler have this instead of the uid of a pod. It cannot be one: uids have no dot."""

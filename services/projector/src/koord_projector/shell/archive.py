@@ -16,8 +16,9 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import HistoryGone
 from koordcore.ports.observations import ObservationLog
 from koordcore.service.telemetry.logging import Logger
+from koordcore.stories.usage_archive import report_time
 
-from koord_projector.domain.archive import LONGEST_TOKEN, report_time
+from koord_projector.domain.archive import LONGEST_TOKEN
 from koord_projector.domain.explanations import explanation_row
 from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import WRITE_ERRORS

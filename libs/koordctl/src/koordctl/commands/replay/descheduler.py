@@ -1,15 +1,18 @@
 """`koord replay --rerun-descheduler`: play rounds of a configuration over a recorded log."""
 
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koordcore.bus.factory import Bus
 from koordcore.events.registry import UnreadableEvent
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from koordctl.access.clients import find_service
 from koordctl.access.folding import BATCH, everything_kept, saved_cluster, skipped_positions
 from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.commands.replay.window import resolve_position
@@ -18,10 +21,13 @@ from koordctl.documents.scheduler_config import scheduler_configuration
 from koordctl.render.output import Format, console, errors, fail, show_document, show_table
 from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
 from koordctl.what_if.scheduler import saved_state, state_of
+from koordctl.what_if.usage_reports import ReportArchive
 
 _MOST_NAMED = 20
 _INTERVAL = 10.0
 """Seconds between two rounds, if the configuration asks for a single round."""
+_KNOWN: Final = timedelta(hours=2)
+"""The first round knows the reports of this time before the window: all that a running descheduler could have read."""
 
 
 def rerun_descheduler(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
@@ -34,23 +40,28 @@ def rerun_descheduler(config: Path | None, begin: str | None, to: str | None, ou
         output: Format of the output.
     """
     configuration = descheduler_configuration(config)
-    found = wait_for(_rerun(configuration, begin, to))
+    archive = ReportArchive(find_service("projector"))
+    found = wait_for(_rerun(configuration, begin, to, archive))
     if output is Format.TABLE:
-        _show(found)
+        _show(found, archive.trouble)
     else:
-        show_document(_document(found), output)
+        show_document(_document(found, archive.trouble), output)
 
 
-async def _rerun(configuration: DeschedulerConfiguration, begin: str | None, to: str | None) -> DescheduleComparison:
+async def _rerun(
+    configuration: DeschedulerConfiguration, begin: str | None, to: str | None, archive: ReportArchive
+) -> DescheduleComparison:
     async with open_log() as log:
         start = 0 if begin is None else await resolve_position(log, begin, "--from")
         end = await resolve_position(log, to, "--to")
         if start > end:
             fail(f"--from {start} is after --to {end}", status=2)
-        return await played(log.bus, configuration, start, end)
+        return await played(log.bus, configuration, start, end, archive)
 
 
-async def played(bus: Bus, configuration: DeschedulerConfiguration, begin: int, end: int) -> DescheduleComparison:
+async def played(
+    bus: Bus, configuration: DeschedulerConfiguration, begin: int, end: int, archive: ReportArchive
+) -> DescheduleComparison:
     """Play rounds over a window of the log, from the snapshots of the scheduler and the manager before it.
 
     Args:
@@ -58,9 +69,10 @@ async def played(bus: Bus, configuration: DeschedulerConfiguration, begin: int, 
         configuration: The configuration to try.
         begin: The window starts behind this position.
         end: Last position of the window.
+        archive: Usage reports that their stream does not have any more.
 
     Raises:
-        LogTrouble: An event cannot be decoded, or a plugin cannot be made.
+        LogTrouble: An event cannot be decoded, a plugin cannot be made, or the archive stopped answering.
     """
     placing = scheduler_configuration(None)
     saved = await saved_state(bus.snapshots, placing, begin)
@@ -74,7 +86,9 @@ async def played(bus: Bus, configuration: DeschedulerConfiguration, begin: int, 
     )
     history = bus.events.history(rerun.starts_behind, end, batch=BATCH)
     events = [stored async for batch in history for stored in batch]
-    reports = await everything_kept(bus.observations)
+    first = next((each.occurred_at for each in events if each.seq > begin), events[-1].occurred_at if events else "")
+    since = rfc3339(datetime.fromisoformat(first) - _KNOWN) if first else ""
+    reports = archive.merged(await everything_kept(bus.observations), since)
     columns = (TextColumn("re-run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("rerun", total=max(end, 1))
@@ -84,9 +98,16 @@ async def played(bus: Bus, configuration: DeschedulerConfiguration, begin: int, 
             raise LogTrouble(str(error)) from error
 
 
-def _show(found: DescheduleComparison) -> None:
+def _show(found: DescheduleComparison, trouble: str) -> None:
     recorded, rerun = found.recorded, found.rerun
-    console.print(f"{found.rounds:,} rounds over {found.reports:,} usage reports still retained", highlight=False)
+    archived = f"none from the archive: {trouble}" if trouble else f"{found.archived:,} from the projector's archive"
+    console.print(
+        f"{found.rounds:,} rounds over {found.reports:,} usage reports"
+        f"{f' since {found.first_report}' if found.first_report else ''}:"
+        f" {found.reports - found.archived:,} still in their stream, {archived}",
+        highlight=False,
+        markup=False,
+    )
     show_table(
         ["", "recorded", "re-run"],
         [
@@ -115,10 +136,13 @@ def _factor(slowdown: float | None) -> str:
     return "-" if slowdown is None else f"x{slowdown:.3f}"
 
 
-def _document(found: DescheduleComparison) -> dict[str, Any]:
+def _document(found: DescheduleComparison, trouble: str) -> dict[str, Any]:
     return {
         "rounds": found.rounds,
         "reports": found.reports,
+        "archivedReports": found.archived,
+        "firstReport": found.first_report,
+        "archiveTrouble": trouble,
         "recorded": asdict(found.recorded),
         "rerun": asdict(found.rerun),
         "withoutPlace": found.without_place,

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from koordcore.requests.catalogue import StateHash
+from koordcore.stories.usage_archive import ReportsAnswer
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -134,6 +135,17 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
                 parameters.BEFORE,
                 parameters.AFTER,
                 parameters.LIMIT_AUDIT,
+            ),
+        ),
+        Endpoint(
+            path="/api/observations",
+            handler=handlers.observations,
+            about="Archived usage reports of all nodes, oldest first. Go on with time and node of the last report.",
+            answer=ReportsAnswer,
+            parameters=(
+                _query("since", "Only from this RFC 3339 time on."),
+                _query("after", "Of the reports with exactly this time, only those of nodes after this one."),
+                parameters.LIMIT_OBSERVATIONS,
             ),
         ),
         Endpoint(

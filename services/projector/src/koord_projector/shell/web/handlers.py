@@ -23,6 +23,7 @@ from koord_projector.shell.queries.hardware import describe_hardware, list_devic
 from koord_projector.shell.queries.moments import normal_time, resolve
 from koord_projector.shell.queries.nodes import describe_node, list_nodes, pod_usage
 from koord_projector.shell.queries.objects import aggregates_hash, list_objects, require_kind, state_at
+from koord_projector.shell.queries.observations import page_reports
 from koord_projector.shell.queries.reservations import list_reservations
 from koord_projector.shell.queries.rounds import list_rounds
 from koord_projector.shell.queries.search import search_everything
@@ -37,6 +38,7 @@ from koord_projector.shell.web.parameters import (
     LIMIT_EVENTS,
     LIMIT_GANGS,
     LIMIT_OBJECTS,
+    LIMIT_OBSERVATIONS,
     LIMIT_PODS,
     LIMIT_RESERVATIONS,
     LIMIT_ROUNDS,
@@ -229,6 +231,14 @@ class Handlers:
                 complete=not self._fold.trouble,
             )
         return json_answer(page)
+
+    async def observations(self, request: Request) -> Response:
+        """Answer `GET /api/observations` with a `ReportsAnswer`: a page of the archived usage reports of all nodes."""
+        query = request.query_params
+        given, after = text_of(query, "since"), text_of(query, "after")
+        since, limit = normal_time(given, "since") if given else "", number_of(query, LIMIT_OBSERVATIONS) or 100
+        async with self._database.reading() as connection:
+            return json_answer(await page_reports(connection, since=since, after=after, limit=limit))
 
     async def rounds(self, request: Request) -> Response:
         """Answer `GET /api/rounds` with a `RoundsAnswer`: the newest rounds of the descheduler."""

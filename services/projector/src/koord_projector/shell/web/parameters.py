@@ -4,6 +4,7 @@ from typing import Final
 
 from koord_projector.shell.queries.audit import MAX_PAGE as MAX_MODIFICATIONS
 from koord_projector.shell.queries.events import MAX_PAGE as MAX_EVENTS
+from koord_projector.shell.queries.observations import MAX_PAGE as MAX_REPORTS
 from koord_projector.shell.queries.pods import MAX_PAGE as MAX_PODS
 from koord_projector.shell.web.endpoints import Parameter
 
@@ -15,6 +16,9 @@ AT: Final = Parameter(name="at", about="A position of the log or an RFC 3339 tim
 LIMIT_PODS: Final = Parameter(name="limit", about="Pods per page.", minimum=1, maximum=MAX_PODS, default=100)
 LIMIT_EVENTS: Final = Parameter(name="limit", about="Facts per page.", minimum=1, maximum=MAX_EVENTS, default=100)
 LIMIT_OBJECTS: Final = Parameter(name="limit", about="Objects per page.", minimum=1, maximum=5000, default=100)
+LIMIT_OBSERVATIONS: Final = Parameter(
+    name="limit", about="Reports per page.", minimum=1, maximum=MAX_REPORTS, default=100
+)
 LIMIT_AUDIT: Final = Parameter(
     name="limit", about="Modifications per page.", minimum=1, maximum=MAX_MODIFICATIONS, default=100
 )
