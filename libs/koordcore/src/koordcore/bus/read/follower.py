@@ -160,7 +160,7 @@ class Follower:
             if feed.trouble:
                 self._metrics.gap(self._stream)
                 reconnects += 1
-                await asyncio.sleep(_jitter(min(0.02 * 2**reconnects, 1.0)))
+                await asyncio.sleep(_jitter(pause_after(reconnects)))
 
     async def _passed(self, position: int, upto: int, head: LogHead, kinds: Sequence[str] | None) -> int:
         """Return the position at which a history continues after its consumer had no more messages.
@@ -248,6 +248,11 @@ class Follower:
             raise Misconfigured(str(error)) from error
         feed.open(name)
         return _decode_created(data).num_pending
+
+
+def pause_after(troubles: int) -> float:
+    """Return the longest pause in seconds after so many troubles in a row with a consumer; at most 1 s."""
+    return min(0.02 * 2 ** min(troubles, 6), 1.0)
 
 
 def _jitter(seconds: float) -> float:
