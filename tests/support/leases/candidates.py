@@ -24,12 +24,13 @@ Released = Callable[[], Awaitable[None]]
 
 
 class FaultyStore:
-    """A store behind a network that can be cut, and that can lose answers."""
+    """A store behind a network that can be cut, and that can lose answers. `on_write` is called before each answer."""
 
     def __init__(self, store: LeaseStore) -> None:
         self.store = store
         self.cut = False
         self.lose_next_answer = False
+        self.on_write: Callable[[], object] | None = None
         self.in_flight = 0
 
     async def read(self) -> SeenLease:
@@ -49,6 +50,8 @@ class FaultyStore:
             written = await self.store.write(record, version, acquiring=acquiring)
         finally:
             self.in_flight -= 1
+        if self.on_write is not None:
+            self.on_write()
         if self.lose_next_answer:
             self.lose_next_answer = False
             raise LeaseUnavailable("the answer was lost")

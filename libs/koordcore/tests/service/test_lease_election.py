@@ -244,6 +244,38 @@ async def test_a_candidate_that_withdraws_leaves_the_lease_to_another_until_it_s
     assert world.leaders() == [first]
 
 
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_candidate_that_withdraws_while_it_takes_the_lease_never_leads(world: World, times: int) -> None:
+    first = Candidate("a", world.new_store())
+    first.store.on_write = lambda: [first.election.withdraw("its log is outdated") for _ in range(times)]
+    world.candidates.append(first)
+    await world.settle()
+    second = await world.add("b")
+    await world.pass_time(2.4 * TIMES.retry + 0.5)
+    assert first.told == []
+    assert world.leaders() == [second], "the lease was released, so nobody waits until it expires"
+
+    first.store.on_write = None
+    first.election.stand()
+    await second.election.resign()
+    await world.pass_time(1.2 * TIMES.retry + 0.5)
+    assert world.leaders() == [first]
+
+
+async def test_a_leader_that_withdraws_twice_or_resigns_then_releases_its_lease(world: World) -> None:
+    first, second = await world.add("a"), await world.add("b")
+    for reason in ("its log is outdated", "its log is outdated still"):
+        first.election.withdraw(reason)
+    await world.pass_time(2.4 * TIMES.retry + 0.5)
+    assert world.leaders() == [second]
+
+    first.election.stand()
+    second.election.withdraw("its log is outdated")
+    await second.election.resign()
+    await world.pass_time(1.2 * TIMES.retry + 0.5)
+    assert world.leaders() == [first]
+
+
 async def test_a_leader_whose_lease_was_deleted_leads_again_in_a_later_term() -> None:
     shared = MemoryLeaseStore()
     world = World(lambda: shared)

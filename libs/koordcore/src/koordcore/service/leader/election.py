@@ -131,12 +131,13 @@ class LeaseElection:
             self._lose("resigned" if self._resigned else "the campaign ended")
 
     def withdraw(self, reason: str) -> None:
-        """End the term now.
+        """End the term now, or let none begin.
 
-        The next step of the campaign releases the lease. It takes no new lease until `stand` is called.
+        The next step of the campaign releases the lease. It takes no new lease until `stand` is called. If it is taking
+        the lease, no term begins and the lease is released at once.
         """
         self._withdrawn = True
-        self._to_release = self._term
+        self._to_release = self._term or self._to_release
         self._lose(reason)
 
     def stand(self) -> None:
@@ -149,7 +150,7 @@ class LeaseElection:
         If the store does not answer, the next leader must wait until it expires.
         """
         self._resigned = True
-        term = self._term
+        term = self._term or self._to_release
         if self._stepping is not None:
             # Its write may be under way; if that still arrives the version is another one and the release is refused.
             self._stepping.cancel()
@@ -239,15 +240,20 @@ class LeaseElection:
         wanted = self._record(self._highest + 1, now)
         written = await self._bounded_write(wanted, seen.version, acquiring=True)
         self._version, self._highest = written.version, written.epoch
-        self._renewed_at = began
         self._holder = self.name
-        self._term = Term(self.name, written.epoch, now)
+        term = Term(self.name, written.epoch, now)
+        if self._withdrawn:  # while the answer was under way
+            self._to_release = term
+            await self._leave_to_others()
+            return
+        self._renewed_at = began
+        self._term, self._to_release = term, None
         _log.info(
             "leadership_acquired", holder=self.name, epoch=written.epoch, before=record.holder if record else None
         )
         self._changed_now()
         for tell in self._acquired:
-            tell(self._term)
+            tell(term)
 
     async def _look_after_conflict(self) -> None:
         try:
