@@ -10,6 +10,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.pod import PodPlaced, PodReallocated
+from koordcore.events.scheduling.reservation import ReservationCollected, ReservationDeleted
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import NodeLedger, PodState
@@ -270,6 +271,35 @@ def test_a_snapshot_contains_reservations() -> None:
     (entry,) = after.cluster.reservations.entries.values()
     assert entry.is_available()
     assert entry.unused() == {"cpu": 2000}
+
+
+def test_the_deletion_of_an_ended_reservation_is_requested_once_also_by_the_next_leader() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(ttl="1m"))
+    scheduler.live(T0)
+    scheduler.live(T0 + 61)
+    assert status(log).phase == "Failed"
+    days = 2 * 86_400.0
+    for turn in range(6):
+        scheduler.live(T0 + days + 31 * turn)
+    assert collected(log) == 1, "the object stays, for example because of a finalizer"
+
+    successor = ReservingScheduler(log)
+    load_state(successor.state, b"".join(Picture(scheduler.state).pieces()))
+    refolded = ReservingScheduler(log)
+    for turn in range(3):
+        successor.live(T0 + 2 * days + 31 * turn)
+        refolded.live(T0 + 2 * days + 31 * turn)
+    assert collected(log) == 1
+
+    unreserve(log, "r")
+    successor.live(T0 + 3 * days)
+    assert isinstance(CATALOGUE.read(log.events[-1]), ReservationDeleted)
+
+
+def collected(log: SmallLog) -> int:
+    """Return how often the deletion of a Reservation was requested."""
+    return sum(isinstance(CATALOGUE.read(stored), ReservationCollected) for stored in log.events)
 
 
 def test_plain_pods_pay_nothing() -> None:

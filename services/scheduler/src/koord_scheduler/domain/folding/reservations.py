@@ -83,7 +83,11 @@ def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event |
                 entry.said = event.message
         case ReservationDeleted():
             books.forget(uid)
-        case ReservationCollected() | _:
+        case ReservationCollected():
+            entry = books.entries.get(uid)
+            if entry is not None:
+                entry.is_collected = True
+        case _:
             pass
 
 

@@ -40,6 +40,7 @@ from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.reservation.entry import KnownReservation
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -63,19 +64,6 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
-
-
-class _Reservation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What of a Reservation follows neither from its object nor from the ledgers."""
-
-    uid: str
-    name: str
-    phase: str = ""
-    ended_at: float = 0.0
-    is_consumed: bool = False
-    node: str = ""
-    said: str = ""
-    is_pod: bool = False
 
 
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -114,7 +102,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     satisfied_gangs: list[str]
     evictions: dict[str, str]
     seqs: list[tuple[str, str, int]]
-    reservations: list[_Reservation] = []
+    reservations: list[KnownReservation] = []
     plugins: dict[str, bytes] = {}
 
 
@@ -167,7 +155,7 @@ class Picture:
             "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.status.writes.seqs.items()]),
             "reservations": array_pieces(
                 [
-                    _Reservation(
+                    KnownReservation(
                         each.uid,
                         each.name,
                         each.phase,
@@ -176,6 +164,7 @@ class Picture:
                         each.node,
                         each.said,
                         each.uid in state.cluster.reservations.operating,
+                        each.is_collected,
                     )
                     for each in state.cluster.reservations.entries.values()
                 ]
@@ -262,7 +251,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     for ref_id, custom in body.objects.items():
         put_object(state, ref_id, custom)
     for known in body.reservations:
-        state.cluster.reservations.restore(**msgspec.structs.asdict(known))
+        state.cluster.reservations.restore(known)
     state.cluster.fresh_owners.clear()
     for phase in body.said_gangs:
         state.status.published.gang_is(phase, state.cluster.gangs.roster)

@@ -23,7 +23,7 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, change_of, owner_use
+from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, KnownReservation, change_of, owner_use
 from koord_scheduler.domain.reservation.lending import Lender
 from koord_scheduler.domain.reservation.life_cycle import limits_of
 from koord_scheduler.domain.reservation.matching import terms_of
@@ -173,14 +173,13 @@ class ReservationBooks:
             self._refresh(entry)
             self.due[uid] = None
 
-    def restore(
-        self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str, is_pod: bool
-    ) -> None:
-        """Restore a Reservation from a snapshot; `put` restores its object. For the arguments see `Entry`."""
-        entry = self._entry(uid, name)
-        self.operating.update([uid] if is_pod else ())
-        entry.phase, entry.ended_at, entry.is_consumed, entry.said = phase, ended_at, is_consumed, said
-        self.placed(uid, node, entry.placed_at)
+    def restore(self, known: KnownReservation) -> None:
+        """Restore a Reservation from a snapshot; `put` restores its object."""
+        entry = self._entry(known.uid, known.name)
+        self.operating.update([known.uid] if known.is_pod else ())
+        entry.phase, entry.ended_at, entry.is_collected = known.phase, known.ended_at, known.is_collected
+        entry.is_consumed, entry.said = known.is_consumed, known.said
+        self.placed(known.uid, known.node, entry.placed_at)
 
     # --- placements --------------------------------------------------------------------------------------------------
 
@@ -220,7 +219,7 @@ class ReservationBooks:
         """
         entry = self.entries.get(uid)
         if entry is not None and entry.terms is None:
-            entry.phase, entry.node, entry.said = "", "", ""
+            entry.phase, entry.node, entry.said, entry.is_collected = "", "", "", False
             self._forget_if_unused(entry)
 
     def consumed(self, uid: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from koordcore.protocol.reservations.document import Reservation, phase_by_others
 from koordcore.protocol.resource_names import CPU, MEMORY
@@ -50,6 +51,24 @@ def owner_use(row: int, pod_info: PodInfo, used: ReservationUse) -> OwnerUse:
     return OwnerUse(row, requests, requests if pod_info.is_bound_by_others else used.amounts)
 
 
+class KnownReservation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The fields of an `Entry` that follow neither from its object nor from the ledgers, for snapshots.
+
+    Attributes:
+        is_pod: Whether it is a pod that acts as a Reservation.
+    """
+
+    uid: str
+    name: str
+    phase: str = ""
+    ended_at: float = 0.0
+    is_consumed: bool = False
+    node: str = ""
+    said: str = ""
+    is_pod: bool = False
+    is_collected: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """One Reservation: its object, its node, the resources that it holds there, and the pods that use it (its owners).
@@ -68,6 +87,7 @@ class Entry:
         is_consumed: Whether the Reservation may be used only once and a pod in the log uses or used it.
         phase: "Succeeded" or "Failed"; "" while it is neither.
         ended_at: Unix seconds of its end; 0 while it has not ended.
+        is_collected: Whether the log contains the request to delete its object.
         node: Name of the node on which the log placed it; "" for none.
         placed_at: Unix seconds of its placement.
         said: Reason why no node was found, as last published.
@@ -87,6 +107,7 @@ class Entry:
     is_consumed: bool = False
     phase: str = ""
     ended_at: float = 0.0
+    is_collected: bool = False
     node: str = ""
     placed_at: float = 0.0
     said: str = ""

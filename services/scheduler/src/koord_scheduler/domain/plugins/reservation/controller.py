@@ -165,20 +165,25 @@ class ReservationController:
         return ReservationDeleted(name=entry.name) if entry.phase or entry.said else None
 
     def _is_garbage(self, entry: Entry, now: float) -> bool:
-        if self._args.disable_garbage_collection or entry.phase not in (SUCCEEDED, FAILED):
+        if not self._collects(entry) or entry.phase not in (SUCCEEDED, FAILED):
             return False
         is_lost = bool(entry.node) and self._nodes.row(entry.node) is None
         return is_lost or now - entry.ended_at > self._args.gc_duration_seconds
+
+    def _collects(self, entry: Entry) -> bool:
+        """Return whether the deletion of an ended Reservation's object is still to be requested."""
+        return not (self._args.disable_garbage_collection or entry.is_collected)
 
     def _plan(self, entry: Entry, now: float) -> None:
         """Look at the Reservation again when its time comes."""
         at: float | None = None
         published = self._published.get(entry.uid)
-        is_answered = bool(entry.phase) and published is not None and published[0] in _ENDS
+        answers = (*_ENDS, ReservationCollected.__name__) if entry.is_collected else _ENDS
+        is_answered = bool(entry.phase) and published is not None and published[0] in answers
         if published is not None and not is_answered:
             at = published[1] + _REPEAT_SECONDS
         elif entry.phase:
-            if not self._args.disable_garbage_collection:
+            if self._collects(entry):
                 at = max(entry.ended_at + self._args.gc_duration_seconds, now + self._args.gc_interval_seconds)
         elif entry.limits is not None and (end := entry.limits.due()) is not None:
             at = end + _JUST_AFTER
