@@ -158,7 +158,27 @@ def test_without_a_stack_every_command_says_so_in_one_sentence(
     assert len(said.splitlines()) == 1
 
 
-def test_a_drain_or_a_demo_says_what_runs_in_the_folder(
+def test_the_address_of_a_variable_is_named_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KOORD_MANAGER", "http://127.0.0.1:1")
+    assert koord(monkeypatch, "get", "pods") == 1
+    assert "manager at http://127.0.0.1:1 (KOORD_MANAGER names it): " in capsys.readouterr().err
+    monkeypatch.setenv("KOORD_NATS", "nats://127.0.0.1:1")
+    assert koord(monkeypatch, "events") == 1
+    assert "the log at the address of KOORD_NATS: " in capsys.readouterr().err
+
+
+def test_doctor_says_first_that_nothing_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert koord(monkeypatch, "doctor") == 1
+    said = capsys.readouterr().out
+    assert said.startswith("nothing runs here: `koord up`\n")
+    assert "not started (optional)" in said
+
+
+def test_commands_say_what_runs_in_the_folder(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     supervisor = identify(os.getpid())
@@ -171,6 +191,9 @@ def test_a_drain_or_a_demo_says_what_runs_in_the_folder(
         assert capsys.readouterr().err == said
     assert koord(monkeypatch, "demo", "--var", str(nowhere / "var")) == 1
     assert "a demo or stack already runs in" in capsys.readouterr().err
+    assert koord(monkeypatch, "up", "--speed", "60", "--no-agent", "--sync", "1s") == 1
+    assert "running, but not with the given --speed, --no-agent: `koord down`, then" in capsys.readouterr().err
+    assert koord(monkeypatch, "up", "--speed", "1") == 0
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ class PortInUseError(EmbeddedError):
     def __init__(self, *, owner: str, port: int) -> None:
         super().__init__(
             f"{owner}: port {port} on 127.0.0.1 is already in use; "
-            "stop the program that listens there or choose another port"
+            "stop the program that listens there, or choose other ports (--port-base)"
         )
         self.owner = owner
         self.port = port

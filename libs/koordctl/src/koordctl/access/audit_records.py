@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Origin, StoredEvent
+from koordcore.events.envelope import AggregateRef, Origin, StoredEvent, name_token
 from koordcore.events.management.access import RequestAudited
 from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.ports.eventlog import EventLog
@@ -88,6 +88,13 @@ async def modifications(wanted: dict[str, str], since: int) -> list[Modification
             if found is None
             else found
         )
+
+
+async def was_node(name: str) -> bool:
+    """Return whether there is a node with this name, or was one. True if the log has dropped its first facts."""
+    async with open_log() as log:
+        first = (await log.bus.events.head()).first_seq
+        return first > 1 or bool(await log.bus.events.read_aggregate(AggregateRef("nodespec", name_token(name))))
 
 
 def _projected(wanted: dict[str, str], since: int, head: int) -> list[Modification] | None:

@@ -3,7 +3,8 @@
 from koordcore.requests.catalogue import SCHEDULER_FIT
 from koordcore.requests.fit import FitAnswer, FitRequest
 
-from koordctl.access.log import LogTrouble, OpenLog, open_log
+from koordctl.access.log import OpenLog, open_log
+from koordctl.access.trouble import SEE_STATUS, LogTrouble
 
 
 async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
@@ -33,5 +34,7 @@ async def ask_capacity_on(log: OpenLog, request: FitRequest, *, seconds: float) 
 
     try:
         return await ask(log.connection, log.names, SCHEDULER_FIT, request, seconds=seconds)
-    except (NoAnswer, RequestFailed) as error:
+    except NoAnswer as error:
+        raise LogTrouble(f"the scheduler has not answered within {seconds:g} s: {SEE_STATUS}") from error
+    except RequestFailed as error:
         raise LogTrouble(f"scheduler: {error}") from error

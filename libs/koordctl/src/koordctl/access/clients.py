@@ -263,7 +263,9 @@ class Client:
             return ask(self.base + target, method, content, headers or {}, timeout=self._timeout)
         except (OSError, HTTPException) as error:  # a certificate that is not trusted is a ValueError, too
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            fail(f"{self._service} at {self.base}: {why}")
+            variable = f"KOORD_{self._service.upper()}"
+            named = f" ({variable} names it)" if self._url is None and named_addresses(self._service) else ""
+            fail(f"{self._service} at {self.base}{named}: {why}")
         except ValueError as error:
             fail(f"KOORD_{self._service.upper()}: {error}, got {self.base!r}", status=2)
 
@@ -294,3 +296,10 @@ def refusal(answer: _Refused) -> str:
 manager = Client("manager")
 projector = Client("projector")
 scheduler = Client("scheduler")
+
+
+def meant_elsewhere(name: str) -> str:
+    """Return as text the question whether a pod of this name elsewhere is meant; "" if there are none or many."""
+    pods: list[dict[str, Any]] = projector.get("/api/pods", {"text": f"/{name}", "limit": 200})["pods"]
+    namespaces = sorted({str(pod["namespace"]) for pod in pods if pod["name"] == name})
+    return f"; did you mean {' or '.join(f'-n {each}' for each in namespaces)}?" if 0 < len(namespaces) < 4 else ""

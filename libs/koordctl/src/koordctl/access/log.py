@@ -171,7 +171,8 @@ async def open_log(
     try:
         connection = await connect(settings)
     except (ConnectRefused, NotConnected) as error:
-        raise LogTrouble(f"the log: {error}") from error
+        named = " at the address of KOORD_NATS" if address is None and os.environ.get("KOORD_NATS") else ""
+        raise LogTrouble(f"the log{named}: {error}") from error
     try:
         yield OpenLog(
             connection=connection,

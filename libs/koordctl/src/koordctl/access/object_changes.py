@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from koordcore.requests.catalogue import MANAGER_CHANGE_OBJECTS
 from koordcore.requests.objects import ChangeOutcome, ChangeRequest, ObjectChange
 
-from koordctl.access.log import LogTrouble, open_log
+from koordctl.access.log import open_log
+from koordctl.access.trouble import SEE_STATUS, LogTrouble
 
 SECONDS = 15.0
 """Real seconds after which a change fails."""
@@ -28,6 +29,8 @@ async def change_objects(changes: Sequence[ObjectChange]) -> list[ChangeOutcome]
     async with open_log() as log:
         try:
             answer = await ask(log.connection, log.names, MANAGER_CHANGE_OBJECTS, request, seconds=SECONDS)
-        except (NoAnswer, RequestFailed) as error:
+        except NoAnswer as error:
+            raise LogTrouble(f"the manager has not answered within {SECONDS:g} s: {SEE_STATUS}") from error
+        except RequestFailed as error:
             raise LogTrouble(f"manager: {error}") from error
     return answer.outcomes

@@ -31,7 +31,7 @@ from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.reservations import ReservationView
 from koordcore.values import codec
 
-from koordctl.access.clients import NOT_FOUND, manager, projector
+from koordctl.access.clients import NOT_FOUND, manager, meant_elsewhere, projector
 from koordctl.access.hardware import hardware_now, layout_at, past_hardware
 from koordctl.access.log import OpenLog, open_log, wait_for, warn_of_dropped
 from koordctl.access.migrations import migration_of, with_cost
@@ -109,7 +109,7 @@ def pod(
         fail(
             f"the log has no pod with uid {known}"
             if known is not None
-            else f"there is no pod {namespace}/{name} and there never was one"
+            else f"there is no pod {namespace}/{name} and there never was one{meant_elsewhere(name)}"
         )
     _show(story, pod_lines(story, past.label if past else ""), output)
 

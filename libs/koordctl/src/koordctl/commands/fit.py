@@ -14,7 +14,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.capacity import ask_capacity
 from koordctl.access.clients import manager, refusal
-from koordctl.access.log import wait_for
+from koordctl.access.log import LogTrouble, wait_for
 from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
 from koordctl.documents.planned_pods import PlannedPods, planned_pods
 from koordctl.render.document_results import is_refused, show_remarks
@@ -81,7 +81,10 @@ def fit(
     if not planned and not found.others:
         fail("the manifests contain no pods", status=2)
     request = _admitted(planned, found.others, find_most=find_most)
-    answer = wait_for(ask_capacity(request, seconds=seconds))
+    try:
+        answer = wait_for(ask_capacity(request, seconds=seconds))
+    except LogTrouble as error:
+        fail(f"{error}; --timeout waits longer")
     if not answer.sets:
         fail("the manifests contain nothing that is placed", status=2)
     if output is Format.TABLE:

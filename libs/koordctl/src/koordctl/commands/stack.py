@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import typer
 from koordcore.embedded.background import start_in_background
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
+from koordcore.embedded.identity import command_line
 from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 
@@ -31,6 +32,7 @@ DEFAULT_NODES = "3"
 
 
 def up(
+    context: typer.Context,
     var: Var = None,
     port_base: Annotated[
         int | None,
@@ -90,6 +92,9 @@ def up(
         return
     running = running_stack(folder)
     if running is not None:
+        if ignored := _not_in_force(context, command_line(running.supervisor.pid)):
+            given = ", ".join(ignored)
+            fail(f"already running, but not with the given {given}: `koord down`, then `koord up` with these options")
         console.print(
             f"already running, with the options of its start (`koord down` stops it); dashboard {dashboard(running)}",
             highlight=False,
@@ -120,6 +125,29 @@ def up(
     ended = endings(stack)
     if ended:
         fail("; ".join(ended))
+
+
+def _not_in_force(context: typer.Context, line: str) -> list[str]:
+    """Return the options that the user gave and with which the running stack was not started.
+
+    Args:
+        context: The call of `koord up`.
+        line: Command line of the supervisor.
+    """
+    words = line.partition(" up ")[2].split()
+    found = context.command.make_context("up", words, resilient_parsing=True).params
+
+    def value(params: dict[str, Any], name: str) -> object:
+        return params[name].absolute() if isinstance(params[name], Path) else params[name]
+
+    return [
+        (option.secondary_opts if context.params[option.name] is False else option.opts)[0]
+        for option in context.command.params
+        if option.name not in (None, "var", "foreground")
+        and (source := context.get_parameter_source(option.name)) is not None
+        and source.name == "COMMANDLINE"
+        and value(context.params, option.name) != value(found, option.name)
+    ]
 
 
 def _programs(folder: Path | None) -> Programs:

@@ -71,9 +71,10 @@ def service_finding(name: str, url: str | None, ready: str | None, is_optional: 
     """
     check = f"service {name}"
     if url is None:
-        verdict = Verdict.OK if is_optional else Verdict.BROKEN
-        remedy = "" if is_optional else f"start it, or name its address: KOORD_{name.upper()}=http://host:port"
-        return Finding(check, verdict, "no address is known", remedy)
+        if is_optional:
+            return Finding(check, Verdict.OK, "not started (optional)")
+        remedy = f"start it, or name its address: KOORD_{name.upper()}=http://host:port"
+        return Finding(check, Verdict.BROKEN, "no address is known", remedy)
     if ready is None:
         return Finding(
             check,

@@ -10,7 +10,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
-from koordctl.access.audit_records import audited_requests, modifications
+from koordctl.access.audit_records import audited_requests, modifications, was_node
 from koordctl.access.log import wait_for
 from koordctl.access.positions import parse_moment
 from koordctl.render.output import Format, fail, show_document, show_table
@@ -105,6 +105,13 @@ def audit(
     if output in (Format.JSON, Format.YAML):
         show_document(codec.to_builtins(records), output)
         return
+    if node is not None and not records and not wait_for(was_node(node)):
+        fail(f"there is no node {node} and there never was one")
+    if pod is not None and "/" in pod and not records:
+        from koordctl.commands.explain import uid_of_pod  # only for what has no records, because it loads much
+
+        if uid_of_pod(*pod.split("/", 1)) is None:
+            fail(f"there is no pod {pod} and there never was one")
     rows = [
         (
             time_text(each.at),
@@ -118,7 +125,11 @@ def audit(
         )
         for each in records
     ]
-    show_table(_COLUMNS, rows, empty="the descheduler has changed nothing")
+    show_table(
+        _COLUMNS,
+        rows,
+        empty="no change by the descheduler matches" if wanted else "the descheduler has changed nothing",
+    )
 
 
 def _about(record: Modification) -> str:

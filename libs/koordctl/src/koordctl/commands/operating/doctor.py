@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import time
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from koordctl.access.clients import SERVICES, find_service, live_directory, readiness_trouble, running_stack
+from koordctl.access.clients import (
+    SERVICES,
+    find_service,
+    live_directory,
+    named_instances,
+    readiness_trouble,
+    running_stack,
+)
 from koordctl.access.log import LogTrouble, key_folder, mirror_info, open_log, wait_for
 from koordctl.explain import health
 from koordctl.render.output import Format, console, show_document, show_table
@@ -52,6 +60,8 @@ def doctor(
         findings += wait_for(_cluster(kubeconfig, context, namespace))
     shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
     if output is Format.TABLE:
+        if _nothing_runs():
+            console.print("nothing runs here: `koord up`", highlight=False, markup=False)
         rows = [(each.verdict.value, each.check, each.told, each.remedy or None) for each in shown]
         show_table(("verdict", "check", "found", "remedy"), rows, empty="everything is in order")
         counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in health.Verdict}
@@ -86,7 +96,14 @@ def _nightly() -> Iterator[health.Finding]:
         yield from health.nightly_findings(fold_figures(url, "check"), time.time())
 
 
+def _nothing_runs() -> bool:
+    return not (os.environ.get("KOORD_NATS") or named_instances() or running_stack(live_directory()))
+
+
 async def _log() -> list[health.Finding]:
+    if _nothing_runs():
+        remedy = "start it, or name its address: KOORD_NATS=nats://host:port"
+        return [health.Finding("log", health.Verdict.BROKEN, "no address is known", remedy)]
     try:
         async with open_log() as log:
             return await _examined(log)
