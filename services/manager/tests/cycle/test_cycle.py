@@ -123,6 +123,28 @@ async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_coloca
         assert (policy.batch_cpu_milli, policy.reason) == (None, "disabled")
 
 
+async def test_a_manager_that_starts_with_an_old_report_withdraws_what_is_lent_and_lends_nothing() -> None:
+    log = MemoryLog()
+    first, second = Manager(log, name="first"), Manager(log, name="second")
+    async with running(first):
+        await first.apply("\n---\n".join([CONFIG, NODE]))
+        first.report("n.1", cpu_milli=0)
+        await run_cycle(first.context, first.policies)
+    policy = first.view.policy("n_1")
+    assert policy is not None
+    assert policy.batch_cpu_milli is not None
+
+    async with running(second):
+        await second.folded(log.last_seq)
+        second.report("n.1", cpu_milli=0)  # the report from before the start, as the log keeps it
+        await second.clock.advance(timedelta(minutes=15, seconds=1).total_seconds())
+        for _ in range(2):
+            await run_cycle(second.context, second.policies)
+            policy = second.view.policy("n_1")
+            assert policy is not None
+            assert (policy.batch_cpu_milli, policy.reason) == (None, "degraded: metric expired")
+
+
 async def test_a_round_whose_term_ends_writes_no_more_and_the_next_term_decides_it() -> None:
     manager = Manager(MemoryLog())
     async with running(manager):
