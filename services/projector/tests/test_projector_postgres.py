@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 import psycopg
@@ -358,7 +359,7 @@ async def test_any_past_moment_is_answered_as_a_fold_to_it_would(postgres_dsn: s
             state = folded(events, position)
             async with it.database.reading() as connection:
                 moment = await resolve(connection, str(position))
-                nodes = {node.name: node for node in await list_nodes(connection, moment)}
+                nodes = {node.name: node for node in await list_nodes(connection, moment, datetime.now(UTC))}
                 pods = await list_pods(connection, moment, PodFilter(), limit=500, cursor=None)
                 for kind in ("podspec", "node"):
                     page = await list_objects(connection, moment, kind, after="", limit=500)

@@ -146,6 +146,15 @@ def test_usage_belongs_to_the_moment(client: httpx.Client) -> None:
     for name, report in newest.items():
         assert report.node_usage is not None
         assert known[name]["cpu_used"] == report.node_usage.cpu_milli
+        assert known[name]["silent_seconds"] is None
+
+
+def test_a_node_whose_newest_report_has_expired_counts_as_silent(client: httpx.Client) -> None:
+    silent = [node for node in get(client, "/api/nodes")["nodes"] if node["reported_at"]]
+    assert silent
+    assert all(node["silent_seconds"] > 300 for node in silent), "the reports are of a past day"
+    cluster = get(client, "/api/cluster")
+    assert (cluster["nodes_silent"], cluster["nodes_reporting"]) == (len(silent), 0)
 
 
 def test_archived_reports_come_in_pages_in_the_order_of_their_times_with_the_bodies_of_the_agents(

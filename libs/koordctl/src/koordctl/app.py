@@ -117,7 +117,7 @@ COMMANDS = (
     Entry(
         "doctor",
         RUN,
-        "Examine an installation for common problems: services, nightly job, log, streams, clocks, disk, keys.",
+        "Examine an installation for problems: services, reports, nightly job, log, streams, clocks, disk, keys.",
         "operating.doctor",
         "doctor",
     ),

@@ -22,6 +22,7 @@ from koordctl.explain.health import (
     key_finding,
     nightly_findings,
     nightly_job_finding,
+    report_finding,
     service_finding,
     stream_findings,
     webhook_finding,
@@ -61,6 +62,13 @@ def test_clocks_may_differ_by_a_second(skew: float, verdict: str) -> None:
     found = clock_finding(NOW + timedelta(seconds=skew), NOW)
     assert found.verdict == verdict
     assert ("behind" in found.told) is (skew < 0)
+
+
+def test_reports_that_are_too_old_are_a_warning_with_names() -> None:
+    assert report_finding({}).verdict == Verdict.OK
+    found = report_finding({f"node-{number}": 480 for number in range(7)})
+    assert (found.verdict, "node-0 for 8 min" in found.told) == (Verdict.WARNING, True)
+    assert found.told.endswith("and 2 more")
 
 
 def info(spec: StreamSpec, *, used: int = 0, **config: Any) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def test_node_shows_batch_resources_in_the_units_of_its_own() -> None:
     amounts = {"cpu": "16", "memory": "64Gi", "kubernetes.io/batch-cpu": "1394", "kubernetes.io/batch-memory": "3Gi"}
     assert table("Node", status={"allocatable": amounts})[1] == ["o", "Ready", "16", "64.0Gi", "1.394", "3.0Gi"]
     assert table("Node", status={"allocatable": {"cpu": "16"}})[1] == ["o", "Ready", "16", None, None, None]
+    silent = object_table("Node", [{"metadata": {"name": "o"}}], wide=False, silent={"o"})[1]
+    assert silent[0][1] == "Ready,NoReport"
 
 
 def test_lists_stand_on_one_line_and_what_is_counted_is_a_number() -> None:

@@ -98,6 +98,24 @@ def readiness_trouble(url: str) -> str | None:
     return "" if answer.is_success else " ".join(answer.text.split()) or f"HTTP {answer.status_code}"
 
 
+def silent_nodes(url: str) -> dict[str, int] | None:
+    """Return name -> age in seconds of the newest usage report, for the nodes whose newest report has expired.
+
+    None if the projector does not answer.
+
+    Args:
+        url: Base URL of the projector.
+    """
+    try:
+        answer = ask(f"{url}/api/nodes", timeout=5)
+        nodes = answer.json()["nodes"] if answer.is_success else None
+    except (OSError, HTTPException, ValueError):
+        return None
+    if nodes is None:
+        return None
+    return {node["name"]: node["silent_seconds"] for node in nodes if node["silent_seconds"] is not None}
+
+
 def _leader_of(urls: Sequence[str]) -> str:
     """Return the address whose instance leads, else the first one that answers, else the first one."""
     if len(urls) == 1:

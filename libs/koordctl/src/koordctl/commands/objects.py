@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from koordcore.protocol.crd import accepted_kinds
 
-from koordctl.access.clients import manager
+from koordctl.access.clients import find_service, manager, silent_nodes
 from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
 from koordctl.render.document_results import is_refused, show_remarks
 from koordctl.render.object_tables import is_cluster_scoped, object_table
@@ -194,7 +194,10 @@ def get(
             for item in items:
                 sys.stdout.write(f"{full.lower()}/{item['metadata']['name']}\n")
         case Shown.TABLE | Shown.WIDE:
-            columns, rows = object_table(full, items, wide=output is Shown.WIDE)
+            silent: dict[str, int] = {}
+            if full == "Node" and as_of is None and (url := find_service("projector")):
+                silent = silent_nodes(url) or {}
+            columns, rows = object_table(full, items, wide=output is Shown.WIDE, silent=silent)
             show_table(columns, rows, empty=f"no {kind} found")
 
 

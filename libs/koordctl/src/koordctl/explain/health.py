@@ -18,6 +18,7 @@ GIB: Final = 1 << 30
 MOST_SKEW_SECONDS: Final = 1.0
 """Difference of two clocks from which leases and ages of reports become wrong."""
 MOST_LAG_EVENTS: Final = 10_000
+MOST_NAMED_NODES: Final = 5
 FULL: Final = 0.7
 """Share of its largest size from which a stream needs attention."""
 LEAST_FREE: Final = 5 * GIB
@@ -103,6 +104,20 @@ def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Findin
     if lag > MOST_LAG_EVENTS:
         return Finding(check, Verdict.WARNING, f"is {lag:,.0f} events behind", "give the service more CPU")
     return Finding(check, Verdict.OK, f"is {lag:,.0f} events behind")
+
+
+def report_finding(silent: Mapping[str, int]) -> Finding:
+    """Return the finding about usage reports. Verdict WARNING: the newest reports of some nodes are too old.
+
+    Args:
+        silent: Name of a node whose newest report is too old -> age of this report in seconds.
+    """
+    if not silent:
+        return Finding("usage reports", Verdict.OK, "no node has stopped reporting")
+    named = ", ".join(f"{name} for {silent[name] / 60:,.0f} min" for name in sorted(silent)[:MOST_NAMED_NODES])
+    more = f" and {len(silent) - MOST_NAMED_NODES:,} more" if len(silent) > MOST_NAMED_NODES else ""
+    remedy = "start the agents of these nodes, or delete the nodes that are gone"
+    return Finding("usage reports", Verdict.WARNING, f"no report of {named}{more}", remedy)
 
 
 def clock_finding(server: datetime, here: datetime) -> Finding:

@@ -5,7 +5,7 @@ Amounts are written as in `units.py`. Columns of type date are not shown. This m
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from koordcore.protocol import keys
@@ -55,7 +55,7 @@ _STEP: Final = re.compile(r"(?:\\.|[^.\\])+")
 DEFAULTS: Final = {"replicas": 1, "parallelism": 1, "value": 0}
 
 
-def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
+def object_table(kind: str, items: Sequence[Item], *, wide: bool, silent: Container[str] = ()) -> tuple[Columns, Rows]:
     """Return the headers and rows of `koord get` for objects of one kind.
 
     A cell is None if the object has no such value.
@@ -64,11 +64,12 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool) -> tuple[Colum
         kind: Kind of the objects.
         items: The objects.
         wide: Whether to add the columns of `-o wide`.
+        silent: Names of nodes whose newest usage report is too old.
     """
     if kind == "Pod":
         return _pods(items, wide=wide)
     if kind == "Node":
-        return _nodes(items, wide=wide)
+        return _nodes(items, wide=wide, silent=silent)
     resource = next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
     declared = [column for column in resource.columns if column.type != "date"] if resource is not None else []
     paths = {column.name.lower(): column.json_path for column in declared} or COLUMNS.get(kind, {})
@@ -140,7 +141,7 @@ def _pod_status(item: Item) -> str:
     return "Pending"
 
 
-def _nodes(items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
+def _nodes(items: Sequence[Item], *, wide: bool, silent: Container[str]) -> tuple[Columns, Rows]:
     rows: Rows = []
     for item in items:
         allocatable = parse_amounts(field(item, "status.allocatable", {}))
@@ -148,7 +149,8 @@ def _nodes(items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
         rows.append(
             [
                 field(item, "metadata.name"),
-                "SchedulingDisabled" if field(item, "spec.unschedulable") else "Ready",
+                ("SchedulingDisabled" if field(item, "spec.unschedulable") else "Ready")
+                + (",NoReport" if field(item, "metadata.name") in silent else ""),
                 *(None if held[name] is None else amount_text(NODE_AMOUNTS[name], held[name] or 0) for name in held),
                 *([",".join(f"{k}={v}" for k, v in field(item, "metadata.labels", {}).items())] if wide else []),
             ]

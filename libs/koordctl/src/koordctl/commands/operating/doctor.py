@@ -20,6 +20,7 @@ from koordctl.access.clients import (
     named_instances,
     readiness_trouble,
     running_stack,
+    silent_nodes,
 )
 from koordctl.access.log import LogTrouble, key_folder, mirror_info, open_log, wait_for
 from koordctl.explain import health
@@ -43,7 +44,7 @@ def doctor(
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = "koordinator-system",
 ) -> None:
-    """Examine an installation for common problems: services, nightly job, log, streams, clocks, disk, keys.
+    """Examine an installation for problems: services, reports, nightly job, log, streams, clocks, disk, keys.
 
     Nothing is changed. Each problem has a remedy. Exit status 1 if something is broken; warnings alone give 0.
 
@@ -78,6 +79,8 @@ def _services() -> Iterator[health.Finding]:
         yield health.service_finding(name, url, None if url is None else readiness_trouble(url), name in OPTIONAL)
         if url is not None:
             yield from _folds(name, url)
+        if url is not None and name == "projector":
+            yield from _reports(url)
 
 
 def _folds(service: str, url: str) -> Iterator[health.Finding]:
@@ -86,6 +89,12 @@ def _folds(service: str, url: str) -> Iterator[health.Finding]:
     figures = fold_figures(url) or {}
     for fold, lag in sorted(figures.get(LAG, {}).items()):
         yield health.fold_finding(service, fold, lag, figures.get(HALTED, {}).get(fold, 0.0) > 0)
+
+
+def _reports(url: str) -> Iterator[health.Finding]:
+    """Yield the finding about the usage reports of the nodes; none if the projector does not answer."""
+    if (silent := silent_nodes(url)) is not None:
+        yield health.report_finding(silent)
 
 
 def _nightly() -> Iterator[health.Finding]:

@@ -25,8 +25,8 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
         trouble: Reason why the fold has stopped; "" while it runs.
         observations: Position up to which observations are archived.
         explanations: Position up to which explanations are archived.
-        first_at: RFC 3339 time of the oldest fact; "" without facts.
-        last_at: RFC 3339 time of the newest fact; "" without facts.
+        first_at: RFC 3339 time of the oldest fact; `last_at`: of the newest one. Both are "" without facts.
+        now: RFC 3339 time of the answer, on the clock of the run.
     """
 
     cluster: str
@@ -39,6 +39,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     explanations: int
     first_at: str
     last_at: str
+    now: str
 
 
 class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cpu_milli: Sum of allocatable cpu. Memory, `gpus` and the other sums are those of the fields of `NodeItem`.
-        nodes_reporting: Number of nodes whose usage is in `cpu_used`, `memory_used` and `be_cpu_used`.
+        nodes_reporting: Number of nodes whose newest usage report has not expired; of `nodes_silent`, it has.
         reservations: Number of Reservations that hold a node.
         cpu_unused_reserved: CPU that they hold and no pod uses; contained in `cpu_requested`. The other `..._reserved`
             fields likewise.
@@ -56,6 +57,7 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     moment: Moment
     nodes: int
     nodes_reporting: int
+    nodes_silent: int
     cpu_milli: int
     memory_bytes: int
     gpus: int
@@ -86,6 +88,7 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
         host: "linux" or "simulated"; "" if the agent never started.
         cpu_milli: Allocatable cpu. `memory_bytes` and `gpus` (`nvidia.com/gpu`) are allocatable, too.
         reported_at: Time of the newest usage report, even if it had expired; null without one.
+        silent_seconds: Age of the newest usage report if it is over five report intervals; else null.
         cpu_requested: Requests of pods that are not best effort. `memory_requested` and `gpus_requested` likewise.
         batch_cpu: Amount that the manager offers to best-effort pods; 0 if nothing is published.
         be_pods: Number of pods with batch resources.
@@ -121,6 +124,7 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     be_cpu_used: int | None
     be_memory_used: int | None
     reported_at: str | None
+    silent_seconds: int | None = None
     gpu_cards: int = 0
     gpu_share_used: int = 0
     gpu_share_stranded: int = 0

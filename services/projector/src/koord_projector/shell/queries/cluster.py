@@ -1,6 +1,7 @@
 """Totals of the cluster: now, at a moment, and over time."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, text
@@ -25,7 +26,7 @@ _TOTALS = text(
      WHERE second BETWEEN :since AND :until ORDER BY second / :bucket, second DESC
     """  # noqa: S608  constants
 )
-_INTERVAL = text("SELECT interval_seconds FROM observations ORDER BY reported_at DESC LIMIT 1")
+_NEWEST_REPORT = text("SELECT reported_at, interval_seconds FROM observations ORDER BY reported_at DESC LIMIT 1")
 _USED = text(
     """
     WITH per_node AS (
@@ -74,7 +75,7 @@ async def series(connection: AsyncConnection, *, since: int | None, until: int |
     Args:
         connection: Read transaction.
         since: First unix second; None: the oldest.
-        until: Last unix second; None: the newest.
+        until: Last unix second; None: that of the newest fact or report.
         points: Wanted number of rows.
     """
     known = (await connection.execute(_RANGE)).one()
@@ -82,10 +83,12 @@ async def series(connection: AsyncConnection, *, since: int | None, until: int |
         return SeriesAnswer(
             time=[], columns={name: [] for name in SERIES_COLUMNS}, usage_time=[], usage=_usage([], 0, 0)
         )
-    start, end = since if since is not None else known.first, until if until is not None else known.last
+    newest = (await connection.execute(_NEWEST_REPORT)).first()
+    last = max(known.last, int(datetime.fromisoformat(newest.reported_at).timestamp())) if newest else known.last
+    start, end = since if since is not None else known.first, until if until is not None else last
     bucket = max(1, -(-(end - start + 1) // points))
     rows = (await connection.execute(_TOTALS, {"bucket": bucket, "since": start, "until": end})).all()
-    interval = (await connection.execute(_INTERVAL)).scalar() or 60
+    interval = (newest.interval_seconds if newest else 0) or 60
     wide = max(bucket, interval)
     first, stop = start // wide, (end + 1) // wide
     asked = {

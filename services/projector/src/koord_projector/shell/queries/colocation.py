@@ -1,5 +1,6 @@
 """Colocation as of a moment: suppressed nodes with the reason, contentions with suspects, evictions by agents."""
 
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -92,7 +93,7 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Colocation at one moment: limits of best-effort pods, and the contentions before this moment.
 
     Attributes:
-        suppressed_nodes: Number of nodes whose best-effort pods have a quota.
+        suppressed_nodes: Number of nodes with best-effort pods that have a quota.
         suppressed: The 200 nodes with the lowest quota in relation to the requests of their best-effort pods.
         contentions: Contentions, newest first.
         pairs: Main suspects of these contentions with the pods that they disturbed, the most frequent first.
@@ -107,15 +108,19 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     evictions: list[AgentEviction]
 
 
-async def describe_colocation(connection: AsyncConnection, moment: Moment, *, limit: int) -> ColocationAnswer:
+async def describe_colocation(
+    connection: AsyncConnection, moment: Moment, *, now: datetime, limit: int
+) -> ColocationAnswer:
     """Return what agents did for latency-sensitive pods.
 
     Args:
         connection: Read transaction.
         moment: Later facts are left out.
+        now: The time, as for `list_nodes`.
         limit: Largest number of contentions, and of evictions.
     """
-    nodes = [node for node in await list_nodes(connection, moment) if node.be_quota_us >= 0]
+    found = await list_nodes(connection, moment, now)
+    nodes = [node for node in found if node.be_quota_us >= 0 and node.be_pods > 0]
     contentions = await _contentions(connection, moment, limit)
     evictions = await connection.execute(_EVICTIONS, {"position": moment.position, "limit": limit})
     return ColocationAnswer(

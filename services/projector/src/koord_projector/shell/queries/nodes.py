@@ -1,13 +1,12 @@
 """Nodes as of a moment: their newest figures and the newest reports of their agents."""
 
 import zlib
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import name_from_token, name_token, trace_id_of
-from koordcore.values.timestamps import rfc3339
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -56,20 +55,28 @@ _SHOWN_REPORTS = 120
 _decode_report = msgspec.json.Decoder(NodeUsageReported).decode
 
 
-async def list_nodes(connection: AsyncConnection, moment: Moment) -> list[NodeItem]:
-    """Return the nodes that exist at the moment, by name."""
+async def list_nodes(connection: AsyncConnection, moment: Moment, now: datetime) -> list[NodeItem]:
+    """Return the nodes that exist at the moment, by name.
+
+    Args:
+        connection: Read transaction.
+        moment: Later facts and reports are left out.
+        now: The time, to which the age of reports is relative if the moment is the present.
+    """
     rows = await connection.execute(_ALL_NODES, {"position": moment.position, "until": moment.until})
-    return [_item(row, moment) for row in rows]
+    return [_item(row, moment, now) for row in rows]
 
 
-async def describe_node(connection: AsyncConnection, moment: Moment, name: str) -> NodeAnswer | None:
-    """Return one node with its details; None if it does not exist at the moment."""
+async def describe_node(
+    connection: AsyncConnection, moment: Moment, name: str, now: datetime
+) -> NodeAnswer | None:
+    """Return one node with its details; None if it does not exist at the moment. `now` as for `list_nodes`."""
     token = name_token(name)
     asked = {"token": token, "position": moment.position, "until": moment.until}
     row = (await connection.execute(_ONE_NODE, asked)).first()
     if row is None:
         return None
-    item = _item(row, moment)
+    item = _item(row, moment, now)
     spec = await state_at(connection, moment, "nodespec", token)
     usage = (await connection.execute(_USAGE, {**asked, "count": _SHOWN_REPORTS})).all()
     return NodeAnswer(
@@ -127,8 +134,9 @@ async def _events(
     ]
 
 
-def _item(row: Row[Any], moment: Moment) -> NodeItem:
-    reports = row.reported_at is not None and not _is_expired(row, moment)
+def _item(row: Row[Any], moment: Moment, now: datetime) -> NodeItem:
+    silent = _silent_seconds(row, moment, now)
+    reports = row.reported_at is not None and (moment.live or silent is None)
     return NodeItem(
         name=name_from_token(row.token),
         seq=row.seq,
@@ -153,6 +161,7 @@ def _item(row: Row[Any], moment: Moment) -> NodeItem:
         be_cpu_used=row.be_cpu_used if reports else None,
         be_memory_used=row.be_memory_used if reports else None,
         reported_at=row.reported_at,
+        silent_seconds=silent,
         gpu_cards=row.gpu_cards,
         gpu_share_used=row.gpu_share_used,
         gpu_share_stranded=row.gpu_share_stranded,
@@ -163,15 +172,10 @@ def _item(row: Row[Any], moment: Moment) -> NodeItem:
     )
 
 
-def _is_expired(row: Row[Any], moment: Moment) -> bool:
-    """Return whether the newest report of a node had expired at a past moment; False for the present.
-
-    In the present, the time of the report is shown instead.
-    """
-    if moment.live or row.interval_seconds <= 0:
-        return False
-    try:
-        at = datetime.fromisoformat(moment.occurred_at)
-        return row.reported_at < rfc3339(at - timedelta(seconds=row.interval_seconds * EXPIRED_AFTER_INTERVALS))
-    except (ValueError, OverflowError):
-        return False
+def _silent_seconds(row: Row[Any], moment: Moment, now: datetime) -> int | None:
+    """Return the age in seconds of the newest report of a node if it has expired; else, or without a report, None."""
+    if row.reported_at is None or row.interval_seconds <= 0 or not (moment.live or moment.occurred_at):
+        return None
+    at = now if moment.live else datetime.fromisoformat(moment.occurred_at)
+    age = (at - datetime.fromisoformat(row.reported_at)).total_seconds()
+    return int(age) if age > row.interval_seconds * EXPIRED_AFTER_INTERVALS else None

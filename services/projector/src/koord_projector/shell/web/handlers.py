@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from koordcore.ports.clock import Clock
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import Request
@@ -119,6 +120,7 @@ class Handlers:
                 explanations=fold.explanations,
                 first_at=oldest or "",
                 last_at=newest.occurred_at,
+                now=rfc3339(self._clock.now()),
             )
         )
 
@@ -127,13 +129,14 @@ class Handlers:
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
-            nodes = await list_nodes(connection, moment)
+            nodes = await list_nodes(connection, moment, self._clock.now())
             pods = await pod_queries.pod_counts(connection, moment)
         return json_answer(
             answers.ClusterAnswer(
                 moment=moment,
                 nodes=len(nodes),
-                nodes_reporting=sum(1 for node in nodes if node.cpu_used is not None),
+                nodes_reporting=sum(node.reported_at is not None and node.silent_seconds is None for node in nodes),
+                nodes_silent=sum(node.silent_seconds is not None for node in nodes),
                 pods={phase: pods.get(phase, 0) for phase in PHASES},
                 **sum_nodes(nodes),
             )
@@ -154,13 +157,14 @@ class Handlers:
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
-            return json_answer(answers.NodesAnswer(moment=moment, nodes=await list_nodes(connection, moment)))
+            nodes = await list_nodes(connection, moment, self._clock.now())
+            return json_answer(answers.NodesAnswer(moment=moment, nodes=nodes))
 
     async def node(self, request: Request) -> Response:
         """Answer `GET /api/nodes/{name}` with a `NodeAnswer`; 404 if the node does not exist at the moment."""
         name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
         async with self._database.reading() as connection:
-            found = await describe_node(connection, await resolve(connection, at), name)
+            found = await describe_node(connection, await resolve(connection, at), name, self._clock.now())
         return json_answer(found) if found else refusal(404, "there is no such node at that moment")
 
     async def hardware(self, request: Request) -> Response:
@@ -210,7 +214,7 @@ class Handlers:
         limit, at = number_of(query, LIMIT_COLOCATION) or 100, text_of(query, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
-            return json_answer(await describe_colocation(connection, moment, limit=limit))
+            return json_answer(await describe_colocation(connection, moment, now=self._clock.now(), limit=limit))
 
     async def audit(self, request: Request) -> Response:
         """Answer `GET /api/audit` with an `AuditAnswer`: a page of the descheduler's modifications."""
