@@ -25,6 +25,7 @@ def test_the_cluster_is_drawn_and_a_node_opens(page: Page, cluster: SyntheticClu
     canvas = page.locator(".heat canvas")
     expect(canvas).to_have_attribute("aria-label", re.compile(f"{nodes} nodes by Requested CPU"))
     assert colours(page) > 3
+    expect(page.locator(".tile", has_text="Nodes").locator(".bad")).to_have_text(f"{nodes} without a fresh report")
     page.get_by_role("button", name="Reclaimed").click()
     expect(canvas).to_have_attribute("aria-label", re.compile("Reclaimed CPU"))
     canvas.hover(position={"x": 20, "y": 20})
@@ -35,6 +36,20 @@ def test_the_cluster_is_drawn_and_a_node_opens(page: Page, cluster: SyntheticClu
     expect(page.locator("h1")).to_have_text("node-a-000")
     expect(page.locator("h2", has_text="Why so much is reclaimed")).to_be_visible()
     expect(page.locator(".terms").first).to_contain_text("safety margin")
+    expect(page.locator(".title .bad")).to_have_text(re.compile(r"no report for \d+ (days|h|min)"))
+    expect(page.locator("#moment")).to_have_text(re.compile(r"live · position [\d,]+ · last event \d+ days ago"))
+
+
+def test_an_address_without_a_page_says_so_and_a_pod_is_found_by_its_name(page: Page) -> None:
+    page.goto("/#/nosuchpage")
+    expect(page.locator("h1")).to_have_text("No such page")
+    expect(page.locator("#view")).to_contain_text("/nosuchpage")
+    page.get_by_role("link", name="Back to the cluster").click()
+    expect(page.locator(".heat canvas")).to_be_visible()
+    pod = page.request.get("/api/pods?phase=running&limit=1").json()["pods"][0]
+    page.goto(f"/#/pod/{pod['namespace']}/{pod['name']}")
+    expect(page.locator("h1")).to_have_text(f"{pod['namespace']}/{pod['name']}")
+    expect(page.locator(".facts")).to_contain_text(pod["uid"])
 
 
 def colours(page: Page) -> int:
@@ -95,7 +110,7 @@ def test_a_reservation_shows_what_is_unused_in_its_list_on_its_node_and_in_the_t
     expect(row).to_contain_text("app=spare")
     expect(row).to_contain_text("never")
     page.get_by_role("link", name="Cluster", exact=True).click()
-    expect(page.locator(".tile", has_text="Reserved, unused")).to_contain_text("1 reservations")
+    expect(page.locator(".tile", has_text="Reserved, unused")).to_contain_text("1 reservation")
     page.goto("/#/reservations")
     page.get_by_role("link", name="node-a-000").click()
     expect(page.locator("h1")).to_have_text("node-a-000")
@@ -287,12 +302,12 @@ def test_pending_pods_are_shown_with_their_reasons(page: Page) -> None:
 @pytest.mark.parametrize(
     ("pending", "examined", "attempted", "note"),
     [
-        (1, 1, 0, "it has not been attempted yet"),
-        (1, 1, 1, "it was attempted"),
-        (3, 3, 0, "none has been attempted yet"),
-        (3, 3, 3, "all were attempted"),
-        (3, 3, 1, "1 were attempted, 2 not yet"),
-        (9000, 5000, 5000, "of the oldest 5,000, all were attempted"),
+        (1, 1, 0, "the scheduler has not looked at it yet"),
+        (1, 1, 1, "the scheduler found no node for it"),
+        (3, 3, 0, "the scheduler has looked at none yet"),
+        (3, 3, 3, "the scheduler found no node for any of them"),
+        (3, 3, 1, "the scheduler found no node for 1, 2 wait for their turn"),
+        (9000, 5000, 5000, "of the oldest 5,000, the scheduler found no node for any of them"),
     ],
 )
 def test_pods_that_were_not_attempted_yet_are_told_apart(

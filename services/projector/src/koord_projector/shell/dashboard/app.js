@@ -4,7 +4,7 @@
 // moment changes and, in live mode, every few seconds, and keeps what it wants to keep in `root.kept`.
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
-import { grouped, moment } from "./format.js";
+import { age, counted, grouped, moment } from "./format.js";
 import { clusterView } from "./views/cluster.js";
 import { colocationView } from "./views/colocation.js";
 import { configurationView } from "./views/configuration.js";
@@ -25,6 +25,7 @@ const ROUTES = [
   [/^\/nodes\/([^/]+)$/, "cluster", nodeView, 4000],
   [/^\/pods$/, "pods", podsView, 3000],
   [/^\/pods\/([^/]+)$/, "pods", podView, 4000],
+  [/^\/pod\/([^/]+)\/([^/]+)$/, "pods", podView, 4000],
   [/^\/colocation$/, "colocation", colocationView, 4000],
   [/^\/gangs$/, "gangs", gangsView, 4000],
   [/^\/recommendations$/, "recommendations", recommendationsView, 10000],
@@ -46,6 +47,7 @@ const shown = document.getElementById("moment");
 const status = document.getElementById("status");
 slider.max = String(SLIDER_STEPS);
 
+let now = ""; // the time on the clock of the run
 let range = null; // [first, last] in milliseconds
 let running = null; // AbortController of the view being drawn
 let timer = 0;
@@ -55,6 +57,13 @@ let drawn = ""; // route of what is on the page
 function parsed() {
   const [path, search] = (location.hash.slice(1) || "/cluster").split("?");
   return { path, query: new URLSearchParams(search ?? "") };
+}
+
+/** The page of an address that has none. */
+async function missingView(target, { path }) {
+  fill(target, h("section", { class: "panel" }, h("h1", {}, "No such page"),
+    h("p", {}, "There is no page ", h("code", {}, path), ". ", h("a", { href: "#/cluster" }, "Back to the cluster"))));
+  return null;
 }
 
 /** Goes to a path at a moment ("": live). */
@@ -79,7 +88,7 @@ async function draw() {
   const { signal } = running;
   const { path, query } = parsed();
   const at = query.get("at") ?? "";
-  const found = ROUTES.find(([pattern]) => pattern.test(path)) ?? ROUTES[0];
+  const found = ROUTES.find(([pattern]) => pattern.test(path)) ?? [/^$/, "no such page", missingView, 0];
   const [pattern, name, view, millis] = found;
   const parameters = (pattern.exec(path) ?? []).slice(1).map(decodeURIComponent);
   for (const link of document.querySelectorAll("nav a")) {
@@ -89,17 +98,17 @@ async function draw() {
   }
   const isFirst = drawn !== path;
   if (isFirst) {
-    document.title = `${parameters[0] ?? name[0].toUpperCase() + name.slice(1)} · Koordstream`;
+    document.title = `${parameters.at(-1) ?? name[0].toUpperCase() + name.slice(1)} · Koordstream`;
     root.kept?.close?.();
     root.kept = null;
-    fill(root);
+    fill(root, h("p", { class: "empty loading", role: "status" }, "loading…"));
     if (isOpen) root.focus({ preventScroll: true }); // a reader goes on in the new page; after loading it begins at the top
     isOpen = true;
     scrollTo(0, 0);
     drawn = path;
   }
   try {
-    const answer = await view(root, { parameters, query, at, signal, isFirst, go });
+    const answer = await view(root, { path, parameters, query, at, signal, isFirst, go });
     if (!signal.aborted) showMoment(at, answer);
   } catch (error) {
     if (signal.aborted) return;
@@ -122,9 +131,16 @@ function showMoment(at, answer) {
   live.setAttribute("aria-pressed", String(!at));
   shown.classList.toggle("past", Boolean(at));
   const asked = /^\d*$/.test(at) ? answer?.occurred_at : at;
-  if (answer) shown.textContent = `${moment(asked)} · position ${grouped(answer.position)}`;
+  if (answer && !at) shown.textContent = `live · position ${grouped(answer.position)}${lastEvent(answer)}`;
+  else if (answer) shown.textContent = `${moment(asked)} · position ${grouped(answer.position)}`;
   else if (at) shown.textContent = /^\d+$/.test(at) ? `position ${grouped(Number(at))}` : moment(at);
   placeThumb();
+}
+
+// How long ago the newest fact was, on the clock of the run.
+function lastEvent(answer) {
+  if (!answer.occurred_at || !now) return "";
+  return ` · last event ${age((new Date(now) - new Date(answer.occurred_at)) / 1000)} ago`;
 }
 
 function placeThumb() {
@@ -141,10 +157,12 @@ async function look() {
     const answer = await get("/api/status");
     document.getElementById("cluster-name").textContent = answer.cluster;
     const lag = answer.lag_events > 500 ? ` · ${grouped(answer.lag_events)} events behind` : "";
-    status.textContent = answer.trouble || `${grouped(answer.position)} events${lag}`;
+    status.textContent = answer.trouble || `${counted(answer.position, "event")}${lag}`;
     status.classList.toggle("bad", Boolean(answer.trouble));
     if (answer.first_at) range = [new Date(answer.first_at).getTime(), new Date(answer.last_at).getTime()];
-    placeThumb();
+    now = answer.now;
+    if (told.at || !told.answer) placeThumb();
+    else showMoment(told.at, told.answer);
   } catch (error) {
     status.textContent = `no answer: ${error.message}`;
     status.classList.add("bad");

@@ -22,6 +22,13 @@ export function valuesAt(times, from, values, last = Infinity) {
   });
 }
 
+// Index of the newest time at which every line that has values has one.
+function newestOf(times, lines) {
+  const drawn = lines.filter((line) => line.values.some((value) => value !== null));
+  for (let index = times.length - 1; index >= 0; index -= 1) if (drawn.every((line) => line.values[index] !== null)) return index;
+  return times.length > 0 ? times.length - 1 : null;
+}
+
 /**
  * lines: [{label, color (name of a theme colour), values, width?, dash?, fill?, stepped?}]; times in seconds, ascending.
  * marks: [{time, label, color}], lines across the plot at moments.
@@ -46,10 +53,17 @@ export class Chart {
   show(times, lines, marks = []) {
     this.last = [times, lines, marks];
     this.marks = marks;
+    this.newest = newestOf(times, lines);
     const data = [times, ...lines.map((line) => line.values)];
     const shape = lines.map((line) => line.label).join("|");
     if (this.plot && shape === this.shape) this.plot.setData(data);
     else this.#make(data, lines, shape);
+    this.#tell(this.plot);
+  }
+
+  // Without a pointer over the plot, the legend tells the newest values.
+  #tell(plot) {
+    if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: this.newest }, false);
   }
 
   repaint() {
@@ -94,7 +108,7 @@ export class Chart {
       padding: [null, TIME_SPACE / 2, null, null], // half a label of the last time
       cursor: { points: { size: 7 }, drag: { x: false, y: false } },
       legend: { live: true },
-      hooks: { draw: [(plot) => this.#drawMarks(plot)] },
+      hooks: { draw: [(plot) => this.#drawMarks(plot)], setCursor: [(plot) => this.#tell(plot)] },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [{ ...axis, space: TIME_SPACE, values: TIME_LABELS }, { ...axis, size: 66, incrs: this.steps, values: (_plot, ticks) => ticks.map(this.format) }],
       series: [

@@ -1,4 +1,5 @@
 // Elements from values. Text always becomes a text node, so nothing that a user named can become markup.
+import { cores } from "./format.js";
 
 /** h("td", {class: "number", onclick: f}, "12", child, [more]) -> element. null, undefined and false are left out. */
 export function h(tag, attributes, ...children) {
@@ -44,8 +45,11 @@ export function segments(label, options, chosen, onChoose) {
 export function tile(label, value, detail, ratio, tint) {
   return h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value),
     ratio !== undefined && h("div", { class: "meter" }, h("i", { css: { width: `${Math.min(100, ratio * 100)}%`, background: `var(--${tint})` } })),
-    h("div", { class: "detail", title: detail }, detail));
+    h("div", { class: "detail", title: detail.textContent ?? detail }, detail));
 }
+
+/** An amount of cpu in milli-cores for the value of a tile, with its unit. */
+export const withCores = (milli) => [cores(milli), h("span", { class: "unit" }, " cores")];
 
 /** A table for eyes and screen readers. columns: a text, or [text] for a column of numbers; rows: `tr` elements. */
 export function table(caption, columns, rows, kind = "") {

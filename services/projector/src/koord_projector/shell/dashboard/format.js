@@ -48,6 +48,16 @@ export function duration(seconds) {
 const parts = (amount, unit, below) =>
   `${Math.floor(amount / 60)} ${unit}${amount % 60 ? ` ${amount % 60} ${below}` : ""}`;
 
+/** A length of time in seconds, coarse, for ages: "40 s", "8 min", "3 h", "6 days". */
+export function age(seconds) {
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 129600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+/** "1 pod", "3 pods". */
+export const counted = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 /** An amount of a resource in its own unit. */
 export function amount(resource, value) {
   if (resource === "cpu" || resource.endsWith("-cpu")) return `${cores(value)} cores`;

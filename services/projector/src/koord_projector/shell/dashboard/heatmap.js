@@ -5,8 +5,10 @@ const GAP = 2;
 const LARGEST = 34;
 const SMALLEST = 7;
 const LOWEST = 150;
+const FEW = 60;
+const NAMED = 132; // width of a cell with a name, in pixels
 
-/** cells: [{key, ratio (0..1, over 1: too much; null: no data), marked}]; ramp: "heat" or "green".
+/** cells: [{key, ratio (0..1, over 1: too much; null: no data), marked, alarming}]; ramp: "heat" or "green".
  *  describe(key) -> children of the tooltip; open(key) on click or Enter. */
 export class HeatMap {
   constructor({ describe, open }) {
@@ -53,47 +55,67 @@ export class HeatMap {
     const context = this.canvas.getContext("2d");
     context.scale(scale, scale);
     const ramp = rampOf(this.ramp);
-    const size = this.pitch - GAP;
-    const [over, nodata, ink, panel] = [color("over"), color("nodata"), color("ink"), color("panel")];
+    const [long, size] = [this.wide - GAP, this.pitch - GAP];
+    const [over, nodata, ink, panel, bad] = ["over", "nodata", "ink", "panel", "bad"].map(color);
     this.cells.forEach((cell, index) => {
-      const x = (index % this.columns) * this.pitch;
+      const x = (index % this.columns) * this.wide;
       const y = Math.floor(index / this.columns) * this.pitch;
+      let under = panel;
       if (cell.ratio === null) {
         context.strokeStyle = nodata;
         context.lineWidth = 1;
-        context.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
+        context.strokeRect(x + 0.5, y + 0.5, long - 1, size - 1);
       } else {
         context.fillStyle = cell.ratio > 1.0005 ? over : ramp(Math.max(0, cell.ratio));
-        context.fillRect(x, y, size, size);
+        under = context.fillStyle; // as #rrggbb
+        context.fillRect(x, y, long, size);
+      }
+      if (cell.alarming) {
+        context.strokeStyle = bad;
+        context.lineWidth = 2;
+        context.strokeRect(x + 1, y + 1, long - 2, size - 2);
+      }
+      if (this.named) {
+        context.font = "12px system-ui, sans-serif";
+        context.fillStyle = readableOn(under);
+        context.fillText(fitting(context, cell.key, long - 16), x + 8, y + size / 2 + 4);
       }
       if (cell.marked) { // a notch in the corner: the node takes no new pods
         context.fillStyle = panel;
         context.beginPath();
-        context.moveTo(x + size, y + size * 0.35);
-        context.lineTo(x + size, y + size);
-        context.lineTo(x + size * 0.35, y + size);
+        context.moveTo(x + long, y + size * 0.35);
+        context.lineTo(x + long, y + size);
+        context.lineTo(x + long - size * 0.65, y + size);
         context.fill();
       }
       if (index === this.chosen) {
         context.strokeStyle = ink;
         context.lineWidth = 2;
-        context.strokeRect(x, y, size, size);
+        context.strokeRect(x, y, long, size);
       }
     });
   }
 
-  // The largest square with which all cells fit into a pleasant height.
+  // Few cells have names; of many, the largest square with which all fit into a pleasant height.
   #measure(width) {
+    this.named = this.cells.length <= FEW;
+    if (this.named) {
+      this.columns = Math.max(1, Math.floor(width / (NAMED + GAP)));
+      this.wide = this.cells.length > this.columns ? width / this.columns : NAMED + GAP;
+      this.pitch = LARGEST + GAP;
+      return;
+    }
     const wanted = Math.max(LOWEST, Math.min(330, innerHeight * 0.36));
     let pitch = LARGEST + GAP;
     const fits = () => Math.ceil(this.cells.length / Math.floor(width / pitch)) * pitch <= wanted;
     while (pitch > SMALLEST + GAP && !fits()) pitch -= 1;
     this.columns = Math.max(1, Math.floor(width / pitch));
     this.pitch = this.cells.length > this.columns ? width / this.columns : pitch;
+    this.wide = this.pitch;
   }
 
   #at(x, y) {
-    const column = Math.floor(x / this.pitch);
+    const column = Math.floor(x / this.wide);
     const index = Math.floor(y / this.pitch) * this.columns + column;
     return column < this.columns && index < this.cells.length ? index : -1;
   }
@@ -104,11 +126,11 @@ export class HeatMap {
     this.tip.hidden = index < 0;
     if (index >= 0) {
       fill(this.tip, this.describe(this.cells[index].key));
-      const x = (index % this.columns) * this.pitch;
+      const x = (index % this.columns) * this.wide;
       const y = Math.floor(index / this.columns) * this.pitch;
       const room = this.element.clientWidth - x;
       const wide = this.tip.offsetWidth;
-      this.tip.style.left = `${room > wide + this.pitch + 12 ? x + this.pitch + 6 : Math.max(0, x - wide - 6)}px`;
+      this.tip.style.left = `${room > wide + this.wide + 12 ? x + this.wide + 6 : Math.max(0, x - wide - 6)}px`;
       this.tip.style.top = `${y + this.pitch + 4}px`;
     }
     this.paint();
@@ -144,6 +166,19 @@ function rampOf(name) {
     }
     return cache.get(key);
   };
+}
+
+/** A text, shortened until it fits into a width. */
+function fitting(context, text, width) {
+  let shown = text;
+  while (shown.length > 1 && context.measureText(shown).width > width) shown = `${shown.slice(0, -2)}…`;
+  return shown;
+}
+
+/** Black or white, whichever is readable on a colour ("#rrggbb"; a canvas gives its fill in this form). */
+function readableOn(fill) {
+  const [red, green, blue] = channels(fill);
+  return red * 0.299 + green * 0.587 + blue * 0.114 > 140 ? "#111820" : "#ffffff";
 }
 
 const channels = (hex) => [1, 3, 5].map((start) => Number.parseInt(hex.slice(start, start + 2), 16));

@@ -67,9 +67,7 @@ async def list_nodes(connection: AsyncConnection, moment: Moment, now: datetime)
     return [_item(row, moment, now) for row in rows]
 
 
-async def describe_node(
-    connection: AsyncConnection, moment: Moment, name: str, now: datetime
-) -> NodeAnswer | None:
+async def describe_node(connection: AsyncConnection, moment: Moment, name: str, now: datetime) -> NodeAnswer | None:
     """Return one node with its details; None if it does not exist at the moment. `now` as for `list_nodes`."""
     token = name_token(name)
     asked = {"token": token, "position": moment.position, "until": moment.until}

@@ -1,8 +1,8 @@
 // The cluster: totals, every node as a cell, totals over time.
 import { get } from "../api.js";
 import { Chart, valuesAt } from "../chart.js";
-import { fill, h, segments, tile } from "../dom.js";
-import { bytes, cores, grouped, moment, percent, share } from "../format.js";
+import { fill, h, segments, tile, withCores } from "../dom.js";
+import { age, bytes, cores, counted, grouped, moment, percent, share } from "../format.js";
 import { HeatMap, rampLegend } from "../heatmap.js";
 
 const SERIES_MILLIS = 6000;
@@ -71,14 +71,14 @@ function tiles(cluster) {
   const batch = share(cluster.batch_cpu_requested, cluster.batch_cpu);
   const { pods } = cluster;
   return [
-    tile("Nodes", grouped(cluster.nodes), `${grouped(cluster.nodes_reporting)} report usage`),
+    tile("Nodes", grouped(cluster.nodes), cluster.nodes_silent > 0 ? h("span", { class: "bad" }, `${grouped(cluster.nodes_silent)} without a fresh report`) : `${grouped(cluster.nodes_reporting)} report usage`),
     tile("Pods running", grouped(pods.running), `${grouped(pods.pending)} pending · ${grouped(pods.placed)} starting`),
     tile("CPU requested", percent(requested), `${cores(cluster.cpu_requested)} of ${cores(cluster.cpu_milli)} cores`, requested, "c1"),
     cluster.nodes_reporting === 0 ? tile("CPU used", "–", "no node reports")
       : tile("CPU used", percent(used), `${cores(cluster.cpu_used)} cores · ${cores(cluster.be_cpu_used)} by BE`, used, "c2"),
     tile("Memory requested", percent(memory), `${bytes(cluster.memory_requested)} of ${bytes(cluster.memory_bytes)}`, memory, "c4"),
-    tile("CPU reclaimed", `${cores(cluster.batch_cpu)}`, `cores · ${cores(cluster.batch_cpu_requested)} taken (${percent(batch)})`, batch, "c3"),
-    cluster.reservations > 0 && tile("Reserved, unused", cores(cluster.cpu_unused_reserved), `cores · ${bytes(cluster.memory_unused_reserved)} · ${grouped(cluster.reservations)} reservations`, share(cluster.cpu_unused_reserved, cluster.cpu_milli), "c5"),
+    tile("CPU reclaimed", withCores(cluster.batch_cpu), `${cores(cluster.batch_cpu_requested)} cores taken (${percent(batch)})`, batch, "c3"),
+    cluster.reservations > 0 && tile("Reserved, unused", withCores(cluster.cpu_unused_reserved), `${bytes(cluster.memory_unused_reserved)} · ${counted(cluster.reservations, "reservation")}`, share(cluster.cpu_unused_reserved, cluster.cpu_milli), "c5"),
   ];
 }
 
@@ -105,13 +105,14 @@ function paint(page) {
     segments("Resource", Object.entries(RESOURCES).filter(([value]) => isKnown[value])
       .map(([value, label]) => [value, label, metric !== "stranded" && !has(metric, value)]),
       resource, (value) => page.choose("resource", value)));
-  const cells = nodes.map((node) => ({ key: node.name, ratio: ratioOf(node, metric, resource), marked: node.unschedulable }));
-  page.heat.show(cells, ramp, `${nodes.length} nodes by ${METRICS[metric]} ${RESOURCES[resource]}; arrow keys choose, Enter opens`);
+  const cells = nodes.map((node) => ({ key: node.name, ratio: ratioOf(node, metric, resource), marked: node.unschedulable, alarming: node.silent_seconds !== null }));
+  page.heat.show(cells, ramp, `${counted(nodes.length, "node")} by ${METRICS[metric]} ${RESOURCES[resource]}; arrow keys choose, Enter opens`);
+  const silent = nodes.filter((node) => node.silent_seconds !== null).length;
   const cordoned = nodes.filter((node) => node.unschedulable).length;
-  const suppressed = nodes.filter((node) => node.be_quota_us >= 0).length;
+  const suppressed = nodes.filter((node) => node.be_quota_us >= 0 && node.be_pods > 0).length;
   fill(page.legend, rampLegend(ramp), h("span", {}, h("span", { class: "swatch", css: { background: "var(--over)" } }), "over 100 %"),
     h("span", {}, h("span", { class: "swatch", css: { border: "1px solid var(--nodata)" } }), "no figure"),
-    h("span", {}, `◢ ${grouped(cordoned)} unschedulable`), h("span", { class: "push" }, `best effort held back on ${grouped(suppressed)} ${suppressed === 1 ? "node" : "nodes"}`));
+    h("span", {}, `◢ ${grouped(cordoned)} unschedulable`), silent > 0 && h("span", {}, h("span", { class: "swatch", css: { border: "2px solid var(--bad)" } }), `${grouped(silent)} without a fresh report`), h("span", { class: "push" }, `best effort held back on ${counted(suppressed, "node")}`));
 }
 
 function describe(node) {
@@ -133,6 +134,7 @@ function describe(node) {
       node.gpu_cards > 0 && row("… free on partly given cards", node.gpu_share_stranded / 100, node.gpu_cards, String),
       h("tr", {}, h("td", {}, "pods"), h("td", {}, `${grouped(node.pods)} (${grouped(node.be_pods)} best effort)`)),
       h("tr", {}, h("td", {}, "best-effort quota"), h("td", {}, node.be_quota_us < 0 ? "unlimited" : `${cores(node.be_quota_us / 100)} cores`)))),
+    node.silent_seconds !== null && h("div", { class: "bad" }, `no report for ${age(node.silent_seconds)}`),
     node.reported_at && h("div", { class: "note" }, `reported ${moment(node.reported_at)}`)];
 }
 

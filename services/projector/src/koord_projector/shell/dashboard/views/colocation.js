@@ -1,8 +1,8 @@
 // Colocation: what is reclaimed, who uses it, where best effort is held back, and who disturbed whom.
 import { get } from "../api.js";
 import { Chart, valuesAt } from "../chart.js";
-import { fill, h, nodeLink, podLink, shareLane, table, tile } from "../dom.js";
-import { bytes, cores, duration, grouped, moment, percent, share } from "../format.js";
+import { fill, h, nodeLink, podLink, shareLane, table, tile, withCores } from "../dom.js";
+import { bytes, cores, counted, duration, grouped, moment, percent, share } from "../format.js";
 
 const SERIES_MILLIS = 6000;
 
@@ -26,7 +26,7 @@ export async function colocationView(root, { at, signal }) {
 
 function build(root) {
   const page = { series: null, seriesAt: 0 };
-  for (const name of ["tiles", "suppressed", "pairs", "contentions", "evictions"]) page[name] = h("div", { class: name === "tiles" ? "tiles" : null });
+  for (const name of ["tiles", "suppressed", "pairs", "contentions", "evictions"]) page[name] = h("div", { class: name === "tiles" ? "tiles" : "late" });
   page.chart = new Chart({ height: 230, format: (value) => cores(value) });
   page.repaint = () => page.chart.repaint();
   page.close = () => page.chart.close();
@@ -46,12 +46,12 @@ function tiles(cluster, answer) {
   const used = share(cluster.be_cpu_used, cluster.batch_cpu_requested);
   const lasting = answer.contentions.filter((each) => each.lasted_seconds === null).length;
   return [
-    tile("CPU reclaimed", cores(cluster.batch_cpu), `cores of ${cores(cluster.cpu_milli)}`, share(cluster.batch_cpu, cluster.cpu_milli), "c3"),
+    tile("CPU reclaimed", withCores(cluster.batch_cpu), `of ${cores(cluster.cpu_milli)} cores`, share(cluster.batch_cpu, cluster.cpu_milli), "c3"),
     tile("… taken", percent(taken), `${cores(cluster.batch_cpu_requested)} cores by best effort`, taken, "c3"),
     tile("… used", cluster.nodes_reporting ? percent(used) : "–", cluster.nodes_reporting ? `${cores(cluster.be_cpu_used)} of the taken cores` : "no node reports", cluster.nodes_reporting ? used : undefined, "c2"),
     tile("Memory reclaimed", bytes(cluster.batch_memory), `${bytes(cluster.batch_memory_requested)} taken (${percent(taken_memory)})`, taken_memory, "c4"),
-    tile("Nodes held back", grouped(answer.suppressed_nodes), `of ${grouped(cluster.nodes)} nodes`, share(answer.suppressed_nodes, cluster.nodes), "c5"),
-    tile("Disturbed now", grouped(lasting), `of ${grouped(answer.contentions.length)} newest contentions`),
+    tile("Nodes held back", grouped(answer.suppressed_nodes), `of ${counted(cluster.nodes, "node")}`, share(answer.suppressed_nodes, cluster.nodes), "c5"),
+    tile("Disturbed now", grouped(lasting), `of the ${counted(answer.contentions.length, "newest contention")}`),
   ];
 }
 

@@ -77,7 +77,7 @@ function paint(page) {
   page.levels.element.hidden = page.keys.hidden = !pool;
   page.note.hidden = Boolean(pool);
   const last = answer.rounds[0];
-  page.note.textContent = last ? "No plugin of this configuration compares nodes." : "There was no round up to this moment. `koord up --descheduler FILE` starts a descheduler.";
+  fill(page.note, last ? "No plugin of this configuration compares nodes." : ["There was no round up to this moment. ", h("code", {}, "koord up --descheduler FILE"), " starts a descheduler."]);
   fill(page.bar, h("h2", {}, "Nodes of the last round"),
     last && h("span", { class: "note" }, `${moment(last.occurred_at)} · ${grouped(answer.round.nodes)} nodes in ${duration(last.seconds)}${answer.round.is_dry_run ? " · dry run" : ""}`),
     (answer.round?.classified?.length ?? 0) > 1 && segments("Pool", answer.round.classified.map((each, index) => [index, poolName(each)]), page.pool, (value) => { page.pool = value; paint(page); }),

@@ -3,7 +3,7 @@ import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
 import { HardwarePanel } from "../hardware.js";
-import { bytes, cores, duration, grouped, moment, percent, share } from "../format.js";
+import { age, bytes, cores, duration, grouped, moment, percent, share } from "../format.js";
 
 export async function nodeView(root, { parameters, at, signal, go }) {
   const path = `/api/nodes/${encodeURIComponent(parameters[0])}`;
@@ -13,6 +13,7 @@ export async function nodeView(root, { parameters, at, signal, go }) {
   if (!root.kept) {
     const page = { head: h("div", { class: "title" }), gauges: h("div", { class: "gauge" }), terms: h("div", {}), history: h("div", {}), protection: h("div", {}), pods: h("div", {}) };
     page.hardware = new HardwarePanel();
+    page.unknown = h("p", { class: "empty" });
     page.chart = new Chart({ height: 260, format: (value) => cores(value) });
     page.close = () => page.chart.close();
     page.repaint = () => page.chart.repaint();
@@ -22,7 +23,7 @@ export async function nodeView(root, { parameters, at, signal, go }) {
           h("section", { class: "panel" }, h("h2", {}, "Resources"), page.gauges),
           h("section", { class: "panel" }, h("h2", {}, "Why so much is reclaimed"), page.terms)),
         h("div", { class: "stack", css: { "align-content": "start" } },
-          h("section", { class: "panel" }, h("h2", {}, "Load and protection ", h("span", { class: "note" }, "cores; lines across mark evictions, disturbances and the agent's writes")), page.chart.element),
+          h("section", { class: "panel" }, h("h2", {}, "Load and protection ", h("span", { class: "note" }, "cores; lines across mark evictions, disturbances and the agent's writes")), page.unknown, page.chart.element),
           h("section", { class: "panel" }, h("h2", {}, "Best effort held back"), page.history),
           h("section", { class: "panel" }, h("h2", {}, "Evictions, disturbances, knobs"), page.protection))),
       h("section", { class: "panel" }, h("h2", {}, "Pods"), page.pods)));
@@ -30,13 +31,17 @@ export async function nodeView(root, { parameters, at, signal, go }) {
   }
   const page = root.kept;
   fill(page.head, h("h1", {}, node.name), node.unschedulable && h("span", { class: "phase pending" }, "unschedulable"),
-    h("span", { class: "badge" }, node.host || "no agent"), h("span", { class: "note" }, node.reported_at ? `reported ${moment(node.reported_at)}` : "no report yet"));
+    h("span", { class: "badge" }, node.host || "no agent"), node.silent_seconds !== null && h("span", { class: "bad", role: "status" }, `no report for ${age(node.silent_seconds)}`),
+    h("span", { class: "note" }, node.reported_at ? `reported ${moment(node.reported_at)}` : "no report yet"));
   page.hardware.show(hardware, { at, go });
   fill(page.gauges, gauges(node));
   fill(page.terms, overcommit(answer.overcommit));
   fill(page.history, suppression(answer.suppression));
   fill(page.protection, protection(answer.protection));
   fill(page.pods, podTable(answer.pods, at, go));
+  page.chart.element.hidden = answer.usage.length < 2;
+  page.unknown.hidden = !page.chart.element.hidden;
+  page.unknown.textContent = answer.usage.length === 1 ? "The agent sent one report; a line needs two." : "The agent has sent no report up to this moment.";
   if (answer.usage.length > 1) {
     const times = answer.usage.map((point) => new Date(point.reported_at).getTime() / 1000);
     page.chart.show(times, [
@@ -70,11 +75,14 @@ function gauges(node) {
 
 // batch = capacity - margin - max(system, reserved) - used by high priority, drawn as what each term leaves.
 function overcommit(events) {
+  const [newest] = events;
   const last = events.find((event) => Object.keys(event.body.terms ?? {}).length > 0);
   if (!last) return h("p", { class: "empty" }, "Nothing is reclaimed on this node.");
+  const isWithdrawn = newest.body.batch_cpu_milli === undefined && newest.body.mid_cpu_milli === undefined;
   return [
-    h("p", { class: "note", css: { margin: "0 0 10px" } }, `${last.body.reason}, computed ${moment(last.occurred_at)} at position ${grouped(last.seq)}`),
-    Object.entries(last.body.terms).map(([resource, terms]) => waterfall(resource, terms)),
+    isWithdrawn ? h("p", {}, `Nothing is reclaimed: withdrawn ${moment(newest.occurred_at)}, ${newest.body.reason}.`)
+      : h("p", { class: "note", css: { margin: "0 0 10px" } }, `${last.body.reason}, computed ${moment(last.occurred_at)} at position ${grouped(last.seq)}`),
+    !isWithdrawn && Object.entries(last.body.terms).map(([resource, terms]) => waterfall(resource, terms)),
     events.length > 1 && h("details", {}, h("summary", { class: "note" }, `${events.length} computations`),
       h("table", { class: "list" }, h("tbody", {}, events.map((event) => h("tr", {}, h("td", { class: "nowrap" }, moment(event.occurred_at)),
         h("td", { class: "number" }, event.body.batch_cpu_milli === undefined ? "withdrawn" : `${cores(event.body.batch_cpu_milli)} cores`), h("td", {}, event.body.reason)))))),

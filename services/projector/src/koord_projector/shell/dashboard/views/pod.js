@@ -6,7 +6,8 @@ import { diagnosis, explanation } from "../explanation.js";
 import { amount, between, bytes, cores, grouped, moment } from "../format.js";
 
 export async function podView(root, { parameters, at, signal }) {
-  const answer = await get(`/api/pods/${encodeURIComponent(parameters[0])}`, { at }, signal);
+  const named = parameters.map(encodeURIComponent); // a uid, or namespace and name
+  const answer = await get(named.length > 1 ? `/api/namespaces/${named[0]}/pods/${named[1]}` : `/api/pods/${named[0]}`, { at }, signal);
   const { pod } = answer;
   if (!root.kept) {
     const page = { open: new Set() };

@@ -1,7 +1,7 @@
 // Pods with filters, newest submission first.
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { between, bytes, cores, grouped, moment } from "../format.js";
+import { between, bytes, cores, counted, grouped, moment } from "../format.js";
 
 const PAGE = 100;
 
@@ -42,18 +42,18 @@ function build(root, query, go) {
   page.show = (answer) => {
     const { counts } = answer;
     const said = ["running", "placed", "pending", "terminating"].filter((name) => counts[name]).map((name) => `${grouped(counts[name])} ${name}`);
-    page.count.textContent = `${grouped(answer.total)} pods${said.length ? `: ${said.join(", ")}` : ""}`;
+    page.count.textContent = `${counted(answer.total, "pod")}${said.length ? `: ${said.join(", ")}` : ""}`;
     fill(page.body, answer.pods.map((pod) => podRow(pod, page)),
       answer.pods.length === 0 && h("tr", {}, h("td", { colspan: "9", class: "empty" }, "No pod matches.")));
-    page.more.hidden = !answer.cursor || page.pages >= 10;
+    page.more.hidden = !answer.cursor || answer.pods.length >= answer.total || page.pages >= 10;
   };
   fill(root, h("section", { class: "panel" },
     h("div", { class: "bar" }, h("h2", {}, page.gang ? `Pods of the gang ${page.gang}` : "Pods"), page.count),
     h("div", { class: "filters" }, page.text, page.namespace, page.phase, page.qos, page.node),
-    h("div", { class: "table" }, h("table", { class: "list" },
+    h("div", { class: "table" }, h("table", { class: "list pods" },
       h("thead", {}, h("tr", {}, ["Pod", "Phase", "QoS", "Node"].map((name) => h("th", {}, name)),
         ["CPU", "Memory"].map((name) => h("th", { class: "number" }, name)),
-        h("th", {}, "Submitted"), h("th", { class: "number" }, "Waited"), h("th", {}, ""))), page.body)),
+        h("th", {}, "Submitted"), h("th", { class: "number" }, "Waited"), h("th", {}, "Newest reason"))), page.body)),
     page.more));
   return page;
 }
@@ -71,5 +71,5 @@ function podRow(pod, page) {
     h("td", { class: "number" }, cores(cpu)), h("td", { class: "number" }, bytes(memory)),
     h("td", { class: "nowrap" }, moment(pod.submitted_at)),
     h("td", { class: "number" }, pod.placed_at ? between(pod.submitted_at, pod.placed_at) : ""),
-    h("td", { class: "note" }, pod.message));
+    h("td", { class: "note wrap reason" }, pod.message));
 }

@@ -2,7 +2,7 @@
 import { objects } from "../api.js";
 import { fill, h } from "../dom.js";
 import { swatch } from "../explanation.js";
-import { amount, grouped } from "../format.js";
+import { amount, counted } from "../format.js";
 
 const PARENT = "quota.scheduling.koordinator.sh/parent";
 const ROOT = "koordinator-root-quota";
@@ -15,9 +15,9 @@ export async function quotasView(root, { at, signal }) {
   const most = {};
   for (const quota of quotas) for (const [name, value] of Object.entries(quota.max)) most[name] = Math.max(most[name] ?? 0, value, quota.runtime[name] ?? 0, quota.used[name] ?? 0);
   fill(root, h("section", { class: "panel" },
-    h("div", { class: "bar" }, h("h2", {}, `${grouped(quotas.length)} quotas`),
+    h("div", { class: "bar" }, h("h2", {}, counted(quotas.length, "quota")),
       h("div", { class: "keys" }, h("span", {}, swatch("c2"), "used"), h("span", {}, swatch("c3"), "may use now (runtime)"), h("span", {}, swatch("c1"), "min"), h("span", {}, "the lane ends at max"))),
-    quotas.length === 0 ? h("p", { class: "empty" }, "There is no ElasticQuota.")
+    quotas.length === 0 ? h("p", { class: "empty" }, "There is no ElasticQuota. ", h("code", {}, "koord apply -f FILE"), " makes one; docs/guide/quotas-and-gangs.md shows such a file.")
       : h("div", { class: "quotas" }, quotas.map((quota) => row(quota, most)))));
   return written.shown;
 }
