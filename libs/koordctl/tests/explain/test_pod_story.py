@@ -26,7 +26,8 @@ USED = Used(usage=Usage(cpu_milli=700), at="2026-01-01T00:00:30Z", qos="LS")
 
 
 def the_pod() -> Pod:
-    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
+    container = {"name": "c", "resources": {"requests": {"cpu": "2"}}}
+    spec = {"nodeSelector": {"disk": "ssd"}, "containers": [container]}
     return codec.convert({"metadata": {"name": "web", "namespace": "d", "uid": "u"}, "spec": spec}, Pod)
 
 
@@ -77,6 +78,7 @@ def test_story_runs_from_submission_to_usage() -> None:
     assert [moment.step for moment in story.moments] == ["submitted", "unschedulable", "placed", "started"]
     assert (story.status, story.node, story.requests) == ("Running", "n.1", {"cpu": 2000})
     assert story.used == USED
+    assert shown(story)[1] == "uid u, requests cpu 2, nodes with disk=ssd"
     assert {moment.trace for moment in story.moments} == {TRACE.split("-")[1]}
 
 

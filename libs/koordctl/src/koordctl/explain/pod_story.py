@@ -94,6 +94,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         status: Its status at the end.
         node: Its node, or empty if it has none.
         requests: Its requests: milli-cores, bytes, or counts.
+        node_selector: Labels that its node must have.
         moments: Facts in the order of the log, each explanation behind the newest fact that it was based on.
         used: Usage in the last report of its node, or None if there is none.
         wait_seconds: Time from submission to first placement, or None if it was never placed.
@@ -108,6 +109,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Status
     node: str = ""
     requests: dict[str, int] = {}
+    node_selector: dict[str, str] = {}
     moments: list[StoryEntry] = []
     used: Used | None = None
     wait_seconds: float | None = None
@@ -134,6 +136,7 @@ def explained_pod(
     namespace = name = node = submitted_at = placed_at = ""
     status: Status = "Pending"
     requests: dict[str, int] = {}
+    node_selector: dict[str, str] = {}
     moments = pod_story(uid, facts, explanations)
     entries: list[StoryEntry] = []
     annotations: Mapping[str, str] = {}
@@ -144,6 +147,7 @@ def explained_pod(
                 annotations = event.object.metadata.annotations
                 namespace, name = event.object.metadata.namespace, event.object.metadata.name
                 requests = pod_requests(event.object)
+                node_selector = event.object.spec.node_selector
                 submitted_at = submitted_at or stored.occurred_at
                 if event.object.spec.node_name:  # bound: by the gateway, by another scheduler, or by its own manifest
                     node = event.object.spec.node_name
@@ -167,6 +171,7 @@ def explained_pod(
         status=status,
         node=node,
         requests=requests,
+        node_selector=node_selector,
         moments=entries,
         used=used if node else None,
         wait_seconds=seconds_between(submitted_at, placed_at) if submitted_at and placed_at else None,

@@ -54,7 +54,8 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
     yield Line(f"Pod {story.namespace}/{story.name}{as_of}: {story.status}{where}", "bold")
     if story.uid:
         asked = amounts_text(story.requests) if story.requests else "nothing"
-        yield Line(f"  uid {story.uid}, requests {asked}")
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(story.node_selector.items()))
+        yield Line(f"  uid {story.uid}, requests {asked}" + (f", nodes with {wanted}" if wanted else ""))
     if story.disruption is not None:
         yield Line(f"  {story.disruption.sentence}", "red")
     if story.missed_seconds is not None:
