@@ -1,6 +1,7 @@
 """An agent's own facts, workers and the dead letter queue on a real server."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -196,3 +197,30 @@ async def test_an_existing_consumer_is_not_changed_silently(place: Place):
     await bootstrap_consumers(place.connection, [spec_of(place)])
     with pytest.raises(StreamDiffers, match="max_deliver"):
         await bootstrap_consumers(place.connection, [spec_of(place, max_deliver=9)])
+
+
+async def test_a_request_of_the_largest_size_is_parked_without_its_whole_body(place: Place):
+    spec = spec_of(place)
+    await bootstrap_consumers(place.connection, [spec])
+    letters = await dead_letters_of(place.connection, place)
+    lost: list[None] = []
+    place.connection.on_reconnect(lambda: lost.append(None))
+    body = b"x" * (place.connection.max_payload - 1024)
+    await ask(place, body)
+
+    async def refuse(item: WorkItem) -> None:
+        raise PermanentFailure(f"cannot be read: {item.body!r}")
+
+    async with Worker(place.connection, spec, refuse, letters):
+
+        async def is_parked() -> bool:
+            return len(await letters.list()) == 1
+
+        await until(is_parked)
+    (item,) = await letters.list()
+    assert item.parked.error.startswith("PermanentFailure: cannot be read: b'xxx")
+    assert body.startswith(item.parked.body)
+    assert (item.parked.full_size, item.parked.full_sha256) == (len(body), hashlib.sha256(body).hexdigest())
+    with pytest.raises(ValueError, match=f"of its {len(body)} bytes are stored"):
+        await letters.retry(item.number)
+    assert not lost, "the server closes the connection of a client whose message is too large"

@@ -4,7 +4,11 @@ Source:
     event-bus spec, 2 (KOORD_DLQ), 8
 """
 
+import hashlib
+
 import msgspec
+
+from koordcore.values import codec
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -16,7 +20,9 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         consumer: Durable consumer of the worker that gave it up.
         subject: Subject of the original message.
         headers: Headers of the original message.
-        body: Body of the original message.
+        body: Body of the original message, or its beginning if `full_size` is not 0.
+        full_size: Bytes of the original body if the dead letter would be too large with it; 0: `body` is whole.
+        full_sha256: SHA-256 of the original body in hexadecimal digits; empty if `body` is whole.
         deliveries: Number of attempts.
         error: Error of the last attempt, one line.
         trace_id: Trace that the original belongs to; empty if none.
@@ -33,3 +39,29 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
     trace_id: str = ""
     parked_at: str = ""
+    full_size: int = 0
+    full_sha256: str = ""
+
+
+def encoded_within(parked: Parked, most: int) -> bytes:
+    """Encode a dead letter. If it is too large, keep only the beginning of its body and error, and no long headers.
+
+    A body takes a third more bytes as a dead letter than as a request, so a large request may be too large.
+
+    Args:
+        parked: The dead letter, with the whole body.
+        most: Largest number of bytes of the result. There must be room for stream, consumer and subject.
+    """
+    encoded = codec.encode(parked)
+    if len(encoded) <= most:
+        return encoded
+    kept, is_whole = parked.body[: most // 8], len(parked.body) <= most // 8
+    cut = msgspec.structs.replace(
+        parked,
+        headers=parked.headers if len(codec.encode(parked.headers)) <= most // 8 else {},
+        body=kept,
+        error=parked.error[: most // 32],  # a character may take six bytes in JSON
+        full_size=0 if is_whole else len(parked.body),
+        full_sha256="" if is_whole else hashlib.sha256(parked.body).hexdigest(),
+    )
+    return codec.encode(cut)

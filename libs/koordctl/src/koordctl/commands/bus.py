@@ -319,6 +319,7 @@ def show_parked(number: Annotated[int, typer.Argument(help="Number of the item, 
             "parkedAt": item.parked_at,
             "headers": item.headers,
             "body": item.body.decode(errors="replace"),
+            **({"fullSize": item.full_size, "fullSha256": item.full_sha256} if item.full_size else {}),
         },
         Format.YAML,
     )

@@ -8,6 +8,7 @@ Source:
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,8 +20,11 @@ from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.read.stream_reader import ApiError, StreamReader, api
 from koordcore.bus.write.outcome import read_answer
 from koordcore.events.envelope import StoredEvent
-from koordcore.requests.parked import Parked
+from koordcore.requests.parked import Parked, encoded_within
 from koordcore.values import codec
+
+_HEADERS_BYTES: Final = 1024
+"""Room for the headers of a dead letter in a message of the largest size."""
 
 
 class ParkedItem(msgspec.Struct, frozen=True):
@@ -65,6 +69,8 @@ class DeadLetters:
         If this message of this consumer is already stored, nothing is stored. The server recognises that only within
         the duplicate window of the stream.
 
+        If the server would refuse it for its size, only the beginning of the body is stored, with size and hash.
+
         Returns:
             Number of the stored dead letter, or of the one that was already stored.
 
@@ -73,9 +79,8 @@ class DeadLetters:
             NoAnswer: No answer came in time. It is unknown whether it is stored.
         """
         header = encode_headers({"Nats-Msg-Id": f"{parked.consumer}:{parked.stream}:{parked.seq}"})
-        reply = await self._connection.request(
-            self._names.dlq_subject(parked.consumer), codec.encode(parked), header=header, timeout=5
-        )
+        body = encoded_within(parked, self._connection.max_payload - _HEADERS_BYTES)
+        reply = await self._connection.request(self._names.dlq_subject(parked.consumer), body, header=header, timeout=5)
         answer = read_answer(reply.data)
         if answer.code:
             raise ApiError(answer.code, answer.err_code, answer.description)
@@ -110,13 +115,16 @@ class DeadLetters:
 
         Raises:
             NoSuchItem: No dead letter has this number (any more).
-            ValueError: The item is not a request.
+            ValueError: The item is not a request, or was stored without its whole body.
             ApiError: The server refused the request.
         """
         item = await self.show(number)
         parked = item.parked
         if not parked.subject.startswith(f"koord.{self._names.cluster}.cmd."):
             raise ValueError(f"item {number} is on {parked.subject}: only requests (cmd) can be sent again")
+        if parked.full_size:
+            kept = f"only {len(parked.body)} of its {parked.full_size} bytes are stored"
+            raise ValueError(f"item {number} cannot be sent again: {kept}; make the request again, then drop the item")
         headers = {name: value for name, value in parked.headers.items() if not name.lower().startswith("nats-")}
         headers["Nats-Msg-Id"] = f"retry:{parked.stream}:{parked.seq}:{number}"
         reply = await self._connection.request(parked.subject, parked.body, header=encode_headers(headers), timeout=5)
