@@ -10,6 +10,13 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from koord_manager.domain.controller_names import (
+    EVICTION,
+    EXPLANATION_EXPIRY,
+    NODE_OBJECTS,
+    RESERVATION_COLLECTION,
+    VOLUME_CLAIM,
+)
 from koord_manager.domain.controllers import Controllers
 from koord_manager.shell.context import ManagerContext, reason_not_to_decide
 from koord_manager.shell.controllers.configuration import reconcile_configuration
@@ -44,11 +51,14 @@ class Controller(NamedTuple):
             logged.
         reconcile: Function that decides the objects whose keys are ready in the work queue. It returns the number of
             changes.
+        standalone_keys: Queue of a controller that works only without an API server; with one, its keys are dropped.
+            Empty: the controller always works.
     """
 
     name: str
     changes: str
     reconcile: Callable[[ManagerContext, Controllers, datetime], Awaitable[int]]
+    standalone_keys: str = ""
 
 
 CONTROLLERS: Final = (
@@ -56,15 +66,15 @@ CONTROLLERS: Final = (
     Controller("workloads", "pods of workloads", reconcile_workloads),
     Controller("node-policies", "node policies", reconcile_node_policies),
     Controller("overcommit", "nodes overcommitted anew", reconcile_overcommit),
-    Controller("node-objects", "objects reported by nodes", reconcile_node_objects),
+    Controller("node-objects", "objects reported by nodes", reconcile_node_objects, NODE_OBJECTS),
     Controller("health", "nodes with another health", reconcile_health),
     Controller("quotaprofile", "root quotas", reconcile_quota_profiles),
     Controller("recommender", "recommendations", reconcile_recommendations),
     Controller("agent-evictions", "evictions requested by agents", reconcile_agent_evictions),
-    Controller("evictions", "", reconcile_evictions),
-    Controller("explanation-expiry", "", expire_explanations),
-    Controller("reservation-collection", "", collect_reservations),
-    Controller("volume-claims", "claims and volumes", bind_claims),
+    Controller("evictions", "", reconcile_evictions, EVICTION),
+    Controller("explanation-expiry", "", expire_explanations, EXPLANATION_EXPIRY),
+    Controller("reservation-collection", "", collect_reservations, RESERVATION_COLLECTION),
+    Controller("volume-claims", "claims and volumes", bind_claims, VOLUME_CLAIM),
 )
 """In the order of the cycle: the configuration, then pods, nodes, and what is computed from them."""
 
@@ -75,11 +85,22 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
     Never return; the caller cancels it.
     """
     while True:
+        drop_keys_of_gateway(context)
         if await reason_not_to_decide(context) is None:
             summary = await run_cycle(context, controllers)
             if summary:
                 context.logger.info("cycle", changes=summary)
         await asyncio.sleep(context.control_seconds)
+
+
+def drop_keys_of_gateway(context: ManagerContext) -> None:
+    """With an API server, drop the keys of work that it or the gateway does. No-op without one.
+
+    Instances that do not lead drop them, too; there the keys of all pods that ever were would collect.
+    """
+    if not context.standalone:
+        for controller in CONTROLLERS:
+            context.view.queue.take(controller.standalone_keys)
 
 
 async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
@@ -111,9 +132,10 @@ async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
 async def _run_controller(
     context: ManagerContext, controllers: Controllers, controller: Controller, now: datetime
 ) -> int:
-    """Run a controller and return the number of changes; 0 if it failed or waits for its back-off."""
+    """Run a controller and return the number of changes; 0 if it failed, waits for its back-off or is idle."""
     queue = context.view.queue
-    if queue.is_backing_off(controller.name, ""):
+    is_idle = bool(controller.standalone_keys) and not context.standalone
+    if is_idle or queue.is_backing_off(controller.name, ""):
         return 0
     try:
         count = await controller.reconcile(context, controllers, now)

@@ -4,9 +4,16 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from koord_manager.cycle import run_cycle
+from koord_manager.cycle import drop_keys_of_gateway, run_cycle, run_cycles
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.controller_names import OVERCOMMIT
+from koord_manager.domain.controller_names import (
+    EVICTION,
+    EXPLANATION_EXPIRY,
+    NODE_OBJECTS,
+    OVERCOMMIT,
+    RESERVATION_COLLECTION,
+    VOLUME_CLAIM,
+)
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
 from koordcore.bus.adapters.memory import MemoryLog
@@ -14,6 +21,7 @@ from koordcore.protocol.manifests import read_documents
 from koordcore.state.aggregates import PodSpecState
 from koordctl.documents.linting import Linter
 from support.manager.loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
+from support.until import until
 
 
 async def test_documents_are_answered_in_order_each_for_itself() -> None:
@@ -279,3 +287,23 @@ async def test_who_waits_for_a_fold_that_halts_is_answered() -> None:
 
     (result,) = await asked
     assert (result.action, result.errors[0].rule) == ("failed", "halted before event 7: it cannot be read")
+
+
+async def test_with_an_api_server_a_standby_drops_the_keys_of_work_that_the_gateway_does() -> None:
+    manager = Manager(MemoryLog(), leads=False)
+    queue = manager.view.queue
+    queues = (EVICTION, VOLUME_CLAIM, RESERVATION_COLLECTION, EXPLANATION_EXPIRY, NODE_OBJECTS)
+    for controller in (*queues, OVERCOMMIT):
+        queue.add(controller, "key")
+
+    cycles = asyncio.create_task(run_cycles(manager.context._replace(standalone=False), manager.policies))
+    await until(lambda: not any(queue.depth(controller) for controller in queues))
+    cycles.cancel()
+    assert queue.depth(OVERCOMMIT) == 1, "the next leader does that"
+
+
+def test_without_an_api_server_a_standby_keeps_the_keys_for_its_term() -> None:
+    manager = Manager(MemoryLog(), leads=False)
+    manager.view.queue.add(EVICTION, "key")
+    drop_keys_of_gateway(manager.context)
+    assert manager.view.queue.take(EVICTION) == ["key"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import pickle
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
@@ -253,6 +254,15 @@ def test_the_next_timer_is_known() -> None:
     assert queue.next_due == 5
     queue.add("c", "a")
     assert queue.next_due == 7
+
+
+def test_a_timer_that_is_set_again_for_the_same_time_takes_no_more_room() -> None:
+    queue = WorkQueue(jitter=float)
+    queue.add_after("c", "a", 5)
+    size = len(pickle.dumps(queue))
+    for _ in range(1000):
+        queue.add_after("c", "a", 5)
+    assert len(pickle.dumps(queue)) == size
 
 
 def test_a_retry_is_not_later_than_its_longest_delay() -> None:

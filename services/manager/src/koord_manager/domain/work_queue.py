@@ -129,7 +129,7 @@ class WorkQueue:
 
         An earlier timer of the key is replaced.
         """
-        if name not in self._ready.get(controller, ()):
+        if name not in self._ready.get(controller, ()) and self._due.get((controller, name)) != due:
             self._due[controller, name] = due
             heapq.heappush(self._timers, (due, controller, name))
 

@@ -35,12 +35,9 @@ async def reconcile_agent_evictions(context: ManagerContext, _: Controllers, now
 async def reconcile_evictions(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Carry out requested evictions that disruption budgets allow, and return the number of appended facts.
 
-    No-op with an API server, where the gateway carries them out.
+    Not called with an API server, where the gateway carries them out.
     """
     view, queue, budgets = context.view, context.view.queue, controllers.budgets
-    if not context.standalone:
-        queue.take(EVICTION)
-        return 0
     budgets.refresh(view, now.timestamp())
 
     def decide(uid: str) -> list[list[Draft]] | None:
@@ -62,11 +59,9 @@ async def reconcile_evictions(context: ManagerContext, controllers: Controllers,
 async def expire_explanations(context: ManagerContext, _: Controllers, now: datetime) -> int:
     """Delete expired ScheduleExplanations, and return their number.
 
-    No-op with an API server, where the gateway deletes them.
+    Not called with an API server, where the gateway deletes them.
     """
     ids = context.view.queue.take(EXPLANATION_EXPIRY)
-    if not context.standalone:
-        return 0
 
     def decide(id_: str) -> list[list[Draft]]:
         return [[draft] for draft in expiry_drafts(context.view, id_)]
@@ -77,11 +72,9 @@ async def expire_explanations(context: ManagerContext, _: Controllers, now: date
 async def collect_reservations(context: ManagerContext, _: Controllers, now: datetime) -> int:
     """Delete collected Reservations, and return their number.
 
-    No-op with an API server, where the gateway deletes them.
+    Not called with an API server, where the gateway deletes them.
     """
     uids = context.view.queue.take(RESERVATION_COLLECTION)
-    if not context.standalone:
-        return 0
 
     def decide(uid: str) -> list[list[Draft]]:
         return [[draft] for draft in collection_drafts(context.view, uid)]

@@ -84,11 +84,9 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
 async def reconcile_node_objects(context: ManagerContext, _: Controllers, now: datetime) -> int:
     """Write the objects that node agents report, and return the number of appended facts.
 
-    No-op with an API server, to which the gateway writes them.
+    Not called with an API server, to which the gateway writes them.
     """
     tokens = context.view.queue.take(controller_names.NODE_OBJECTS)
-    if not context.standalone:
-        return 0
 
     def decide(token: str) -> list[list[Draft]]:
         return [[draft] for draft in node_object_drafts(context.view, token, rfc3339(now))]

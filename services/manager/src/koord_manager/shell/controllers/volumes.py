@@ -15,11 +15,9 @@ from koord_manager.shell.reconcile import reconcile
 async def bind_claims(context: ManagerContext, _: Controllers, now: datetime) -> int:
     """Bind claims to volumes, make volumes, and free those of deleted claims. Return the number of changed objects.
 
-    No-op with an API server, whose controllers do this.
+    Not called with an API server, whose controllers do this.
     """
     keys = context.view.queue.take(VOLUME_CLAIM)
-    if not context.standalone:
-        return 0
 
     def decide(key: str) -> list[list[Draft]]:
         drafts = volume_drafts(context.view, key, now=rfc3339(now))
