@@ -101,7 +101,7 @@ def readiness_trouble(url: str) -> str | None:
 def silent_nodes(url: str) -> dict[str, int] | None:
     """Return name -> age in seconds of the newest usage report, for the nodes whose newest report has expired.
 
-    None if the projector does not answer.
+    None if the projector does not answer. Empty with a projector of a version that does not tell this age.
 
     Args:
         url: Base URL of the projector.
@@ -113,7 +113,7 @@ def silent_nodes(url: str) -> dict[str, int] | None:
         return None
     if nodes is None:
         return None
-    return {node["name"]: node["silent_seconds"] for node in nodes if node["silent_seconds"] is not None}
+    return {node["name"]: age for node in nodes if (age := node.get("silent_seconds")) is not None}
 
 
 def _leader_of(urls: Sequence[str]) -> str:
