@@ -11,13 +11,17 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.custom import plural_of
 from koordcore.events.scheduling.pod import PodPlaced, PodReallocated, PodReleased
 from koordcore.service.clock import SystemClock
+from koordcore.service.telemetry.logging import logger
 
 from koord_scheduler.domain.folding.log import fold, skip
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
 
+_log: Final = logger("scheduler.folding")
 _HOST: Final = SystemClock()
+_MOST_WARNINGS: Final = 20_000
+"""Maximum number of different warnings about objects that a process logs."""
 _WITH_LEDGER: Final = (PodPlaced.__name__, PodReallocated.__name__, PodReleased.__name__)
 """Events of pods that are stored together with an event of the node, which follows them."""
 
@@ -38,15 +42,28 @@ class StateFold:
         self._state = state
         self._pictures: list[Picture] = []
         self.is_inside_batch = False
+        self._warned: set[tuple[str, str]] = set()
         self._updated = metrics.quota_seconds.labels("UpdateQuota")
         self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
     def apply(self, stored: StoredEvent) -> None:
-        """Apply one event of the log to the scheduler's state.
+        """Apply one event of the log to the scheduler's state, and log each new warning about an object once.
 
         Raises:
             UnreadableEvent: The event cannot be decoded. The state is unchanged.
         """
+        self._apply(stored)
+        self._warn(f"{stored.ref.kind}/{stored.ref.id}")
+
+    def _warn(self, about: str) -> None:
+        warnings = self._state.cluster.warnings
+        while warnings:
+            key = about, warnings.popleft()
+            if key not in self._warned and len(self._warned) < _MOST_WARNINGS:
+                self._warned.add(key)
+                _log.warning("questionable_object", object=about, warning=key[1])
+
+    def _apply(self, stored: StoredEvent) -> None:
         for picture in self._pictures:
             picture.keep(stored.ref)
         if stored.ref.kind == "pod":
@@ -92,4 +109,5 @@ class StateFold:
             data: The bytes of the snapshot, see `snapshot`.
         """
         load_state(self._state, data)
+        self._warn("snapshot")
         return self

@@ -111,7 +111,7 @@ class Cluster:
         fresh_owners: Groups of Reservations with new owner rules. The fold reads pods again for them and empties it.
         devices: The devices of each node, as its Device object states them.
         activate: Uids of pods that shall be attempted because of folded facts. The queue takes them out.
-        warnings: Sentences about facts that are valid but probably unintended, the last 1000.
+        warnings: Sentences about facts that are valid but probably unintended, the last 1000. `StateFold` takes them.
     """
 
     def __init__(
