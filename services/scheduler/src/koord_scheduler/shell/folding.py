@@ -53,7 +53,8 @@ class StateFold:
             UnreadableEvent: The event cannot be decoded. The state is unchanged.
         """
         self._apply(stored)
-        self._warn(f"{stored.ref.kind}/{stored.ref.id}")
+        if self._state.cluster.warnings:
+            self._warn(f"{stored.ref.kind}/{stored.ref.id}")
 
     def _warn(self, about: str) -> None:
         warnings = self._state.cluster.warnings
