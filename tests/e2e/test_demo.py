@@ -52,6 +52,7 @@ def test_small_demo_ends_with_every_invariant_held() -> None:
         if reason := unusable(var / "containers"):
             assert container == {"missing": reason}
         else:
+            assert "decided" in container, container
             assert container["decided"]["CPUs"]
             assert container["decided"].items() <= container["found"].items(), container
 
