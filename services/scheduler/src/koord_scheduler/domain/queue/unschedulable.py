@@ -65,7 +65,7 @@ class Group:
         while self.heap:
             rank = self.heap[0]
             uid = rank[2]
-            is_present = self.ranks.get(uid) is rank
+            is_present = self.ranks.get(uid) == rank
             if is_present and uid in self.members:
                 return uid
             heapq.heappop(self.heap)
