@@ -78,3 +78,32 @@ async def test_each_scheduler_counts_the_pods_of_the_other(plane: ControlPlane, 
     assert {by[name] for name in by if name.startswith("theirs-")} == {THEIRS}
     assert {by[name] for name in by if name.startswith("ours-")} == {OURS}
     plane.kubectl("delete", "node", *NODES)
+
+
+async def test_ours_takes_over_from_a_scheduler_of_its_name_and_gives_back(
+    plane: ControlPlane, installed: Installation
+) -> None:
+    """Step 3 of moving over. kube-scheduler stands in for Koordinator's scheduler, which is built from it.
+
+    A node has room for four pods. Each scheduler counts those that the other one bound.
+    """
+    add_nodes(plane, shared_node(NODES[0]))
+    await installed.start_manager("manager")
+
+    async def placed(name: str) -> None:
+        plane.apply(pod(name, OURS))
+        await installed.until(lambda: name in installed.bound_pods(), f"{name} is bound")
+
+    async with kube_scheduler(plane, OURS):
+        await placed("before-0")
+        await placed("before-1")
+    await installed.start_scheduler()
+    await placed("moved")
+    await installed.processes.pop("scheduler").kill()
+    async with kube_scheduler(plane, OURS):
+        await placed("back")
+        plane.apply(pod("too-many", OURS))
+        await installed.until(lambda: "Insufficient cpu" in condition(plane, "too-many"), "the node is full")
+
+    assert installed.bound_pods() == dict.fromkeys(("before-0", "before-1", "moved", "back"), NODES[0])
+    plane.kubectl("delete", "node", NODES[0])

@@ -1,5 +1,6 @@
 """A real kube-scheduler beside a control plane, with the rights that Kubernetes has for it."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -12,8 +13,8 @@ PROGRAM: Final = TOOLS / "kube-scheduler"
 
 
 @asynccontextmanager
-async def kube_scheduler(plane: ControlPlane) -> AsyncGenerator[None]:
-    """Run kube-scheduler until the context ends."""
+async def kube_scheduler(plane: ControlPlane, profile: str = "default-scheduler") -> AsyncGenerator[None]:
+    """Run kube-scheduler for the pods with this `schedulerName` until the context ends."""
     account = ("kube-scheduler", "-n", "kube-system")
     plane.kubectl("create", "serviceaccount", *account)
     for role in ("system:kube-scheduler", "system:volume-scheduler"):
@@ -23,9 +24,21 @@ async def kube_scheduler(plane: ControlPlane) -> AsyncGenerator[None]:
     kubeconfig = plane.kubeconfig("kube-scheduler", plane.token("kube-scheduler", "kube-system"))
     (port,) = free_ports(1)
     address = (f"--bind-address={LOOPBACK}", f"--secure-port={port}")
+    configuration = plane.directory / "kube-scheduler.json"
+    configuration.write_text(
+        json.dumps(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "clientConnection": {"kubeconfig": str(kubeconfig)},
+                "leaderElection": {"leaderElect": False},
+                "profiles": [{"schedulerName": profile}],
+            }
+        )
+    )
     spec = ProcessSpec(
         name="kube-scheduler",
-        argv=(str(PROGRAM), f"--kubeconfig={kubeconfig}", "--leader-elect=false", *address),
+        argv=(str(PROGRAM), f"--config={configuration}", *address),
         log_file=plane.directory / "kube-scheduler.log",
         restart=NEVER_RESTART,
     )
