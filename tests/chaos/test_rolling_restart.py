@@ -36,9 +36,11 @@ async def test_an_upgrade_and_a_restart_of_every_service_lose_no_pod(tmp_path: P
                     await asyncio.gather(*(supervisor.restart(name, seconds=READY_SECONDS) for name in wave))
             outcome = await outcome_of(var, processes, clients)
             ended = {each.name: (each.restarts, each.last_exit) for each in supervisor.status().processes}
+            failed = [name for name in services if ended[name][1] != EXIT_OK]
+            logs = [(var / "log" / f"{name}.log").read_text()[-4000:] for name in failed]
 
-    assert {name: ended[name] for name in firsts} == dict.fromkeys(firsts, (2, EXIT_OK))
-    assert {name: ended[name] for name in seconds} == dict.fromkeys(seconds, (1, EXIT_OK))
+    assert {name: ended[name] for name in firsts} == dict.fromkeys(firsts, (2, EXIT_OK)), logs
+    assert {name: ended[name] for name in seconds} == dict.fromkeys(seconds, (1, EXIT_OK)), logs
     assert outcome.submitted > 0
     assert outcome.lost == ()
     assert not outcome.findings.sentences()
