@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from koordcore.embedded.background import start_in_background
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, StartError
-from koordcore.embedded.identity import ProcessIdentity, identify, is_alive, send_signal, start_mark
+from koordcore.embedded.identity import ProcessIdentity, command_words, identify, is_alive, send_signal, start_mark
 from koordcore.embedded.process import NEVER_RESTART, ProcessSpec, RestartPolicy
 from koordcore.embedded.stack import (
     Phase,
@@ -269,6 +269,17 @@ def test_process_identity_ends_with_the_process() -> None:
         process.kill()
     assert start_mark(process.pid) is None
     assert not is_alive(me)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="`ps` separates arguments by spaces")
+def test_words_of_a_command_line_keep_their_spaces() -> None:
+    words = ["/bin/sh", "-c", "echo; read _", "a folder"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before, the kernel may not have the words yet
+        assert command_words(process.pid) == words
+        process.kill()
+    assert command_words(process.pid) == []
 
 
 async def test_stack_in_the_background_outlives_its_starter_and_is_stopped_by_another(

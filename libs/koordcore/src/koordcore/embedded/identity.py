@@ -73,14 +73,20 @@ def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a live process, arguments separated by spaces.
+    """Return the command line of a live process, arguments separated by spaces; see `command_words`."""
+    return " ".join(command_words(pid)).strip()
 
-    "" if the process has ended, or if this user may not read its command line.
+
+def command_words(pid: int) -> list[str]:
+    """Return the command line of a live process. Where there is no /proc, arguments with spaces are several words.
+
+    Empty if the process has ended, or if this user may not read its command line.
     """
     if Path("/proc/self/stat").exists():
         try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
         except OSError:
-            return ""
+            return []
+        return words.removesuffix("\0").split("\0") if words else []
     answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return answer.stdout.strip()
+    return answer.stdout.split()

@@ -64,12 +64,11 @@ class Verification:
     @property
     def sentence(self) -> str:
         """Return whether the states are equal, with all compared hashes and their positions."""
-        folds = {"live": self.live, "projector": self.projector}
-        told = [f"{name} {fold.hash} at {fold.position}" for name, fold in folds.items()]
-        told += [
-            f"from zero {self.folded.hashes[at]} at {at}" for at in sorted({each.position for each in folds.values()})
-        ]
-        return f"{'equal' if self.equal else 'differ'}: {', '.join(told)}"
+        told = (
+            f"{name} {fold.hash} at {fold.position}, from zero {self.folded.hashes[fold.position]}"
+            for name, fold in (("live", self.live), ("projector", self.projector))
+        )
+        return f"{'equal' if self.equal else 'differ'}: {'; '.join(told)}"
 
 
 async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verification:

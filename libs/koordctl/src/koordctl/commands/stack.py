@@ -12,7 +12,7 @@ import httpx
 import typer
 from koordcore.embedded.background import start_in_background
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
-from koordcore.embedded.identity import command_line
+from koordcore.embedded.identity import command_words
 from koordcore.embedded.stack import ProcessState, Stack, read_stack
 from koordcore.embedded.supervisor import Supervisor
 
@@ -92,7 +92,7 @@ def up(
         return
     running = running_stack(folder)
     if running is not None:
-        if ignored := _not_in_force(context, command_line(running.supervisor.pid)):
+        if ignored := _not_in_force(context, command_words(running.supervisor.pid)):
             given = ", ".join(ignored)
             fail(f"already running, but not with the given {given}: `koord down`, then `koord up` with these options")
         console.print(
@@ -127,15 +127,15 @@ def up(
         fail("; ".join(ended))
 
 
-def _not_in_force(context: typer.Context, line: str) -> list[str]:
+def _not_in_force(context: typer.Context, words: list[str]) -> list[str]:
     """Return the options that the user gave and with which the running stack was not started.
 
     Args:
         context: The call of `koord up`.
-        line: Command line of the supervisor.
+        words: Command line of the supervisor.
     """
-    words = line.partition(" up ")[2].split()
-    found = context.command.make_context("up", words, resilient_parsing=True).params
+    options = words[words.index("up") + 1 :] if "up" in words else []
+    found = context.command.make_context("up", options, resilient_parsing=True).params
 
     def value(params: dict[str, Any], name: str) -> object:
         return params[name].absolute() if isinstance(params[name], Path) else params[name]

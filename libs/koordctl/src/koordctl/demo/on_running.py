@@ -128,7 +128,7 @@ async def run_on_running(demo: RunningDemo, watching: Watching) -> RunningSummar
         await submit_pods(client, demo.pods, demo.seconds, sent)
         await settle(len(demo.pods), tail, watching)
 
-        # 3. three folds at one position, every invariant from the events alone
+        # 3. three folds, every invariant from the events alone
         watching.step("comparing the fold from zero, the live fold and the projector's rows")
         verification = await verify_now(log.bus, manager=manager, seconds=VERIFY_SECONDS)
         watching.step("recomputing every invariant from the log")

@@ -98,7 +98,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     reports = await newest_reports(log, [node.name for node in options.nodes])
     rushing = await _rush(running, watching)
 
-    # 4. the reckoning: three folds at one position, every invariant from the events alone
+    # 4. the reckoning: three folds, every invariant from the events alone
     watching.step("comparing the fold from zero, the live fold and the projector's rows")
     verification = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
     watching.step("recomputing every invariant from the log")

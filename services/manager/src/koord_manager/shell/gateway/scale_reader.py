@@ -124,6 +124,8 @@ class ScaleReader:
         if until <= _now():
             answer = await self._get(version_path(api_version))
             known = scaled_resources(answer.body) if answer.ok else {}
+            # Authors of pods choose API versions, so what has expired is forgotten.
+            self._resources = {version: each for version, each in self._resources.items() if each[0] > _now()}
             self._resources[api_version] = _now() + REFUSED_SECONDS, known
         return known
 
