@@ -1,5 +1,6 @@
 """Root quotas follow their profiles and nodes; what somebody else wrote on the quota stays."""
 
+import copy
 from typing import Any
 
 from koord_manager.domain.quota_profiles.controller import QuotaProfileController
@@ -42,6 +43,16 @@ def quota(world: ManagerWorld) -> dict[str, Any]:
     assert stored is not None
     assert stored.object is not None
     return stored.object
+
+
+def written(document: dict[str, Any], labels: dict[str, str], annotations: dict[str, str]) -> dict[str, Any]:
+    """Return an object on which somebody set labels and annotations."""
+    metadata = document["metadata"]
+    both = {
+        "labels": {**metadata["labels"], **labels},
+        "annotations": {**metadata["annotations"], **annotations},
+    }
+    return {**document, "metadata": {**metadata, **both}}
 
 
 def test_a_profile_becomes_a_quota_that_follows_its_nodes() -> None:
@@ -102,6 +113,27 @@ def test_what_others_wrote_on_the_quota_stays_and_what_they_changed_of_ours_is_p
     settle(world, controller)
     assert quota(world)["spec"]["min"] == {"cpu": "10", "memory": "100Gi"}
     assert quota(world)["metadata"]["labels"]["team"] == "x"
+
+
+def test_labels_and_annotations_of_others_stay_after_the_nodes_changed() -> None:
+    world, controller = ManagerWorld(), QuotaProfileController()
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    settle(world, controller)
+    runtime = "quota.scheduling.koordinator.sh/runtime"
+    world.custom("elasticquotas", written(quota(world), {"team": "x", "stage": "test"}, {runtime: '{"cpu":"1"}'}))
+    world.plain_node("b", pool="a")
+    (rendered, _) = settle(world, controller)
+    assert "team" not in rendered.labels
+    assert runtime not in rendered.annotations
+
+    current = copy.deepcopy(quota(world))
+    del current["metadata"]["labels"]["stage"]
+    world.custom("elasticquotas", written(current, {"team": "y"}, {runtime: '{"cpu":"2"}'}))
+    assert settle(world, controller) == []
+    metadata = quota(world)["metadata"]
+    assert (metadata["labels"]["team"], metadata["annotations"][runtime]) == ("y", '{"cpu":"2"}')
+    assert "stage" not in metadata["labels"]
 
 
 def test_a_profile_that_says_nothing_readable_is_said_once_and_keeps_its_quota() -> None:

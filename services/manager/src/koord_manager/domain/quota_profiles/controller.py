@@ -71,7 +71,7 @@ class QuotaProfileController:
         if self._rendered.get(id_) != inputs or state is None:
             if self._nodes is None:
                 self._nodes = [node for token in view.nodes() if (node := view.node(token)) is not None]
-            event = render(view, stored, self._nodes)
+            event = render(stored, self._nodes)
             if is_news(state, event):
                 return [Draft(AggregateRef("quotaprofile", id_), event, state.seq if state else 0)]
             self._rendered[id_] = inputs  # only now: what the log refuses is rendered again in the next round
@@ -80,22 +80,20 @@ class QuotaProfileController:
         return [*object_drafts(view, state), *tree_id_drafts(view, id_, stored, state)]
 
 
-def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:
+def render(stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:
     """Return the event with the computed root quota of a profile, or with the reason why the profile is not valid.
 
+    The event names only the labels and annotations that the profile sets. Those that others set on the quota object
+    belong to them: recorded here, an old value of theirs would later replace a newer one.
+
     Args:
-        view: The folded state of the cluster.
         stored: State of the profile object.
         nodes: All nodes.
     """
     profile = ElasticQuotaProfile()
     try:
         profile = object_from_json(stored.object, ElasticQuotaProfile)
-        existing = view.custom(QUOTAS, profile.metadata.namespace, profile.spec.quota_name)
-        metadata: dict[str, Any] = (existing.object or {}).get("metadata") or {} if existing else {}
-        labels: dict[str, str] = metadata.get("labels") or {}
-        annotations: dict[str, str] = metadata.get("annotations") or {}
-        quota = root_quota(profile, nodes, labels, annotations)
+        quota = root_quota(profile, nodes, existing_labels={}, existing_annotations={})
     except (InvalidInput, codec.DecodeError) as error:
         return QuotaProfileRendered(
             quota_namespace=profile.metadata.namespace,

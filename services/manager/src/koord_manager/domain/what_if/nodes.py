@@ -243,7 +243,7 @@ class NodeDecisions:
         if profile is not None and profile.object is not None and QUOTA_PROFILE in self._flags.controllers:
             nodes = [node for token in self.view.nodes() if (node := self.view.node(token)) is not None]
             self.tally.rerun += 1
-            self.tally.same += render(self.view, profile, nodes) == recorded
+            self.tally.same += render(profile, nodes) == recorded
 
     def set_published(self, token: str, event: Event, stored: StoredEvent) -> None:
         """Apply an event to the policies of a node in the re-run, as if it had been published.
