@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_descheduler.domain.drain.changes import change_of, cordon, uncordon
 from koord_descheduler.domain.drain.node_drain import DrainView, look, part_name
 from koord_descheduler.domain.drain.progress import (
     CreateJob,
@@ -14,9 +16,19 @@ from koord_descheduler.domain.drain.progress import (
     DrainProgress,
 )
 from koord_descheduler.domain.view.pods import PodView
-from koordcore.protocol.drains.documents import ConfirmState, DrainNode, DrainNodeSpec, MigrationMode, MigrationPolicy
+from koordcore.protocol.drains.documents import (
+    ConfirmState,
+    CordonMode,
+    CordonPolicy,
+    DrainNode,
+    DrainNodeSpec,
+    MigrationMode,
+    MigrationPolicy,
+)
 from koordcore.protocol.objects import ObjectMeta
 from koordcore.protocol.reservations.status import ReservationStatus
+from koordcore.protocol.selectors import check_label_value
+from koordcore.requests.objects import CreateObject
 from support.descheduler.views import pod_view_from_json
 
 UIDS = ("aaaaaaaa", "bbbbbbbb")
@@ -115,3 +127,22 @@ def test_a_finished_drain_leaves_nothing_behind(events: list[tuple[str, str]]) -
     if progress.phase is not DrainPhase.RUNNING:
         assert {each.phase for each in world.reservations.values()} <= {"Succeeded"}
         assert "" not in world.jobs.values()
+
+
+@pytest.mark.parametrize("mode", CordonMode)
+def test_a_drain_with_long_names_closes_and_opens_its_node_with_values_that_kubernetes_accepts(
+    mode: CordonMode,
+) -> None:
+    name, node, uid = "drain-" + "n" * 80, "n" * 80, "p" * 100
+    spec = DrainNodeSpec(node_name=node, cordon_policy=CordonPolicy(mode=mode))
+    drain = DrainNode(metadata=ObjectMeta(name=name), spec=spec)
+    closed, opened = cordon(drain), uncordon(node, name, spec.cordon_policy)
+    values = [value or "" for value in closed.labels.values()] + [taint.value for taint in closed.taints]
+    for effect in (CreateReservation("r", uid), CreateJob("r", uid, paused=False)):
+        created = change_of(effect, drain, {uid: pod(uid)}, now=0.0, job_ttl=0.0)
+        assert isinstance(created, CreateObject)
+        values += created.document["metadata"]["labels"].values()
+    for value in values:
+        check_label_value(value)
+    assert opened.removed_taints == closed.taints
+    assert opened.labels.keys() == closed.labels.keys()

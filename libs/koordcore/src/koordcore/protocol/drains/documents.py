@@ -6,6 +6,7 @@ Source:
     descheduler spec, 11.1
 """
 
+import hashlib
 from enum import StrEnum
 from typing import Final
 
@@ -33,6 +34,23 @@ PAUSED_AFTER_CONFIRMED: Final = f"{PREFIX}paused-after-confirmed"
 MIGRATION_POLICY: Final = f"{PREFIX}migration-policy"
 
 DEFAULT_WAIT: Final = "1h"
+_LONGEST_LABEL_VALUE: Final = 63
+_DIGEST: Final = 8
+
+
+def label_value(name: str) -> str:
+    """Return the value of a label or of a taint that names an object.
+
+    It is the name. If the name has more than 63 characters, which only names may have, it is the beginning of the name
+    and a digest of the whole.
+
+    Source:
+        Kubernetes, "Labels and Selectors" (values of at most 63 characters)
+    """
+    if len(name) <= _LONGEST_LABEL_VALUE:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
+    return f"{name[: _LONGEST_LABEL_VALUE - _DIGEST - 1]}-{digest}"
 
 
 class CordonMode(StrEnum):

@@ -68,7 +68,7 @@ def change_of(
 def cordon(drain: drain_documents.DrainNode) -> ChangeNode:
     """Return the change that closes the node of a drain for new pods, by a taint or labels as its policy says."""
     policy, name = drain.spec.cordon_policy, drain.metadata.name
-    labels: dict[str, str | None] = {drain_documents.NODE_PLANNING: name}
+    labels: dict[str, str | None] = {drain_documents.NODE_PLANNING: drain_documents.label_value(name)}
     if policy.mode is drain_documents.CordonMode.LABEL:
         return ChangeNode(name=drain.spec.node_name, labels={**policy.labels, **labels})
     return ChangeNode(name=drain.spec.node_name, labels=labels, taints=[_taint(name)])
@@ -93,16 +93,17 @@ def owner_of(kind: str, name: str, uid: str) -> dict[str, Any]:
 
 
 def _taint(drain: str) -> Taint:
-    return Taint(key=drain_documents.DRAIN_NODE, effect=_NO_SCHEDULE, value=drain)
+    return Taint(key=drain_documents.DRAIN_NODE, effect=_NO_SCHEDULE, value=drain_documents.label_value(drain))
 
 
 def _labels(drain: drain_documents.DrainNode, pod: PodView) -> dict[str, str]:
-    return {
+    names = {
         drain_documents.DRAIN_NODE: drain.metadata.name,
         drain_documents.NODE_NAME: drain.spec.node_name,
         drain_documents.POD_NAMESPACE: pod.namespace,
         drain_documents.POD_NAME: pod.name,
     }
+    return {label: drain_documents.label_value(name) for label, name in names.items()}
 
 
 def _metadata(drain: drain_documents.DrainNode, name: str, pod: PodView) -> Document:

@@ -232,7 +232,8 @@ def _started(look: GroupLook) -> GroupStep:
         return GroupStep(DrainGroupChanged(object_uid=meta.uid, phase=PENDING, message=message))
     selector = compile_selector(look.group.spec.node_selector)
     nodes = [node.name for node in look.view.cluster.nodes if selector.matches(node.labels)]
-    changes = [ChangeNode(name=node, labels={drain_documents.NODE_GROUP: meta.name}) for node in nodes]
+    label: dict[str, str | None] = {drain_documents.NODE_GROUP: drain_documents.label_value(meta.name)}
+    changes = [ChangeNode(name=node, labels=label) for node in nodes]
     return GroupStep(DrainGroupStarted(object_uid=meta.uid, nodes=nodes), changes)
 
 
