@@ -1,15 +1,19 @@
-"""Pages of the guide as programs: their files, their commands, and the output that they show.
+"""Pages of the documentation as programs: their files, their commands, and the output that they show.
 
 A fenced block `yaml title="quota.yaml"` is a file. A fenced block `console` has commands after `$ `, each followed by
 its output, in which `...` stands for any text. A command that only reads is repeated until its output is as shown,
-because what it shows becomes true a moment later.
+because what it shows becomes true a moment later. A command with `--follow` or `--watch` is ended by Ctrl-C after its
+first line.
 """
 
+import contextlib
 import doctest
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +22,31 @@ from support.until import until_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide"
+PAGES = sorted(
+    page
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    if not {"decisions", "zh"} & {*page.parts}
+)
+"""Every page with commands. A Chinese page has the blocks of its English page, and a decision is a record."""
+
+RUN_BY = {
+    "docs/guide/install-on-compose.md": "tests/compose/test_compose.py",
+    "docs/guide/install-on-kubernetes.md": "tests/kubernetes/test_workloads.py",
+}
+"""Pages that need Docker or a real API server, with the test that follows them; all others: tests/e2e/test_guide.py."""
+UNTRIED = frozenset(
+    [
+        *(f"docs/{each}.md" for each in ("benchmarks", "devices-and-cores", "fit", "gpu-fragmentation", "node-agent")),
+        *(f"docs/{each}.md" for each in ("reservations", "scheduler-configuration", "what-if")),
+        *(f"examples/{each}/README.md" for each in ("agent_extension", "scheduler_plugin")),
+    ]
+)
+"""Pages whose commands no test runs yet."""
 
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 _READING = "get|explain|trace|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule"
-_READS = re.compile(rf"^(docker compose run --rm )?koord ({_READING})\b")
+_READS = re.compile(rf"^(docker compose run --rm |\.venv/bin/)?koord ({_READING})\b")
+_FOLLOWS = re.compile(r" --(follow|watch)\b")
 _OWN = frozenset({".git", "var"})
 _EXPORT = re.compile(r"^export (\w+)=")
 _MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -62,6 +87,17 @@ def steps(page: Path) -> Iterator[Command | File]:
             yield from _commands(block["text"])
 
 
+def pages_run_here() -> list[Path]:
+    """Return the pages whose commands run on this machine alone."""
+    with_commands = (page for page in PAGES if any(isinstance(step, Command) for step in steps(page)))
+    return [page for page in with_commands if name_of(page) not in {*RUN_BY, *UNTRIED}]
+
+
+def name_of(page: Path) -> str:
+    """Return the path of a page from the root of the repository."""
+    return str(page.relative_to(ROOT))
+
+
 def blocks(page: Path) -> list[str]:
     """Return every fenced block of a page with its first line."""
     return [block.group(0) for block in _BLOCK.finditer(page.read_text())]
@@ -77,7 +113,8 @@ class Reader:
     """Follows a page step by step, as somebody would in a terminal.
 
     Args:
-        folder: Where the reader works: this repository, or an empty folder, which becomes a checkout of it by links.
+        folder: Where the reader works: this repository, or an empty folder. The folder becomes a checkout by links,
+            with the programs that make has built.
         environment: Variables that replace those of this process.
     """
 
@@ -85,9 +122,11 @@ class Reader:
         self._folder = folder
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, "COLUMNS": "160", "PATH": path, **environment}
-        for each in ROOT.iterdir():
-            if folder != ROOT and each.name not in _OWN:
-                (folder / each.name).symlink_to(each)
+        if folder != ROOT:
+            (folder / "var").mkdir()
+            shared = [each for each in ROOT.iterdir() if each.name not in _OWN]
+            for each in (*shared, *ROOT.glob("var/*tools")):
+                (folder / each.relative_to(ROOT)).symlink_to(each)
 
     def follow(self, page: Path) -> None:
         """Write the files of a page and run its commands.
@@ -98,6 +137,8 @@ class Reader:
         for step in steps(page):
             if isinstance(step, File):
                 (self._folder / step.name).write_text(step.text)
+            elif _FOLLOWS.search(step.text):
+                self._until_ctrl_c(step.text)
             elif step.only_reads and step.output:
                 self._read(step)
             else:
@@ -121,6 +162,23 @@ class Reader:
             until_blocking(is_shown, command.text, every=0.5)
         except AssertionError as error:
             raise AssertionError(f"$ {command.text}\n{printed}\nthe page has:\n{command.output}") from error
+
+    def _until_ctrl_c(self, command: str) -> None:
+        with tempfile.TemporaryFile() as output:
+            running = subprocess.Popen(
+                ["bash", "-c", command], cwd=self._folder, env=self._environment, stdout=output, start_new_session=True
+            )
+
+            def has_printed() -> bool:
+                assert running.poll() is None, f"$ {command}\nended by itself with status {running.returncode}"
+                return os.fstat(output.fileno()).st_size > 0
+
+            try:
+                until_blocking(has_printed, command, every=0.1)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(running.pid, signal.SIGINT)
+                running.wait()
 
     def run(self, command: str) -> str:
         """Return what a command printed on both of its streams; it must succeed. What it exports holds from then on."""

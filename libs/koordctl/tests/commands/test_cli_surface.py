@@ -128,7 +128,9 @@ def test_every_call_of_koord_on_a_page_is_understood(page: Path) -> None:
 
 def test_readme_lists_every_command_once() -> None:
     listed = re.findall(
-        r"^\.venv/bin/koord ([a-z-]+(?: [a-z-]+)?)", README.read_text().partition("## All commands")[2], re.M
+        r"^(?:\$ |\| `)\.venv/bin/koord ([a-z-]+(?: [a-z-]+)?)",
+        README.read_text().partition("## All commands")[2],
+        re.M,
     )
     called = [next(name for name in COMMANDS if f"{words} ".startswith(f"{name} ")) for words in listed]
     groups = {name.split()[0] for name in COMMANDS} - {"explain"}
@@ -136,8 +138,8 @@ def test_readme_lists_every_command_once() -> None:
     assert [name for name in called if name.startswith("explain")] == [
         "explain pod",
         "explain node",
-        "explain migration",
         "explain reservation",
+        "explain migration",
     ]
 
 

@@ -1,0 +1,146 @@
+"""Every command of the documentation is executed by a test, or stands on the list below."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.commands import Call, calls, commands_in, inline_commands, unexecuted_lines
+from support.guide import PAGES, ROOT, RUN_BY, Command, name_of, steps
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A command that no page executes.
+
+    Attributes:
+        command: The command with the options that its executions have.
+        file: The file that executes it.
+        text: What this file contains at that place.
+        reason: Why no page executes it.
+    """
+
+    command: str
+    file: str
+    text: str
+    reason: str
+
+
+READER = "from support.guide import"
+"""What a test has that runs commands as a reader of the documentation does."""
+NOT_YET = frozenset(
+    f"docs/{name}.md"
+    for name in (
+        *("architecture", "backup", "cri-proxy", "glossary", "kubernetes", "migrations", "reservations", "runbook"),
+        *("security", "upgrades", "guide/install-on-compose", "guide/install-on-kubernetes", "guide/moving-over"),
+        "guide/troubleshooting",
+    )
+)
+"""Pages whose commands no test executes yet."""
+EXAMINED = [page for page in PAGES if name_of(page) not in NOT_YET]
+
+ELSEWHERE = (
+    Elsewhere("make test", ".ci/run", "target test 44", "it would run itself"),
+    Elsewhere("make test-compose", ".ci/run", "target test-compose", "it builds the image, for minutes"),
+    Elsewhere("make test-runtime", ".ci/run", "target test-runtime", "it builds its programs, for minutes"),
+    Elsewhere("make test-kubernetes", ".ci/run", "target test-kubernetes", "it builds its programs, for minutes"),
+    Elsewhere("make docs", ".ci/run", "target docs", "it installs the tools of the site"),
+    Elsewhere(
+        "make compiled", "tests/contract/test_compiled_scheduler.py", '"make", "compiled"', "it compiles, for minutes"
+    ),
+    Elsewhere(
+        "make demo EXIT=1", "tests/e2e/test_demo.py", '"--exit"', "it is `koord demo`, whose whole trace takes minutes"
+    ),
+    Elsewhere(
+        "koord demo --nodes 40 --limit 300 --seconds 6 --failing-devices --exit",
+        "tests/e2e/test_demo.py",
+        '"--failing-devices", "--nodes", "40", "--limit", "300", "--seconds", "6", "--exit"',
+        "a test reads its summary, too",
+    ),
+    Elsewhere(
+        "make bench",
+        "docs/benchmarks.md",
+        "python -m tests.bench devices",
+        "it takes an hour; the page makes its measurements at a small scale",
+    ),
+    Elsewhere(
+        "python -m tests.bench kubernetes --only plain --nodes 20 --scale 0.02 --runs 1",
+        "tests/kubernetes/test_benchmark.py",
+        "tests.bench kubernetes --only plain --nodes 20 --scale 0.02 --runs 1",
+        "it needs an API server",
+    ),
+    Elsewhere(
+        "python -m tests.bench compose",
+        "tests/compose/test_compose.py",
+        "start_to_placed_pod",
+        "it needs the image; the test makes the measured step once",
+    ),
+    Elsewhere(
+        "python examples/protection/measure.py --picture FILE",
+        "services/agent/tests/qos/test_real_protection.py",
+        "measure.py",
+        "it needs root",
+    ),
+    Elsewhere(
+        "koord login --url URL",
+        "libs/koordctl/tests/access/test_login.py",
+        '["login", "--url", url]',
+        "it needs an OIDC issuer",
+    ),
+    Elsewhere(
+        "koord explain migration NAME",
+        "tests/e2e/test_gpu_repack.py",
+        '"explain", "migration"',
+        "the stack chooses the name",
+    ),
+    Elsewhere(
+        "koord doctor --kubeconfig FILE", "tests/kubernetes/test_doctor.py", '"--kubeconfig"', "it needs an API server"
+    ),
+)
+
+
+@cache
+def executed() -> frozenset[Call]:
+    """Return what the commands of all pages, those in tests that read pages, and those of the list call."""
+    shown = [step.text for page in PAGES for step in steps(page) if isinstance(step, Command)]
+    others = {*ROOT.glob("tests/**/test_*.py")} - {Path(__file__)}
+    readers = (file for file in others if READER in file.read_text())
+    asked = [text for file in readers for text in commands_in(file)]
+    return frozenset(call for text in (*shown, *asked, *(each.command for each in ELSEWHERE)) for call in calls(text))
+
+
+@pytest.mark.parametrize("page", EXAMINED, ids=name_of)
+def test_every_command_in_a_block_stands_in_a_block_that_a_test_executes(page: Path) -> None:
+    assert unexecuted_lines(page) == []
+
+
+@pytest.mark.parametrize("page", EXAMINED, ids=name_of)
+def test_every_command_in_a_sentence_is_executed_with_its_options(page: Path) -> None:
+    assert [text for text in inline_commands(page) if not all(map(is_executed, calls(text)))] == []
+
+
+def is_executed(call: Call) -> bool:
+    """Return whether something executes this with at least the same options."""
+    return any(call.is_shown_by(each) for each in executed())
+
+
+def test_a_test_follows_each_page_that_needs_more_than_this_machine() -> None:
+    assert [page for page, test in RUN_BY.items() if Path(page).name not in (ROOT / test).read_text()] == []
+
+
+def test_what_is_executed_elsewhere_is_found_there() -> None:
+    assert [each.command for each in ELSEWHERE if each.text not in (ROOT / each.file).read_text()] == []
+
+
+def test_no_page_executes_what_is_on_the_list() -> None:
+    pages = {call for page in PAGES for step in steps(page) if isinstance(step, Command) for call in calls(step.text)}
+    assert [each.command for each in ELSEWHERE if all(call in pages for call in calls(each.command))] == []
+
+
+def test_the_rule_finds_a_command_that_nothing_executes() -> None:
+    found = {text: [is_executed(call) for call in calls(text)] for text in UNKNOWN}
+    assert found == {text: [False] for text in UNKNOWN}
+    assert is_executed(next(calls("koord get pods -o yaml")))
+
+
+UNKNOWN = ("koord events --subject X", "make nothing", "koord-scheduler --nothing", "python -m tests.bench nothing")

@@ -1,0 +1,139 @@
+"""Commands in the text of the documentation: what each calls, and with which options.
+
+A command in a `console` block is executed as it stands, see `support.guide`. A command in a sentence or in a table is
+often a pattern, such as `koord explain pod NAME`. It counts as executed if an executed command calls the same thing
+with all of its options; the values may differ.
+"""
+
+import ast
+import itertools
+import re
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from koordctl.app import app
+from typer.main import get_command
+
+PROGRAMS = r"(?:[\w./$-]*/)?(?:koord(?:-\w+)?|make|kubectl|docker|docker-compose|helm|python3?|uv|pip|curl)"
+_FENCED = re.compile(r"^ *```(?P<head>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?:^\n|\A)((?:^    [^\n]*\n)+)", re.MULTILINE)
+_EXECUTED = re.compile(r"^console$|title=")
+_INLINE = re.compile(r"`([^`]+)`")
+_COMMAND = re.compile(rf"(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sudo |chrt -f \d+ )?{PROGRAMS} +\S")
+_SEPARATORS = frozenset({"|", "||", "&&", ";", "&", "(", ")", "|&"})
+_SETTING = re.compile(r"[A-Z_]+=")
+_PLACEHOLDER = re.compile(r"[A-Z_]+|<.*|\[.*|\.\.\.")
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a command calls.
+
+    Attributes:
+        words: The program and the words that select what it does, such as `koord bus dlq` or `make demo`.
+        options: Names of the options, each in its longest form. For make, the names of the variables.
+    """
+
+    words: tuple[str, ...]
+    options: frozenset[str]
+
+    def is_shown_by(self, executed: "Call") -> bool:
+        """Return whether an executed command calls the same thing with at least the same options."""
+        return executed.words[: len(self.words)] == self.words and self.options <= executed.options
+
+
+def calls(command: str) -> Iterator[Call]:
+    """Yield what a command line calls: each command of a pipeline or list whose program is known."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="();|&")
+    lexer.commenters = "#"
+    lexer.whitespace_split = True
+    part: list[str] = []
+    for word in [*lexer, ";"]:
+        if word not in _SEPARATORS:
+            part.append(word)
+        elif part:
+            yield from _call(part)
+            part = []
+
+
+def _call(words: list[str]) -> Iterator[Call]:
+    while words and (_SETTING.match(words[0]) or words[0] == "sudo"):
+        words = words[1:]
+    if words[:2] == ["chrt", "-f"]:
+        words = words[3:]
+    if words[:4] == ["docker", "compose", "run", "--rm"]:
+        words = [word for word in words[4:] if word != "-T"]
+    if not words or not re.fullmatch(PROGRAMS, words[0]):
+        return
+    program, rest = words[0].rpartition("/")[2], words[1:]
+    if program == "koord":
+        yield _of_koord(rest)
+    elif rest[:2] == ["-m", "tests.bench"]:
+        yield from _of_bench(rest[2:])
+    elif program == "make":
+        targets = [word for word in rest if not _SETTING.match(word)]
+        variables = frozenset(word.partition("=")[0] for word in rest if _SETTING.match(word))
+        yield from (Call(("make", target), variables) for target in targets)
+    else:
+        selecting = itertools.takewhile(lambda word: not word.startswith("-"), rest)
+        deep = 2 if program == "docker" else 1
+        yield Call((program, *_known(itertools.islice(selecting, deep))), _names(rest))
+
+
+def _of_koord(words: list[str]) -> Call:
+    command = _koord()
+    path = ["koord"]
+    while words and (child := getattr(command, "commands", {}).get(words[0])) is not None:
+        command, path, words = child, [*path, words[0]], words[1:]
+    longest = {
+        spelling: max((*option.opts, *option.secondary_opts), key=len)
+        for option in command.params
+        for spelling in (*option.opts, *option.secondary_opts)
+        if spelling.startswith("-")
+    }
+    return Call(tuple(path), frozenset(longest.get(option, option) for option in _names(words)))
+
+
+@cache
+def _koord() -> Any:
+    return get_command(app)
+
+
+def _of_bench(words: list[str]) -> Iterator[Call]:
+    """Yield one call for each measurement; all have the same options."""
+    names = [word for at, word in enumerate(words) if word[:1] != "-" and (at == 0 or words[at - 1][:2] != "--")]
+    for name in _known(names) or [""]:
+        yield Call(("python -m tests.bench", name) if name else ("python -m tests.bench",), _names(words))
+
+
+def _names(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word))
+
+
+def _known(words: Iterable[str]) -> list[str]:
+    return [word for word in words if not _PLACEHOLDER.fullmatch(word)]
+
+
+def unexecuted_lines(page: Path) -> list[str]:
+    """Return the lines of blocks of a page that are commands, but not in a `console` block: no test executes them."""
+    text = page.read_text()
+    plain = [block["text"] for block in _FENCED.finditer(text) if not _EXECUTED.search(block["head"])]
+    indented = [textwrap.dedent(block) for block in _INDENTED.findall(_FENCED.sub("", text))]
+    return [line for block in (*plain, *indented) for line in block.splitlines() if _COMMAND.match(line)]
+
+
+def inline_commands(page: Path) -> list[str]:
+    """Return the commands in the sentences and tables of a page."""
+    text = _FENCED.sub("", page.read_text())
+    return [code for code in (" ".join(found.split()) for found in _INLINE.findall(text)) if _COMMAND.match(code)]
+
+
+def commands_in(test: Path) -> list[str]:
+    """Return the commands that a test has as texts of their own."""
+    texts = (node.value for node in ast.walk(ast.parse(test.read_text())) if isinstance(node, ast.Constant))
+    return [text for text in texts if isinstance(text, str) and _COMMAND.match(text) and "\n" not in text]
