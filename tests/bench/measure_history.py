@@ -1,6 +1,7 @@
 """Past moments, audit and what-ifs on a generated history: ten million facts, a month of 200 nodes.
 
     python -m tests.bench history --scale 0.1                     one million facts
+    python -m tests.bench history --only rebuild --scale 0.03     by COPY beside the replay in batches
     python -m tests.bench history --only what-if                  a day of 1,000 nodes, on a log of its own
 
 The servers' files stay in `var/bench`. A later run with the same scale uses them, so it measures only the questions. It
@@ -8,6 +9,7 @@ runs only if it is named, because ten million facts take an hour and 20 GiB.
 """
 
 import asyncio
+import os
 import random
 import resource
 import subprocess
@@ -17,25 +19,30 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
-from bench.history.world import History, World, world
+from bench.history.world import History, Spent, World, projector_process, world
 from bench.options import BenchOptions
 from bench.results import Better, Result
+from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from support.projector.busy_month import FACTS_OF_A_NODE_MINUTE
-from support.servers import run_now
+from support.servers import fresh_database, run_now
 
 FACTS = 10_000_000
 NODES = 200
 DAY_NODES = 1_000
 MOMENTS = 8
-ROWS = ("log", "as-of", "audit", "what-if")
+PAIRS = 3
+ROWS = ("log", "as-of", "audit", "rebuild", "what-if")
 FOLDER = Path("var/bench")
 
 
 def measure(options: BenchOptions) -> Iterator[Result]:
     """Measure the chosen rows."""
     rows = options.chosen(ROWS)
-    if set(rows) - {"what-if"}:
-        yield from run_now(_month(History(facts=int(FACTS * options.scale), nodes=NODES), rows))
+    month = History(facts=int(FACTS * options.scale), nodes=NODES)
+    if set(rows) - {"rebuild", "what-if"}:
+        yield from run_now(_month(month, rows))
+    if "rebuild" in rows:
+        yield run_now(_rebuild(month))
     if "what-if" in rows:
         nodes = max(10, int(DAY_NODES * options.scale))
         yield from run_now(_day(History(facts=int(FACTS_OF_A_NODE_MINUTE * nodes * 24 * 60), nodes=nodes)))
@@ -54,6 +61,38 @@ async def _month(history: History, rows: Sequence[str]) -> list[Result]:
         if "audit" in rows:
             results += await asyncio.to_thread(_audit, servers)
     return results
+
+
+async def _rebuild(history: History) -> Result:
+    """Let a new projector make its tables in both ways, in alternating order."""
+    folder, spent = FOLDER / f"history-{history.facts}-{history.nodes}", dict[bool, list[Spent]]()
+    async with world(folder, history, _say, has_tables=False) as log:
+        postgres = PostgresServer(
+            PostgresConfig(data_dir=folder / "postgres-pairs", synchronous_commit=False, shared_buffers_mb=128)
+        )
+        await postgres.start()
+        try:
+            for pair in range(PAIRS):
+                for in_batches in (True, False) if pair % 2 == 0 else (False, True):
+                    with fresh_database(postgres.dsn) as dsn:
+                        async with projector_process(
+                            folder, log.nats_url, dsn, history.facts, _say, in_batches=in_batches
+                        ) as (_, one):
+                            _say(f"{'in batches' if in_batches else 'by COPY'}: {one.seconds:.1f} s")
+                            spent.setdefault(in_batches, []).append(one)
+        finally:
+            await postgres.stop()
+    batches, copied = (sum(each.seconds for each in spent[way]) for way in (True, False))
+    ways = "; ".join(
+        f"{name} {', '.join(f'{each.seconds:.1f}' for each in spent[way])} s, CPU per fact"
+        f" {sum(each.cpu_seconds for each in spent[way]) / PAIRS / history.facts * 1e6:.0f} us, Postgres"
+        f" {sum(each.server_cpu_seconds for each in spent[way]) / PAIRS / history.facts * 1e6:.0f} us"
+        for way, name in ((True, "in batches"), (False, "by COPY"))
+    )
+    note = f"{history.facts:,} facts: {ways}; load {os.getloadavg()[0]:.0f}"
+    return Result(
+        name="history: rebuild by COPY, times in batches", value=batches / copied, unit="x", target=3, note=note
+    )
 
 
 def _log(servers: World) -> list[Result]:

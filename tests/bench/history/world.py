@@ -33,6 +33,13 @@ PROGRESS_SECONDS = 20.0
 START_SECONDS = 300.0
 """Longest start of a server: nats-server reads a store of ten million messages first."""
 
+_IN_BATCHES = """
+from koord_projector.__main__ import main
+from koord_projector.shell.projecting import rebuilding
+rebuilding.WORTH_EVENTS = 1 << 62
+main()
+"""
+
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """What a folder holds: the arguments of its generated log."""
@@ -123,7 +130,7 @@ async def world(
         )
         await postgres.start()
         try:
-            async with _projector(folder, nats.url, postgres.dsn, history.facts, say) as (url, rebuilt):
+            async with projector_process(folder, nats.url, postgres.dsn, history.facts, say) as (url, rebuilt):
                 yield replace(log, projector_url=url, dsn=postgres.dsn, rebuilt=rebuilt)
         finally:
             await postgres.stop()
@@ -170,17 +177,32 @@ async def _written(folder: Path, url: str, history: History, sizes: StreamSizes,
 
 
 @contextlib.asynccontextmanager
-async def _projector(
-    folder: Path, nats_url: str, dsn: str, facts: int, say: Callable[[str], None]
+async def projector_process(
+    folder: Path, nats_url: str, dsn: str, facts: int, say: Callable[[str], None], *, in_batches: bool = False
 ) -> AsyncGenerator[tuple[str, Spent]]:
-    """Run the projector as a process, wait until it has folded the log, and return its address."""
+    """Run the projector as a process, and wait until it has folded the log.
+
+    Args:
+        folder: Folder of the history. The process writes its output to `projector.log` in it.
+        nats_url: Address of the log.
+        dsn: Address of Postgres, whose files are in `folder`, too.
+        facts: Number of facts in the log.
+        say: Receives a line of progress every 20 seconds.
+        in_batches: Whether the projector replays the log in batches instead of rebuilding its tables by COPY.
+
+    Yields:
+        Its address, and what it took from its start until it was ready.
+
+    Raises:
+        RuntimeError: The projector ended.
+    """
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     words = ["--cluster", CLUSTER, "--nats-urls", nats_url, "--http-port", str(port), "--log-level", "info"]
     began, before = time.perf_counter(), _postgres_cpu(folder)
     with (folder / "projector.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "koord_projector", *words),
+            *(sys.executable, *(("-c", _IN_BATCHES) if in_batches else ("-m", "koord_projector")), *words),
             stdout=log,
             stderr=log,
             env={**os.environ, "KOORD_PROJECTOR_DSN": dsn},
