@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import psycopg
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -432,6 +433,16 @@ async def test_postgres_away_is_an_answer_not_a_crash(postgres_server_dsn: str) 
             async with asyncio.timeout(10):
                 while "Postgres is away" not in (await client.get("/readyz")).text:
                     pass  # asked again until its loop has noticed
+
+
+async def test_before_the_tables_are_created_an_answer_says_so(postgres_server_dsn: str) -> None:
+    with fresh_database(postgres_server_dsn) as dsn:
+        async with serving(dsn, memory_bus()) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+            async with await psycopg.AsyncConnection.connect(dsn) as connection:
+                await connection.execute("DROP TABLE modifications")
+            response = await client.get("/api/audit")
+    assert response.status_code == 503
+    assert response.json()["error"] == "the tables are not created yet"
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])

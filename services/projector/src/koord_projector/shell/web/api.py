@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from koordcore.requests.catalogue import StateHash
 from koordcore.stories.usage_archive import ReportsAnswer
+from psycopg.errors import UndefinedTable
+from sqlalchemy.exc import ProgrammingError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -287,13 +289,17 @@ def _query(name: str, about: str, choices: tuple[str, ...] = ()) -> Parameter:
 
 
 def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return a handler that answers 503 while Postgres is unavailable."""
+    """Return a handler that answers 503 while Postgres is unavailable, and before the tables are created."""
 
     async def guarded(request: Request) -> Response:
         try:
             return await handler(request)
         except READ_ERRORS as error:
             return refusal(503, f"Postgres is away: {str(error).splitlines()[0]}")
+        except ProgrammingError as error:
+            if not isinstance(error.orig, UndefinedTable):
+                raise
+            return refusal(503, "the tables are not created yet")
 
     guarded.__name__ = handler.__name__  # names the handler in the metrics
     return guarded
