@@ -458,8 +458,7 @@ def _step(log: Recorder, action: Action) -> None:
     uid, name = f"uid-{number}", NODES[number % len(NODES)]
     token = name_token(name)
     pods, nodes = log.state.of_kind(PodSpecState), log.state.of_kind(NodeSpecState)
-    known = nodes.get(token)
-    exists = known is not None and known.object is not None
+    exists = token in nodes
     config = ConfigMap(
         metadata=ObjectMeta(name="slo-controller-config", namespace="koordinator-system"), data={"k": str(variation)}
     )

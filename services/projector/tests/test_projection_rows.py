@@ -123,7 +123,7 @@ def test_any_past_figures_of_nodes_are_the_folds(steps: list[Action]) -> None:
         specs, ledgers = state.of_kind(NodeSpecState), state.of_kind(NodeLedger)
         for token in {*figures, *specs, *ledgers}:
             found, spec, ledger = figures.get(token, NO_FIGURES), specs.get(token), ledgers.get(token)
-            assert found.exists == (spec is not None and spec.object is not None)
+            assert found.exists == (spec is not None)
             assert found.cpu_requested == (ledger.requested.get("cpu", 0) if ledger else 0)
             rests = unused_amounts(ledger.pods) if ledger else {}
             assert found.reservations == len(rests)

@@ -367,7 +367,7 @@ async def test_any_past_moment_is_answered_as_a_fold_to_it_would(postgres_dsn: s
                     expected = {ref.id: json.loads(codec.encode_canonical(s)) for ref, s in state if ref.kind == kind}
                     assert found == expected
             specs, ledgers = state.of_kind(NodeSpecState), state.of_kind(NodeLedger)
-            assert set(nodes) == {token for token, spec in specs.items() if spec.object is not None}
+            assert set(nodes) == set(specs)
             for name, node in nodes.items():
                 ledger = ledgers.get(name_token(name))
                 assert node.cpu_requested == (ledger.requested.get("cpu", 0) if ledger else 0)

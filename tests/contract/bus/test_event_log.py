@@ -16,7 +16,9 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.control import EventSkipped
+from koordcore.events.descheduling.drain import DrainForgotten
 from koordcore.events.envelope import HEADER_BASED_ON, AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
+from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.ports.eventlog import (
     Appended,
     Conflict,
@@ -457,6 +459,32 @@ async def test_an_aggregate_whose_facts_were_trimmed_takes_its_next_fact(world: 
     outcome = await log.append([folded(new("n3", 4, cause="i"), 6), folded(new("n1", 2, cause="i"), 6)])
     assert isinstance(outcome, Conflict)
     assert (await log.head()).last_seq == 9
+
+
+async def test_a_name_that_returns_takes_its_next_fact_from_a_writer_that_has_folded_the_last_one(world: LogWorld):
+    log = await world.handle()
+    drain, pod = AggregateRef("drain", "d"), AggregateRef("podspec", "u")
+    await stored(
+        log,
+        sealed(drain, DrainForgotten(), 0, cause="a"),
+        sealed(pod, PodSpecDeleted(namespace="a", name="b"), 0, cause="a"),
+    )
+    # A writer that has not folded the last fact of the name does not know the object that it is about.
+    outcome = await log.append([folded(sealed(drain, DrainForgotten(), 0, cause="b"), 0)])
+    assert outcome == Conflict(((drain, 1),))
+    # A uid does not return: the aggregate must be new.
+    outcome = await log.append([folded(sealed(pod, PodSpecDeleted(namespace="a", name="b"), 0, cause="c"), 2)])
+    assert outcome == Conflict(((pod, 2),))
+    # In one append with a conflict, nothing is stored.
+    both = [folded(sealed(ref, DrainForgotten(), 0, cause="d"), 2) for ref in (drain, pod)]
+    assert isinstance(await log.append(both), Conflict)
+    event = folded(sealed(drain, DrainForgotten(), 0, cause="e"), 2)
+    first = await stored(log, event, folded(new("n"), 2))
+    again = await stored(log, event, folded(new("n"), 2))
+    assert (first.seqs, again.seqs, again.duplicate) == ((3, 4), (3, 4), True)
+    # Now the log has a newer fact than the writer.
+    outcome = await log.append([folded(sealed(drain, DrainForgotten(), 0, cause="f"), 2)])
+    assert outcome == Conflict(((drain, 3),))
 
 
 async def test_a_repeated_append_after_trimming_is_stored_once(world: LogWorld):

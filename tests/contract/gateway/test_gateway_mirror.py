@@ -98,7 +98,7 @@ async def test_custom_resources_are_mirrored_once_their_definitions_are_installe
         ref = custom_ref("elasticquotas", "default", "team")
         await world.until(lambda: ref.id in world.view.state.of_kind(CustomObjectState))
         await world.server.delete("elasticquotas", "default", "team")
-        await world.until(lambda: world.view.state.of_kind(CustomObjectState)[ref.id].object is None)
+        await world.until(lambda: ref.id not in world.view.state.of_kind(CustomObjectState))
 
 
 async def test_a_bad_section_of_the_configuration_keeps_its_last_good_text_and_is_told_to_the_user(

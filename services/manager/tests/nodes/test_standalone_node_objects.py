@@ -121,7 +121,6 @@ def test_devices_become_an_object_and_a_failing_one_is_told_with_its_time() -> N
         assert cluster.settle() == 1
         stored = cluster.view.custom(DEVICES, "", "a")
         assert stored is not None
-        assert stored.object is not None
         admitted = admit(stored.object)
         assert isinstance(admitted, Accepted), admitted
         return stored.object
@@ -150,7 +149,6 @@ def test_partitions_of_administrators_stay_where_the_agent_reports_none(vendor: 
     cluster.settle()
     stored = cluster.view.custom(DEVICES, "", "a")
     assert stored is not None
-    assert stored.object is not None
     own = {keys.GPU_PARTITIONS: '{"1":[{"minors":[0],"allocationScore":1}]}'}
     policy = {keys.GPU_PARTITION_POLICY: "Honor"}
     labels = {**stored.object["metadata"]["labels"], **policy}

@@ -64,7 +64,6 @@ def test_patch_of_a_custom_resource_passes_its_schema() -> None:
     assert [change(world, wanted), change(world, wanted)] == ["configured", "unchanged"]
     stored = world.view.custom("podmigrationjobs", "", "j")
     assert stored is not None
-    assert stored.object is not None
     assert (stored.object["spec"]["paused"], stored.object["metadata"]["generation"]) == (False, 2)
     wrong = PatchObject(kind="PodMigrationJob", name="j", patch={"spec": {"paused": "maybe"}})
     with pytest.raises((AdmissionRefused, InvalidManifest), match="paused"):

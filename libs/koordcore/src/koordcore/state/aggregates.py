@@ -60,9 +60,9 @@ class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
 
 
 class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The API object of one node. `object` is None after the node was deleted; the name may be used again."""
+    """The API object of one node. The state is dropped when the node is deleted; the name may be used again."""
 
-    object: Node | None = None
+    object: Node
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -166,6 +166,7 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
         be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
         evicting: Uid -> reason, for pods that the agent evicted and that have not stopped yet.
         evicted: Number of pods that the agent has evicted.
+        be_evictions: (RFC 3339 time, number) of the last 32 evictions of best-effort pods, newest last.
         contended: Id of a current contention -> text "namespace/name signal" with the disturbed pod and its signal.
         topology: Last report of CPUs and NUMA nodes; None if never reported.
         devices: Last report of the devices; None if never reported.
@@ -179,6 +180,7 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     suppression_reason: str = ""
     evicting: dict[str, str] = {}
     evicted: int = 0
+    be_evictions: list[tuple[str, int]] = []
     contended: dict[str, str] = {}
     topology: NodeTopologyReported | None = None
     devices: DeviceInventoryChanged | None = None
@@ -193,15 +195,15 @@ class CriProxyState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The API object of one namespace. `object` is None after the namespace was deleted."""
+    """The API object of one namespace. The state is dropped when the namespace is deleted."""
 
-    object: Namespace | None = None
+    object: Namespace
 
 
 class PriorityClassState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The API object of one PriorityClass. `object` is None after the PriorityClass was deleted."""
+    """The API object of one PriorityClass. The state is dropped when the PriorityClass is deleted."""
 
-    object: PriorityClass | None = None
+    object: PriorityClass
 
 
 class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -211,10 +213,10 @@ class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """One ConfigMap: the version in force, and what was wrong with a newer version.
+    """One ConfigMap: the version in force, and what was wrong with a newer version. Dropped with the ConfigMap.
 
     Attributes:
-        object: Version in force; None if there was no valid version, or after the ConfigMap was deleted.
+        object: Version in force; None if there was no valid version.
         accepted_seq: Sequence of the event that accepted this version; 0 for none.
         rejected: Key -> reason why the newer version was rejected; empty if the newest version is in force.
         warnings: Field -> warning about the version in force.
@@ -227,12 +229,12 @@ class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """One custom resource.
+    """One custom resource: the whole object as JSON.
 
-    `object` is the whole object as JSON; None after it was deleted. The name may be used again.
+    The state is dropped when the object is deleted; the name may be used again.
     """
 
-    object: dict[str, Any] | None = None
+    object: dict[str, Any]
 
 
 class ControllerState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -257,10 +259,7 @@ class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults
 
 
 class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The last published status of one Recommendation; see `RecommendationComputed`.
-
-    `target` is "" after the object was deleted.
-    """
+    """The last published status of one Recommendation; see `RecommendationComputed`. Dropped with the object."""
 
     target: str = ""
     mode: str = "Off"
@@ -360,12 +359,12 @@ class GpuWorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=
 
 
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A difference between the fold and the API server for one object. The state stays when the difference has ended.
+    """A difference between the fold and the API server for one object. It is dropped when the difference has ended.
 
     Attributes:
-        difference: "missing-in-log", "missing-in-api" or "differs"; "" after it has ended.
-        fingerprint: Digest of the folded and the stored object; "" after it has ended.
-        times: Number of consecutive comparisons that found it; 0 after it has ended.
+        difference: "missing-in-log", "missing-in-api" or "differs".
+        fingerprint: Digest of the folded and the stored object.
+        times: Number of consecutive comparisons that found it.
     """
 
     difference: str

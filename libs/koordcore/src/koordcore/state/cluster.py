@@ -22,6 +22,11 @@ from koordcore.values.schema_digest import schema_digest
 S = TypeVar("S", bound=AggregateState)
 
 _MODULUS = 1 << 128
+_EVOLUTION = 2
+"""Version of the evolve functions. Increment it if the same events give another state of the same class.
+
+Version 1 kept deleted aggregates whose names may return.
+"""
 
 
 def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
@@ -140,8 +145,8 @@ class ClusterState:
     def last_seq(self, ref: AggregateRef) -> int:
         """Return the sequence of the last event of an aggregate; 0 if it does not exist or no longer exists.
 
-        The next append to the aggregate names it as the expected position. 0 leads to a `Conflict`, which has the
-        actual sequence, if the aggregate was dropped and its last event is still in the stream.
+        The next append to the aggregate names it as the expected position. If the aggregate was dropped and its last
+        event is still in the stream, `evolution.evolve.dropped` says what an append that expects 0 leads to.
         """
         state = self._states[ref.kind].get(ref.id)
         return state.seq if state is not None else 0
@@ -155,7 +160,7 @@ class ClusterState:
 
     @property
     def aggregate_count(self) -> int:
-        """Number of aggregates. Deleted objects whose name may come back are included."""
+        """Number of aggregates. Those of deleted objects do not count."""
         return sum(len(of_kind) for of_kind in self._states.values())
 
     def hash(self) -> str:
@@ -204,4 +209,4 @@ _KIND_OF: dict[type[AggregateState], str] = {model: kind for kind, model in STAT
 
 def schema_fingerprint() -> str:
     """Return the digest of the schemas of all state classes. A snapshot with another digest must not be loaded."""
-    return schema_digest([STATE_TYPES[kind] for kind in sorted(STATE_TYPES)])
+    return schema_digest([STATE_TYPES[kind] for kind in sorted(STATE_TYPES)], [f"evolution {_EVOLUTION}"])

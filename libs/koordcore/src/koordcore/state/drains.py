@@ -11,7 +11,7 @@ class DrainState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """Progress of the drain of one node, which moves its pods to other nodes. Times are RFC 3339; "" means never.
 
     Attributes:
-        object_uid: Uid of the DrainNode; "" after the DrainNode was deleted.
+        object_uid: Uid of the DrainNode.
         node: Name of the node.
         phase: Pending, Running, Complete or Aborted.
         message: Why the drain is in this phase; "" for no reason.
@@ -41,7 +41,7 @@ class DrainGroupState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     """Progress of a DrainNodeGroup: the drain of a group of nodes, which are planned and drained one after the other.
 
     Attributes:
-        object_uid: Uid of the DrainNodeGroup; "" after the DrainNodeGroup was deleted.
+        object_uid: Uid of the DrainNodeGroup.
         phase: Pending, Planning, Waiting, Running, Succeeded, Failed or Aborted.
         message: Why the group is in this phase; "" for no reason.
         nodes: Nodes of the group.

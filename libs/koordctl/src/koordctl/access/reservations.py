@@ -56,11 +56,7 @@ def reservations_of(name: str | None, as_of: str | None) -> Reservations:
 
 def reservations_in(state: ClusterState) -> list[ReservationView]:
     """Return the Reservations of a folded state, ordered by name."""
-    objects = [
-        stored.object
-        for id_, stored in state.of_kind(CustomObjectState).items()
-        if plural_of(id_) == PLURAL and stored.object is not None
-    ]
+    objects = [stored.object for id_, stored in state.of_kind(CustomObjectState).items() if plural_of(id_) == PLURAL]
     views = [
         reservation_view(document, reservation_of_log(state, str(document["metadata"].get("uid", ""))))
         for document in objects

@@ -91,6 +91,8 @@ async def _states() -> dict[tuple[str, str], RecommendationState]:
                 state = evolve(states.get(key), event, stored) if event is not None else None
                 if isinstance(state, RecommendationState):
                     states[key] = state
+                elif event is not None:
+                    states.pop(key, None)
     return states
 
 

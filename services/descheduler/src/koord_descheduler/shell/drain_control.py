@@ -34,7 +34,9 @@ from koord_descheduler.domain.drain import viewing
 from koord_descheduler.domain.drain.changes import change_of
 from koord_descheduler.domain.drain.group_drain import (
     ABORTED,
+    PLANNING,
     GroupLook,
+    drain_name,
     first_group,
     look_at_group,
     recorded,
@@ -189,8 +191,13 @@ class DrainControl:
         return await self.writer.change(changes) if changes else []
 
     async def _forget(self, name: str, facts: DrainState, options: "_LookOptions") -> None:
-        """Undo the drain of a deleted DrainNode. If the drain has ended already, only drop its state."""
+        """Undo the drain of a deleted DrainNode. If the drain has ended already, only drop its state.
+
+        The state is kept while a group plans this drain: the group reads there that the drain was taken back.
+        """
         if facts.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED):
+            if name in self._planned():
+                return
             await self._record(
                 AggregateRef("drain", name_token(name)), facts.object_uid, DrainForgotten(), options.term
             )
@@ -198,6 +205,13 @@ class DrainControl:
         policy = CordonPolicy(mode=CordonMode(facts.mode or CordonMode.TAINT), labels=facts.labels)
         gone = ObjectMeta(name=name, uid=facts.object_uid, deletion_timestamp=rfc3339(self.clock.now()))
         await self._look(DrainNode(gone, DrainNodeSpec(node_name=facts.node, cordon_policy=policy)), options)
+
+    def _planned(self) -> set[str]:
+        """Return the names of the DrainNodes whose nodes the groups plan now."""
+        groups = self.builder.state.of_kind(DrainGroupState).items()
+        return {
+            drain_name(name_from_token(token), group.planning) for token, group in groups if group.phase == PLANNING
+        }
 
     async def _look_at_group(self, group: DrainNodeGroup, options: "_LookOptions", *, is_first: bool) -> None:
         state = self.builder.state
@@ -233,14 +247,14 @@ class DrainControl:
         """Append a fact if this instance still leads, and wait until it is folded."""
         if self.leading.is_over(term):
             return
-        last = self.builder.state.last_seq(ref)
+        last, position = self.builder.state.last_seq(ref), self.builder.state.position
         origin = Origin(
-            causation_id=f"{ref}/{last}",
+            causation_id=f"{ref}/{last}/{position}",
             correlation_id=correlation,
             actor=self.actor,
             epoch=term.epoch,
             occurred_at=rfc3339(self.clock.now()),
-            based_on=self.builder.state.position,
+            based_on=position,
         )
         try:
             outcome = await self.log.append(CATALOGUE.seal([Draft(ref, event, last)], origin))

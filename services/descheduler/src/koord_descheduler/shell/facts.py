@@ -1,6 +1,7 @@
 """Appends facts of the descheduler, if this instance leads, and knows which evictions ended before."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
@@ -8,10 +9,14 @@ from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, Conflict, EventLog, Unsendable
 from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
+from koordcore.values.newest import Newest
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
+
+MOST_ENDED: Final = 1024
+"""Maximum number of ended evictions whose last position is remembered after a conflict."""
 
 
 class FactWriter:
@@ -41,7 +46,7 @@ class FactWriter:
         self._clock = clock
         self._logger = logger
         self._actor = actor
-        self._ended: dict[AggregateRef, int] = {}
+        self._ended = Newest[AggregateRef, int](MOST_ENDED)
 
     def last_eviction(self, ref: AggregateRef) -> int:
         """Return the sequence of the last event of an eviction that has ended before; 0 if none is known.

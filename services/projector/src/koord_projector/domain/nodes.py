@@ -123,8 +123,8 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
             amounts = node_amounts(state.object)
             return msgspec.structs.replace(
                 before,
-                exists=state.object is not None,
-                unschedulable=state.object is not None and state.object.spec.unschedulable,
+                exists=True,
+                unschedulable=state.object.spec.unschedulable,
                 cpu_milli=amounts.get(CPU, 0),
                 memory_bytes=amounts.get(MEMORY, 0),
                 gpus=amounts.get(NVIDIA_GPU, 0),
@@ -145,10 +145,13 @@ def _summed(rests: Mapping[str, Mapping[str, int]], resource: str) -> int:
     return sum(rest.get(resource, 0) for rest in rests.values()) if rests else 0
 
 
-def node_amounts(node: Node | None) -> dict[str, int]:
-    """Return resource -> allocatable amount of a node; empty if the node was deleted or a quantity is invalid."""
-    if node is None:
-        return {}
+def figures_without_node(before: NodeFigures) -> NodeFigures:
+    """Return the `NodeFigures` of a node after its object was deleted. Its ledger and its agent's facts stay."""
+    return msgspec.structs.replace(before, exists=False, unschedulable=False, cpu_milli=0, memory_bytes=0, gpus=0)
+
+
+def node_amounts(node: Node) -> dict[str, int]:
+    """Return resource -> allocatable amount of a node; empty if a quantity is invalid."""
     try:
         return parse_amounts(node.status.allocatable)
     except InvalidInput:
@@ -182,6 +185,7 @@ class NodeBook:
         seq: int,
         be_pods: int | None = None,
         gpus: ShareTotals | None = None,
+        is_gone: bool = False,
     ) -> tuple[NodeFigures, NodeFigures]:
         """Compute the figures of a node after an event of one of its aggregates.
 
@@ -193,12 +197,16 @@ class NodeBook:
             seq: Position of the event.
             be_pods: Number of pods with batch resources; None: unchanged.
             gpus: Use of its GPUs; None: unchanged.
+            is_gone: Whether the event deleted the node object.
 
         Returns:
             The figures before and after the event.
         """
         before = self.figures.get(token, NO_FIGURES)
-        after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
+        if is_gone:
+            after = figures_without_node(before)
+        else:
+            after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
         if gpus is not None and gpus != (after.gpu_cards, after.gpu_share_used, after.gpu_share_stranded):
             after = msgspec.structs.replace(
                 after, gpu_cards=gpus.cards, gpu_share_used=gpus.used, gpu_share_stranded=gpus.stranded

@@ -17,7 +17,7 @@ from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.objects.gateway import PodBound
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.objects.mirror import NodeSpecDeleted, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
@@ -319,7 +319,8 @@ class Projection:
             case _:
                 pass
         if ref.kind in NODE_KINDS:
-            earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus)
+            is_gone = isinstance(event, NodeSpecDeleted)
+            earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus, is_gone=is_gone)
             if earlier is not later and ref.kind != "nodestate":  # what agents state is in no total
                 self.totals.add(earlier, -1)
                 self.totals.add(later, 1)

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
-from koordcore.bus.write.append import encode_event, is_same_event, is_trimmed, require_distinct, require_small
+from koordcore.bus.write.append import encode_event, is_same_event, require_distinct, require_small
+from koordcore.bus.write.expectations import expecting, is_forgotten, is_trimmed
 from koordcore.events import CATALOGUE, envelope
 from koordcore.ports import eventlog
 from koordcore.ports.desired import DesiredNode, Push
@@ -135,10 +136,13 @@ class MemoryEventLog:
         await asyncio.sleep(0)  # as on a server, others may run between call and answer
         log = self.log
         moved: list[tuple[envelope.AggregateRef, int]] = []
+        expected: list[envelope.NewEvent] = []
         for event in events:
             last = log.last_of(event.ref)
             last_seq = last.seq if last is not None else 0
-            if last_seq != event.expected_last and (last_seq or not is_trimmed(event, log.first_seq)):
+            expected.append(expecting(event, last_seq))
+            is_known = is_forgotten(event, last_seq) or (last_seq == 0 and is_trimmed(event, log.first_seq))
+            if last_seq != event.expected_last and not is_known:
                 moved.append((event.ref, last_seq))
         known = [log.by_id(event.event_id) for event in events]
         if moved:
@@ -155,7 +159,7 @@ class MemoryEventLog:
             return eventlog.Full(f"{log.max_events} events")
         seqs = tuple(
             log.store(event.ref, {**event.headers, envelope.HEADER_EXPECTED_LAST: str(event.expected_last)}, event.body)
-            for event in events
+            for event in expected
         )
         return eventlog.Appended(last_seq=seqs[-1], seqs=seqs)
 

@@ -22,6 +22,7 @@ from koordcore.bus.client.wire import encode_headers, hpub
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.bus.write.expectations import expecting, is_forgotten, is_trimmed
 from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, AggregateRef, NewEvent, StoredEvent
 from koordcore.ports import eventlog
@@ -189,7 +190,7 @@ class Appender:
                         raise eventlog.Misconfigured(f"{encoded[0].subject}: {reason}")
                     case Action.REPEAT | Action.BACK_OFF:
                         pass
-                if isinstance(outcome, eventlog.Conflict) and (again := await self._after_trimming(events, outcome)):
+                if isinstance(outcome, eventlog.Conflict) and (again := await self._expecting_again(events, outcome)):
                     events, encoded = again, [encode_event(self._names, event) for event in again]
                     continue
             except NoAnswer as error:
@@ -282,18 +283,25 @@ class Appender:
             seqs.append(stored.seq)
         return eventlog.Appended(last_seq=max(seqs), seqs=tuple(seqs), duplicate=True)
 
-    async def _after_trimming(self, events: Sequence[NewEvent], conflict: eventlog.Conflict) -> list[NewEvent]:
-        """Return the events to append instead if the conflict only comes from trimming; else an empty list.
+    async def _expecting_again(self, events: Sequence[NewEvent], conflict: eventlog.Conflict) -> list[NewEvent]:
+        """Return the events to append instead if no decision of the conflict is outdated; else an empty list.
 
-        The server forgets the last position of an aggregate when the retention job trims all its facts.
+        `expectations` describes the two cases: the fold, or the log, has dropped the aggregate.
         """
         moved = dict(conflict.moved)
-        if not moved or any(moved.values()) or not any(event.based_on for event in events):
+        if not moved or not any(event.based_on for event in events):
             return []
-        first = (await self._reader.head()).first_seq
-        again = [expecting_nothing(event) if event.ref in moved else event for event in events]
-        known = all(is_trimmed(event, first) for event in events if event.ref in moved)
-        return again if known else []
+        first = 0 if all(moved.values()) else (await self._reader.head()).first_seq
+        again: list[NewEvent] = []
+        for event in events:
+            last = moved.get(event.ref)
+            if last is None:
+                again.append(event)
+            elif is_forgotten(event, last) or (last == 0 and is_trimmed(event, first)):
+                again.append(expecting(event, last))
+            else:
+                return []
+        return again
 
     async def _find(self, event: NewEvent, last: StoredEvent | None) -> StoredEvent | None:
         """Return our event among those after the expected position; None if it is not there."""
@@ -311,23 +319,6 @@ class Appender:
                 return found
             at = found.seq
         return None
-
-
-def is_trimmed(event: NewEvent, first_seq: int) -> bool:
-    """Whether the last fact of the event's aggregate is not in the log any more, and the writer had folded it.
-
-    A writer that had folded every trimmed fact knows the last one of the aggregate. Another writer may be behind it.
-
-    Args:
-        event: The event to append.
-        first_seq: Sequence of the oldest fact in the log.
-    """
-    return 0 < event.expected_last < first_seq <= event.based_on + 1
-
-
-def expecting_nothing(event: NewEvent) -> NewEvent:
-    """Return the event with an expected position 0: its aggregate must have no fact in the log yet."""
-    return msgspec.structs.replace(event, expected_last=0)
 
 
 def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:

@@ -25,6 +25,11 @@ from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.aggregates import CriProxyState, NodeAgentState
 from koordcore.state.evolution.evolve import Evolve
 
+MAX_EVICTIONS: Final = 32
+"""Maximum number of evictions in the state of an agent; the manager reads those of the last ten minutes."""
+_OF_BEST_EFFORT: Final = "BE"
+"""Begin of the names of the features that evict best-effort pods."""
+
 
 def _agent_started(state: NodeAgentState | None, event: AgentStarted, at: StoredEvent) -> NodeAgentState:
     base = state or NodeAgentState(seq=at.seq)
@@ -73,7 +78,12 @@ def _interference_ended(state: NodeAgentState | None, event: InterferenceEnded, 
 def _agent_evicted(state: NodeAgentState | None, event: PodsEvictedByAgent, at: StoredEvent) -> NodeAgentState:
     base = state or NodeAgentState(seq=at.seq)
     evicting = {**base.evicting, **{pod.uid: f"{event.feature}: {event.reason}" for pod in event.pods}}
-    return msgspec.structs.replace(base, seq=at.seq, evicting=evicting, evicted=base.evicted + len(event.pods))
+    recent = base.be_evictions
+    if event.feature.startswith(_OF_BEST_EFFORT):
+        recent = [*recent, (at.occurred_at, len(event.pods))][-MAX_EVICTIONS:]
+    return msgspec.structs.replace(
+        base, seq=at.seq, evicting=evicting, evicted=base.evicted + len(event.pods), be_evictions=recent
+    )
 
 
 def _agent_seen(state: NodeAgentState | None, _: Event, at: StoredEvent) -> NodeAgentState:

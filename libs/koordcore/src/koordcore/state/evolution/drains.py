@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from koordcore.events.descheduling import drain as drain_events
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.drains import DrainGroupState, DrainState
-from koordcore.state.evolution.evolve import Evolve
+from koordcore.state.evolution.evolve import Evolve, dropped
 
 
 def _waiting(_: DrainState | None, event: drain_events.DrainWaiting, at: StoredEvent) -> DrainState:
@@ -128,10 +128,10 @@ OF_DRAINS: Final[dict[type[Event], Evolve]] = {
     drain_events.DrainConfirmed: _confirmed,
     drain_events.DrainCompleted: _completed,
     drain_events.DrainAborted: _aborted,
-    drain_events.DrainForgotten: lambda _, __, at: DrainState(seq=at.seq),
+    drain_events.DrainForgotten: dropped,
     drain_events.DrainGroupStarted: _group_started,
     drain_events.DrainGroupNodePlanned: _group_planned,
     drain_events.DrainGroupNodeJudged: _group_judged,
     drain_events.DrainGroupChanged: _group_changed,
-    drain_events.DrainGroupForgotten: lambda _, __, at: DrainGroupState(seq=at.seq),
+    drain_events.DrainGroupForgotten: dropped,
 }

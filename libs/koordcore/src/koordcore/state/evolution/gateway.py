@@ -81,6 +81,6 @@ OF_THE_GATEWAY: Final[dict[type[Event], Evolve]] = {
     PodEvicted: dropped,
     PodEvictionFailed: dropped,
     DriftObserved: _drift_observed,
-    DriftHealed: lambda _, __, at: DriftState(seq=at.seq, difference="", fingerprint="", times=0),
+    DriftHealed: dropped,
     GenesisRecorded: lambda _, event, at: GenesisState(seq=at.seq, cluster_epoch=event.cluster_epoch),
 }

@@ -22,7 +22,7 @@ from koordcore.state.aggregates import (
     QuotaProfileState,
     RecommendationState,
 )
-from koordcore.state.evolution.evolve import Evolve
+from koordcore.state.evolution.evolve import Evolve, dropped
 
 
 def _policy(state: NodePolicyState | None, at: StoredEvent, **changed: Any) -> NodePolicyState:
@@ -137,5 +137,5 @@ OF_THE_MANAGER: Final[dict[type[Event], Evolve]] = {
     MassAbnormalityChanged: lambda _, event, at: ControllerState(seq=at.seq, mass_abnormal=event.active),
     QuotaProfileRendered: _quota_profile_rendered,
     RecommendationComputed: _recommendation_computed,
-    RecommendationDropped: lambda _, __, at: RecommendationState(seq=at.seq),
+    RecommendationDropped: dropped,
 }

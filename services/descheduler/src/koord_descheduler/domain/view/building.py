@@ -168,7 +168,7 @@ class ViewBuilder:
     def priority_classes(self) -> dict[str, int]:
         """Return name of a PriorityClass -> its value."""
         states = self.state.of_kind(aggregates.PriorityClassState).values()
-        return {each.object.metadata.name: each.object.value for each in states if each.object is not None}
+        return {each.object.metadata.name: each.object.value for each in states}
 
     def evictions(self) -> Mapping[str, aggregates.EvictionState]:
         """Return uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
@@ -199,7 +199,6 @@ class ViewBuilder:
             namespaces={
                 each.object.metadata.name: each.object.metadata.labels
                 for each in self.state.of_kind(aggregates.NamespaceState).values()
-                if each.object is not None
             },
             claims={
                 (claim.metadata.namespace, claim.metadata.name): claim
@@ -207,7 +206,7 @@ class ViewBuilder:
             },
             budgets=budgets,
             priority_classes=self.priority_classes(),
-            metrics=dict(self._metrics),
+            metrics=self._metrics_of_nodes(),
             migrating=frozenset([*self.leaving(), *migrating]),
             workloads=dict(self.workloads()),
             disruptions=self.disruptions(),
@@ -238,6 +237,12 @@ class ViewBuilder:
         self._refresh()
         return [self._pods[uid] for uid in self._of_owner.get(owner, ())]
 
+    def _metrics_of_nodes(self) -> dict[str, NodeMetric]:
+        """Return the newest usage of the existing nodes, and forget that of the others."""
+        nodes = self.state.of_kind(aggregates.NodeSpecState)
+        self._metrics = {name: metric for name, metric in self._metrics.items() if name_token(name) in nodes}
+        return dict(self._metrics)
+
     def pod_named(self, namespace: str, name: str) -> PodView | None:
         """Return a pod; None if it does not exist."""
         self._refresh()
@@ -246,13 +251,16 @@ class ViewBuilder:
 
     def has_node(self, name: str) -> bool:
         """Return whether a node exists."""
-        state = self.state.of_kind(aggregates.NodeSpecState).get(name_token(name))
-        return state is not None and state.object is not None
+        return name_token(name) in self.state.of_kind(aggregates.NodeSpecState)
 
     def _note_custom(self, id_: str) -> None:
-        """Remember the id of a custom resource by its kind. That of a deleted one stays: its name may come back."""
-        self._ids_of.setdefault(plural_of(id_), {})[id_] = None
+        """Remember the id of a custom resource by its kind, or forget it if the object does not exist any more."""
         self._decoded.pop(id_, None)
+        self.unreadable.pop(f"customspec.{id_}", None)
+        if id_ in self.state.of_kind(aggregates.CustomObjectState):
+            self._ids_of.setdefault(plural_of(id_), {})[id_] = None
+        else:
+            _drop(self._ids_of, plural_of(id_), id_)
 
     def refresh(self, most: int) -> bool:
         """Make the views of changed objects. Return whether the views of all objects are current.
@@ -263,7 +271,9 @@ class ViewBuilder:
         specs, placed = self.state.of_kind(aggregates.PodSpecState), self.state.of_kind(aggregates.PodState)
         for uid in _taken(self._changed_pods, most):
             spec = specs.get(uid)
-            if self._is_restored and spec is not None:
+            if spec is None:
+                self.unreadable.pop(f"podspec.{uid}", None)
+            elif self._is_restored:
                 self._parts.share(spec.object)
             self._renew_pod(uid, spec, placed.get(uid))
         self._is_restored = self._is_restored and bool(self._changed_pods)
@@ -271,6 +281,8 @@ class ViewBuilder:
         for token in _taken(self._changed_nodes, most):
             state = nodes.get(token)
             view = self._node(token, state) if state is not None else None
+            if state is None:
+                self.unreadable.pop(f"nodespec.{token}", None)
             if view is None:
                 self._nodes.pop(token, None)
             else:
@@ -316,8 +328,6 @@ class ViewBuilder:
         return replace(view, is_ready=True) if uid in self._running(name_token(node)) else view
 
     def _node(self, token: str, state: aggregates.NodeSpecState) -> NodeView | None:
-        if state.object is None:
-            return None
         try:
             policy = self.state.of_kind(aggregates.NodePolicyState).get(token)
             return node_view(decided_node(state.object, policy))
@@ -355,7 +365,7 @@ class ViewBuilder:
         states = self.state.of_kind(aggregates.CustomObjectState)
         for id_ in self._ids_of.get(plural, ()):
             state = states.get(id_)
-            if state is not None and state.object is not None:
+            if state is not None:
                 yield id_, state.object
 
 

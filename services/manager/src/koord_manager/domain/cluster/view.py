@@ -53,6 +53,7 @@ from koordcore.state.aggregates import (
     WorkloadState,
 )
 from koordcore.state.pod_index import PodIndex
+from koordcore.values.newest import Newest
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
@@ -76,8 +77,8 @@ from koord_manager.domain.work_queue import WorkQueue
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
-MAX_EVICTIONS = 32
-"""Maximum number of evictions remembered for each node; controllers read those of the last ten minutes."""
+MAX_UNKNOWN_NODES = 1024
+"""Maximum number of nodes to remember that are not known yet, or that were deleted."""
 AGAIN_SECONDS = 60.0
 """Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
 
@@ -92,7 +93,6 @@ class ManagerView:
             received.
         obs_position: Position of the last usage report in the stream of observations.
         node_version: Number that grows with each change of a node object.
-        evictions: Node token -> (RFC 3339 time, number of best-effort pods that the agent evicted), newest last.
         admission: Cluster state that admission reads, from the same fold.
     """
 
@@ -103,7 +103,7 @@ class ManagerView:
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
         self.node_version = 0
-        self.evictions: dict[str, list[tuple[str, int]]] = {}
+        self._deleted = Newest[str, None](MAX_UNKNOWN_NODES)
         self.load(state if state is not None else ClusterState())
 
     @property
@@ -123,9 +123,8 @@ class ManagerView:
         self._customs: dict[str, set[str]] = {}
         self._custom_versions: dict[str, int] = {}
         self._loaded_at = state.position
-        for id_, custom in state.of_kind(CustomObjectState).items():
-            if custom.object is not None:
-                self._customs.setdefault(plural_of(id_), set()).add(id_)
+        for id_ in state.of_kind(CustomObjectState):
+            self._customs.setdefault(plural_of(id_), set()).add(id_)
         self.admission = facts_of(state, self._config_names)
         self.admission.recommend = self._recommend
         for uid, spec in state.of_kind(PodSpecState).items():
@@ -181,9 +180,10 @@ class ManagerView:
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
                 self.node_version += 1
+                self._deleted.pop(ref.id, None)
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
-                    self.evictions.pop(ref.id, None)
+                    self._deleted[ref.id] = None
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.queue.add(DESIRED_STATE, ref.id)
                 if isinstance(event, NodeOvercommitComputed) and event.zones:
@@ -199,7 +199,6 @@ class ManagerView:
                 self._queue_policies(ref.id)
                 self.queue.add(OVERCOMMIT, ref.id)
             case PodsEvictedByAgent():
-                self._evicted(ref.id, event, stored.occurred_at)
                 self.queue.add(AGENT_EVICTION, ref.id)
             case CustomObjectObserved() | CustomObjectDeleted():
                 self._custom_changed(ref, is_gone=isinstance(event, CustomObjectDeleted))
@@ -231,21 +230,20 @@ class ManagerView:
         return event
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
-        """Store the position, and the report of a node (its token) that is not deleted; then also queue the node."""
+        """Store the position, and the report of a node (its token) that was not deleted; then also queue the node.
+
+        The node may not be folded yet. Reports of unknown nodes are forgotten when there are too many.
+        """
         is_behind, self.obs_position = position < self.obs_position, max(self.obs_position, position)
-        spec, known = self.state.of_kind(NodeSpecState).get(node), self.reports.get(node)
-        if spec is not None and spec.object is None:
+        if node in self._deleted:
             return
+        nodes, known = self.state.of_kind(NodeSpecState), self.reports.get(node)
+        if len(self.reports) > len(nodes) + MAX_UNKNOWN_NODES:
+            self.reports = {token: kept for token, kept in self.reports.items() if token in nodes}
         if is_behind and known is not None and known.updated_at > report.updated_at:
             return  # after a restart, the follower delivers reports older than the newest one, which was read first
         self.reports[node] = report
         self.queue.add(OVERCOMMIT, node)
-
-    def _evicted(self, node: str, event: PodsEvictedByAgent, at: str) -> None:
-        if event.feature.startswith("BE"):
-            evictions = self.evictions.setdefault(node, [])
-            evictions.append((at, len(event.pods)))
-            del evictions[:-MAX_EVICTIONS]
 
     def _custom_changed(self, ref: AggregateRef, *, is_gone: bool) -> None:
         plural, id_ = plural_of(ref.id), ref.id.partition("=")[2]
@@ -312,13 +310,12 @@ class ManagerView:
         return sorted(self._pods.of_owner(uid), key=lambda pod: (specs[pod].added_seq, pod))
 
     def node(self, token: str) -> Node | None:
-        """Return the mirrored Node object, or None if it was never observed or was deleted."""
-        spec = self.state.of_kind(NodeSpecState).get(token)
-        return spec.object if spec else None
+        """Return the mirrored Node object, or None if it does not exist."""
+        return spec.object if (spec := self.state.of_kind(NodeSpecState).get(token)) else None
 
     def nodes(self) -> list[str]:
         """Return the tokens (names as parts of NATS subjects) of the existing nodes."""
-        return [token for token, spec in self.state.of_kind(NodeSpecState).items() if spec.object is not None]
+        return list(self.state.of_kind(NodeSpecState))
 
     def ledger(self, token: str) -> NodeLedger | None:
         """Return the ledger of a node (the pods that hold its resources), or None if no pod was ever placed on it."""
@@ -353,14 +350,13 @@ class ManagerView:
                 yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
-        """Return the state of a custom resource (its object is None after deletion), or None if never observed."""
+        """Return the state of a custom resource, or None if it does not exist."""
         return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
 
     def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
         """Return id (`<namespace>=<name>` or `<name>`) and state of the existing custom resources of a kind, by id."""
         states = self.state.of_kind(CustomObjectState)
-        found = ((id_, states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states)
-        return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
+        return [(id_.partition("=")[2], states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states]
 
     def custom_version(self, plural: str) -> int:
         """Return a number that grows with each change of a custom resource of a kind, so that caches can be checked."""
@@ -386,14 +382,18 @@ class ManagerView:
         return self._devices[token]
 
     def device_version(self, token: str) -> int:
-        """Return the position of the last event about the node's Device object, or 0 if there was none."""
-        stored = self.custom(DEVICES, "", name_from_token(token))
-        return stored.seq if stored else 0
+        """Return the position of the last event about the node's Device object, or 0 if the node has none."""
+        return self.state.last_seq(custom_ref(DEVICES, "", name_from_token(token)))
 
     def running_on(self, token: str) -> list[str]:
         """Return the uids of the pods that the node's agent last reported as running, in ascending order."""
         agent = self.state.of_kind(NodeAgentState).get(token)
         return agent.running if agent else []
+
+    def evictions_by_agent(self, token: str) -> list[tuple[str, int]]:
+        """Return (RFC 3339 time, number of pods) of the last evictions of best-effort pods by the agent of a node."""
+        agent = self.state.of_kind(NodeAgentState).get(token)
+        return agent.be_evictions if agent else []
 
     def config(self, namespace: str, name: str) -> ConfigState | None:
         """Return the state of a ConfigMap, or None if it was never observed."""

@@ -169,7 +169,7 @@ def quota_account(
     field = f"labels.{keys.QUOTA_NAME}"
     quota = view.admission.quotas.get(name)
     state = view.custom(QUOTAS, quota.namespace, quota.name) if quota is not None else None
-    if quota is None or state is None or state.object is None:
+    if quota is None or state is None:
         raise AdmissionRefused([Violation(rule="quota-not-found", field=field, message=f"quota {name} does not exist")])
     ref = custom_ref(QUOTAS, quota.namespace, quota.name)
     document = state.object

@@ -130,7 +130,7 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
     """
     resource = resource_of_kind(kind)
     state: CustomObjectState | None = view.custom(resource.plural, namespace, name) if resource else None
-    if resource is None or state is None or state.object is None:
+    if resource is None or state is None:
         return None
     request = Request(
         uid=name,

@@ -184,7 +184,7 @@ class ScaleTurns:
         for spec in view.state.of_kind(PodSpecState).values():
             self.note(spec.object, now)
         for _, state in view.customs(SCALES):
-            meta = object_from_json((state.object or {}).get("metadata"), ObjectMeta)
+            meta = object_from_json(state.object.get("metadata"), ObjectMeta)
             controller = Controller(meta.namespace, "", "", meta.name, meta.uid)
             if controller.key not in self._turns:
                 self._add(controller, now)

@@ -149,7 +149,7 @@ def drain_writes(view: ManagerView, ref: AggregateRef) -> list[Request]:
     plural = next(plural for plural, kind in DRAIN_KINDS.items() if kind == ref.kind)
     name = name_from_token(ref.id)
     stored = view.custom(plural, "", name)
-    if stored is None or stored.object is None:
+    if stored is None:
         return []
     uid = str(stored.object["metadata"].get("uid", ""))
     status = status_of_drain(view.state, plural, name, uid)

@@ -69,7 +69,7 @@ def changed_node(node: Node, change: ChangeNode) -> Node:
 def _node(view: ManagerView, change: ChangeNode) -> Applied:
     ref = AggregateRef("nodespec", name_token(change.name))
     state = view.state.of_kind(NodeSpecState).get(ref.id)
-    if state is None or state.object is None:
+    if state is None:
         return NOT_FOUND
     node = changed_node(state.object, change)
     if _same_node(node, state.object):
@@ -112,6 +112,6 @@ def uid_of(view: ManagerView, kind: str, namespace: str, name: str) -> str | Non
         return None if found is None else found[0]
     resource = resource_of_kind(kind)
     state = view.custom(resource.plural, namespace, name) if resource is not None else None
-    if state is None or state.object is None:
+    if state is None:
         return None
     return str(state.object["metadata"].get("uid", ""))

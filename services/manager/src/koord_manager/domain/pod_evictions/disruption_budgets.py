@@ -109,7 +109,7 @@ class Budgets:
         """
         state = view.state.of_kind(CustomObjectState).get(id_)
         budget = self._by_id.get(id_)
-        if budget is None or state is None or state.object is None:
+        if budget is None or state is None:
             return []
         before: dict[str, Any] = state.object.get("status") or {}
         status = {

@@ -64,7 +64,7 @@ class QuotaProfileController:
             id_: Id of the profile, `<namespace>=<name>`.
         """
         stored = view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
-        if stored is None or stored.object is None:
+        if stored is None:
             return []
         state = view.state.of_kind(QuotaProfileState).get(id_)
         inputs = (stored.seq, view.node_version)
@@ -153,7 +153,7 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
 def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
     """Return the fact that corrects the ElasticQuota object, or an empty list if it equals the recorded root quota."""
     stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
-    existing: dict[str, Any] = (stored.object if stored else None) or {}
+    existing: dict[str, Any] = stored.object if stored else {}
     metadata: dict[str, Any] = existing.get("metadata") or {}
     spec: dict[str, Any] = existing.get("spec") or {}
     labels: dict[str, str] = metadata.get("labels") or {}
@@ -188,7 +188,7 @@ def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state
     Source:
         manager spec, 14 (1)
     """
-    document: dict[str, Any] = stored.object or {}
+    document: dict[str, Any] = stored.object
     metadata: dict[str, Any] = document.get("metadata") or {}
     labels: dict[str, str] = metadata.get("labels") or {}
     if labels.get(keys.QUOTA_TREE_ID):

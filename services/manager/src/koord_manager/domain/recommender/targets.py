@@ -96,7 +96,7 @@ def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
 def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -> Sequence[OwnerReference]:
     """Return the owners of an owner, or an empty tuple if another object has its name now."""
     stored = view.custom(_MIRRORED_OWNERS[owner.kind], namespace, owner.name)
-    metadata = (stored.object or {}).get("metadata") if stored is not None else None
+    metadata = stored.object.get("metadata") if stored is not None else None
     if not isinstance(metadata, dict):
         return ()
     written = cast("dict[str, object]", metadata)

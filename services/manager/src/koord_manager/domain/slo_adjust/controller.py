@@ -190,7 +190,7 @@ def look_at_health(
     assert node is not None
     if node.metadata.labels.get(keys.SLO_ADJUST) == _OPTED_OUT:
         return Seen(node, published, None, {}, stale=False)
-    signals = node_signals(report, node_capacity(node), published, view.evictions.get(token, ()), now)
+    signals = node_signals(report, node_capacity(node), published, view.evictions_by_agent(token), now)
     stale = degradation(report, policies.colocation(token, node), now) is not None
     return Seen(node, published, step.assess(policy, previous_state(published), signals, stale=stale), signals, stale)
 

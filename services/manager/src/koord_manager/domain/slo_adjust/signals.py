@@ -28,8 +28,7 @@ def node_signals(
     """Return name of a signal -> measured value, without signals that cannot be computed.
 
     All values are percent, except `beEvictions`: the number of best-effort pods that the agent evicted in ten
-    minutes. A manager that started at a snapshot counts only evictions after that snapshot, which does not contain
-    their times. So a node may look healthier in the first ten minutes.
+    minutes.
 
     Args:
         report: The newest usage report, or None if none was received.

@@ -26,7 +26,7 @@ def expiry_drafts(view: ManagerView, id_: str) -> list[Draft]:
     """
     stored = view.state.of_kind(CustomObjectState).get(f"{PLURAL}={id_}")
     state = view.state.of_kind(ScheduleExplanationState).get(id_)
-    if stored is None or stored.object is None or state is None or not state.status.expired:
+    if stored is None or state is None or not state.status.expired:
         return []
     if stored.object["metadata"].get("uid", "") != state.status.uid:
         return []

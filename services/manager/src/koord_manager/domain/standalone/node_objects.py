@@ -49,7 +49,7 @@ def _written(view: ManagerView, token: str, plural: str, request: Request, now: 
     ref, stored = custom_ref(plural, "", name), view.custom(plural, "", name)
     if request.method == "POST":
         document = cast("Json", request.body)
-        identity = {"uid": event_id(f"{token}/{view.state.last_seq(ref)}", ref, 0), "creationTimestamp": now}
+        identity = {"uid": event_id(f"{token}/{view.state.position}", ref, 0), "creationTimestamp": now}
         document = {**document, "metadata": {**document["metadata"], **identity}}
     else:
         assert stored is not None
@@ -65,6 +65,6 @@ def _deletion(view: ManagerView, token: str, kind: str, plural: str) -> list[Dra
     """Return the deletion of an object that the node owned, as the garbage collector of an API server deletes it."""
     name = name_from_token(token)
     stored = view.custom(plural, "", name)
-    if stored is None or stored.object is None or not stored.object["metadata"].get("ownerReferences"):
+    if stored is None or not stored.object["metadata"].get("ownerReferences"):
         return []
     return [Draft(custom_ref(plural, "", name), CustomObjectDeleted(kind=kind, namespace="", name=name), stored.seq)]

@@ -29,6 +29,6 @@ def collection_drafts(view: ManagerView, uid: str) -> list[Draft]:
         return []
     ref = custom_ref(PLURAL, "", state.name)
     stored = view.state.of_kind(CustomObjectState).get(ref.id)
-    if stored is None or stored.object is None or stored.object["metadata"].get("uid", "") != uid:
+    if stored is None or stored.object["metadata"].get("uid", "") != uid:
         return []
     return [Draft(ref, CustomObjectDeleted(kind="Reservation", name=state.name), stored.seq)]

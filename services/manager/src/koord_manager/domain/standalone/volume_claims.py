@@ -111,7 +111,7 @@ def _freed(view: ManagerView, namespace: str, name: str) -> list[Draft]:
     """Return the facts that delete or release the volumes of a claim that does not exist any more."""
     drafts: list[Draft] = []
     for id_, stored in view.customs(VOLUMES):
-        volume: Json = stored.object or {}
+        volume: Json = stored.object
         reference: Json = volume.get("spec", {}).get("claimRef") or {}
         is_released = volume.get("status", {}).get("phase") != "Bound"
         if (reference.get("namespace"), reference.get("name")) != (namespace, name) or is_released:

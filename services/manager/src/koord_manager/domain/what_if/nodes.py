@@ -240,7 +240,7 @@ class NodeDecisions:
         """
         self.tally.recorded += 1
         profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
-        if profile is not None and profile.object is not None and QUOTA_PROFILE in self._flags.controllers:
+        if profile is not None and QUOTA_PROFILE in self._flags.controllers:
             nodes = [node for token in self.view.nodes() if (node := self.view.node(token)) is not None]
             self.tally.rerun += 1
             self.tally.same += render(profile, nodes) == recorded

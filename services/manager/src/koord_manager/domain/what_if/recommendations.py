@@ -168,8 +168,10 @@ class RecommendationDecisions:
             stored: Recorded fact that gives position and time.
         """
         state = evolve(self.rerun.get(id_), event, stored)
-        assert isinstance(state, RecommendationState)
-        self.rerun[id_] = state
+        if isinstance(state, RecommendationState):
+            self.rerun[id_] = state
+        else:
+            self.rerun.pop(id_, None)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class ManagerApi:
         mirrored = [
             state.object
             for _, state in (self._view.customs(_OWNERS[kind]) if kind in _OWNERS else ())
-            if state.object is not None and namespace in (None, state.object["metadata"].get("namespace"))
+            if namespace in (None, state.object["metadata"].get("namespace"))
         ]
         return own + mirrored
 
@@ -129,7 +129,7 @@ class ManagerApi:
         return [
             self._shown_custom(resource, state.object)
             for _, state in self._view.customs(resource.plural)
-            if state.object is not None and namespace in (None, state.object["metadata"].get("namespace"))
+            if namespace in (None, state.object["metadata"].get("namespace"))
         ]
 
     async def get_object(self, request: Request) -> Response:

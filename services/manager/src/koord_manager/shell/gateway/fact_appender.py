@@ -21,12 +21,15 @@ from koordcore.retry import Backoff, retry
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values import codec
+from koordcore.values.newest import Newest
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.appender import Decision, append_decisions
 
 REFOLDS: Final = 8
+MOST_ENDED: Final = 1024
+"""Maximum number of ended aggregates whose last position is remembered after a conflict."""
 OVERTAKEN: Final = Conflict()
 """Outcome of a fact that was not sent, because another fact of its aggregate was under way. That one is folded now."""
 
@@ -63,7 +66,7 @@ class FactAppender:
         self._logger = logger
         self._folded = folded
         self._actor = actor
-        self._ended: dict[AggregateRef, int] = {}
+        self._ended = Newest[AggregateRef, int](MOST_ENDED)
         self._under_way: dict[AggregateRef, asyncio.Future[None]] = {}
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
@@ -137,7 +140,9 @@ class FactAppender:
                     reached = max(reached, seq)
                 case Conflict(moved=moved):
                     reached = max([reached, *(seq for _, seq in moved)])
-                    self._ended.update((ref, seq) for ref, seq in moved if ref == draft.ref)
+                    for ref, seq in moved:
+                        if ref == draft.ref:
+                            self._ended[ref] = seq
                 case _:
                     self._logger.warning("fact_not_stored", aggregate=str(draft.ref), reason=outcome.reason)
         await self._folded(reached)
@@ -176,17 +181,17 @@ class FactAppender:
         return term
 
     def _origin(self, draft: Draft) -> Origin:
-        term = self.require_term()
+        term, position = self.require_term(), self.view.state.position
         digest = hashlib.blake2b(codec.encode(draft.event), digest_size=8).hexdigest()
         with self._tracer.span(f"gateway.{type(draft.event).__name__}") as span:
             traceparent = span.context.traceparent
         return Origin(
-            # Of the fact itself: the same fact decided again has the same id, another one never has.
-            causation_id=f"gateway/{draft.ref}/{draft.expected_last}/{digest}",
+            # With the position: an object that returns may lead to an equal fact, which is another one.
+            causation_id=f"gateway/{draft.ref}/{draft.expected_last}/{position}/{digest}",
             correlation_id=draft.ref.id,
             actor=self._actor,
             epoch=term.epoch,
             occurred_at=rfc3339(self.clock.now()),
-            based_on=self.view.state.position,
+            based_on=position,
             traceparent=traceparent,
         )

@@ -22,7 +22,7 @@ async def describe_hardware(connection: AsyncConnection, moment: Moment, name: s
     token = name_token(name)
     topology, device = custom_ref("noderesourcetopologies", "", name).id, custom_ref("devices", "", name).id
     spec = (await states_at(connection, moment, "nodespec", [token])).get(token)
-    if not isinstance(spec, NodeSpecState) or spec.object is None:
+    if not isinstance(spec, NodeSpecState):
         return None
     custom = await states_at(connection, moment, "customspec", [topology, device])
     ledger = (await states_at(connection, moment, "node", [token])).get(token)

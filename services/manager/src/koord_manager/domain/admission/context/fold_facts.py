@@ -19,21 +19,17 @@ def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
     """Build the cluster state of admission from a folded state of the log, for example from a snapshot."""
     facts = Facts(names)
     for namespace in state.of_kind(aggregates.NamespaceState).values():
-        if namespace.object is not None:
-            facts.namespace_observed(namespace.object.metadata.name, namespace.object.metadata.labels)
+        facts.namespace_observed(namespace.object.metadata.name, namespace.object.metadata.labels)
     for priority_class in state.of_kind(aggregates.PriorityClassState).values():
-        if priority_class.object is not None:
-            facts.priority_class_observed(priority_class.object.metadata.name, priority_class.object)
+        facts.priority_class_observed(priority_class.object.metadata.name, priority_class.object)
     for node in state.of_kind(aggregates.NodeSpecState).values():
-        if node.object is not None:
-            facts.node_observed(node.object.metadata.name, node.object.metadata.labels)
+        facts.node_observed(node.object.metadata.name, node.object.metadata.labels)
     for config in state.of_kind(aggregates.ConfigState).values():
         if config.object is not None:
             meta = config.object.metadata
             facts.config_observed(meta.namespace, meta.name, config.object.data)
     for id_, custom in state.of_kind(aggregates.CustomObjectState).items():
-        if custom.object is not None:
-            _observe(facts, id_, custom.object)
+        _observe(facts, id_, custom.object)
     for uid, pod in state.of_kind(aggregates.PodSpecState).items():
         facts.pod_observed(uid, pod.object)
     return facts

@@ -49,7 +49,7 @@ def pending_device(view: ManagerView, token: str) -> Request | None:
     name, report = name_from_token(token), agent.devices
     devices = [_entry(device, agent.health_since.get(device.key, "")) for device in report.devices]
     stored = view.custom(DEVICES, "", name)
-    if stored is None or stored.object is None:
+    if stored is None:
         document = _document(name, node, report.labels, report.annotations, devices)
         return Request("create-device", "POST", DEVICE, document, JSON) if devices else None
     kept = _PARTITION_KEYS if report.labels.get(keys.GPU_VENDOR) == keys.NVIDIA else ()

@@ -217,7 +217,7 @@ def pending_zones(view: ManagerView, token: str) -> Request | None:
     name = name_from_token(token)
     policy = view.policy(token)
     state = view.state.of_kind(CustomObjectState).get(custom_ref("noderesourcetopologies", "", name).id)
-    if policy is None or not policy.zones or state is None or state.object is None:
+    if policy is None or not policy.zones or state is None:
         return None
     zones: list[Json] = copy.deepcopy(state.object.get("zones") or [])
     changed = False

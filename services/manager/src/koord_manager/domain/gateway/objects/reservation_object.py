@@ -66,7 +66,7 @@ def pending_reservation(view: ManagerView, name: str) -> list[Request]:
         name: Name of the object.
     """
     stored = view.custom(PLURAL, "", name)
-    if stored is None or stored.object is None:
+    if stored is None:
         return []
     found = stored.object
     uid = str(found["metadata"].get("uid", ""))
@@ -157,8 +157,7 @@ class ReservationNames:
         if view is None:
             return
         for _, stored in view.customs(PLURAL):
-            if stored.object is not None:
-                self._observe(stored.object["metadata"])
+            self._observe(stored.object["metadata"])
         for ledger in view.state.of_kind(NodeLedger).values():
             for uid, entry in ledger.pods.items():
                 if entry.allocation.reservation is not None:

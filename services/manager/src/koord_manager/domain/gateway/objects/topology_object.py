@@ -49,7 +49,7 @@ def pending_topology(view: ManagerView, token: str) -> Request | None:
         return None
     name, report = name_from_token(token), agent.topology
     stored = view.custom(TOPOLOGIES, "", name)
-    if stored is None or stored.object is None:
+    if stored is None:
         return Request("create-topology", "POST", TOPOLOGY, _document(name, node, report), JSON)
     operations = _differences(stored.object, report)
     if not operations:

@@ -68,7 +68,7 @@ def known_bound(view: ManagerView, binding: Binding, wanted: ClaimBinding) -> Pr
     outcome is a failure. If claim, volume or node is not mirrored, return None.
     """
     stored = view.custom(CLAIMS, wanted.namespace, wanted.claim)
-    if stored is None or stored.object is None:
+    if stored is None:
         return None
     claim = object_from_json(stored.object, PersistentVolumeClaim)
     return _outcome(view, binding, claim) if is_fully_bound(claim) else None
@@ -78,7 +78,7 @@ def _outcome(view: ManagerView, binding: Binding, claim: PersistentVolumeClaim) 
     """Return the outcome of a bound claim; None if its volume is not mirrored yet."""
     name, node = claim.spec.volume_name, view.node(binding.node_token)
     stored = view.custom(VOLUMES, "", name)
-    if stored is None or stored.object is None or node is None:
+    if stored is None or node is None:
         return None
     volume = object_from_json(stored.object, PersistentVolume)
     if can_use(node, volume):
