@@ -1,14 +1,15 @@
-"""Kubernetes events are written beside nominated nodes and conditions, however many of these there are."""
+"""Kubernetes events are written beside nominated nodes and conditions, and no event waits for one about another pod."""
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.pending_writes import PendingWrites
-from koord_manager.domain.gateway.pod_status_writes import scheduled
+from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent, failed_scheduling, scheduled
 from koord_manager.shell.gateway.api import ApiResponse
-from koord_manager.shell.gateway.event_recorder import EventRecorder
+from koord_manager.shell.gateway.event_recorder import CONCURRENT, EventRecorder
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.mirror import PodSpecAdded
@@ -35,22 +36,96 @@ class Api:
         return ApiResponse(200, b"{}")
 
 
+class HoldingApi:
+    """An API server that answers the creation of an event about a pod in `held` only after `release`.
+
+    Attributes:
+        held: Names of pods.
+        asked: Pod and reason of each creation, in the order of arrival.
+        in_flight: Number of creations without an answer.
+        most_in_flight: The largest number of them at any moment.
+    """
+
+    def __init__(self, *held: str) -> None:
+        self.held = {name: asyncio.Event() for name in held}
+        self.asked: list[tuple[str, str]] = []
+        self.in_flight = self.most_in_flight = 0
+
+    def release(self, name: str) -> None:
+        self.held.pop(name).set()
+
+    async def request(self, method: str, path: str, *, body: dict[str, Any], **_: Any) -> ApiResponse:
+        name = body["involvedObject"]["name"]
+        self.asked.append((name, body["reason"]))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        answered = self.held.get(name)
+        await (answered.wait() if answered is not None else asyncio.sleep(0))
+        self.in_flight -= 1
+        return ApiResponse(201, b"{}")
+
+
+@contextlib.asynccontextmanager
+async def recording(api: Any, pending: PendingWrites, view: ManagerView | None = None) -> AsyncGenerator[EventRecorder]:
+    """Run a recorder until the context ends."""
+    explanations, clock, log = memory_bus().explanations, SystemClock(), logger("t")
+    recorder = EventRecorder(api, view or ManagerView(), pending, explanations, clock, log, "t")
+    saying = asyncio.create_task(recorder.say())
+    try:
+        yield recorder
+    finally:
+        saying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await saying
+
+
+def bound(name: str) -> KubernetesEvent:
+    return scheduled(f"uid-{name}", "d", name, "n")
+
+
+def unschedulable(name: str) -> KubernetesEvent:
+    return failed_scheduling(f"uid-{name}", "d", name, "no node fits")
+
+
 async def test_events_do_not_wait_for_conditions_that_keep_coming() -> None:
     view, pending = ManagerView(), PendingWrites()
     pod = Pod(metadata=ObjectMeta(name="web", namespace="d", uid="u"))
     view.fold(stored(1, Draft(AggregateRef("podspec", "u"), PodSpecAdded(object=pod), 0)))
     pending.nominated["u"] = "n"
-    pending.events.extend(scheduled(f"u{number}", "d", f"web-{number}", "n") for number in range(20))
+    pending.events.extend(bound(f"web-{number}") for number in range(20))
     api = Api(pending)
-    given: Any = api
-    words = EventRecorder(given, view, pending, memory_bus().explanations, SystemClock(), logger("t"), "t")
-    saying = asyncio.create_task(words.say())
-    try:
+    async with recording(api, pending, view) as recorder:
         await until(lambda: api.events == 20)
-        pending.events.append(scheduled("late", "d", "late", "n"))
-        words.wake()
+        pending.events.append(bound("late"))
+        recorder.wake()
         await until(lambda: api.events == 21)
-    finally:
-        saying.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await saying
+
+
+async def test_a_slow_answer_delays_only_the_events_about_its_pod() -> None:
+    pending, api = PendingWrites(), HoldingApi("slow")
+    pending.events.extend((unschedulable("slow"), bound("slow"), *(bound(f"web-{number}") for number in range(30))))
+    async with recording(api, pending) as recorder:
+        await until(lambda: len(api.asked) == 31)
+        asked_of_slow = [reason for name, reason in api.asked if name == "slow"]
+        was_idle = recorder.is_idle
+        api.release("slow")
+        await until(lambda: recorder.is_idle)
+
+    assert (asked_of_slow, was_idle) == (["FailedScheduling"], False)
+    assert api.asked[-1] == ("slow", "Scheduled")
+
+
+async def test_an_answer_makes_room_for_one_more_event() -> None:
+    names = [f"web-{number}" for number in range(CONCURRENT + 3)]
+    pending, api = PendingWrites(), HoldingApi(*names)
+    pending.events.extend(bound(name) for name in names)
+    async with recording(api, pending) as recorder:
+        await until(lambda: len(api.asked) == CONCURRENT)
+        api.release(names[CONCURRENT - 1])
+        await until(lambda: len(api.asked) == CONCURRENT + 1)
+        for name in list(api.held):
+            api.release(name)
+        await until(lambda: recorder.is_idle)
+
+    assert api.asked == [(name, "Scheduled") for name in names]
+    assert api.most_in_flight == CONCURRENT

@@ -1,10 +1,11 @@
 """Record Kubernetes events and the condition PodScheduled, for `kubectl describe`.
 
 Events may be lost, because the log has the facts. As in client-go, a repeated event increases the count of its object.
+The events about one object are written one after the other, in their order.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Final
 
 from koordcore.events import CATALOGUE
@@ -30,7 +31,7 @@ REMEMBERED: Final = 20_000
 """Maximum number of events and of conditions whose last state is remembered."""
 ATTEMPTS: Final = 3
 CONCURRENT: Final = 8
-"""Maximum number of events that are written at once."""
+"""Maximum number of events that are written at once, each about another object."""
 
 
 class EventRecorder:
@@ -72,6 +73,7 @@ class EventRecorder:
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._conditions: OrderedDict[str, str] = OrderedDict()
         self._pending: OrderedDict[str, PodUnschedulable | PodGated] = OrderedDict()
+        self._in_flight: dict[pod_status_writes.Involved, deque[pod_status_writes.KubernetesEvent]] = {}
         self._news = asyncio.Event()
 
     def wake(self) -> None:
@@ -80,8 +82,8 @@ class EventRecorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no event, condition or nominated node waits to be written."""
-        return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
+        """Whether no condition or nominated node waits to be written, and every event is written."""
+        return not (self._pending_writes.events or self._in_flight or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
         """Write waiting nominated nodes, conditions and Kubernetes events to the API server, until cancelled.
@@ -108,25 +110,32 @@ class EventRecorder:
                 await self._news.wait()
 
     async def _say_events(self) -> None:
-        while True:
-            self._news.clear()
-            if self._pending_writes.events:
-                await asyncio.gather(*(self._record_one(word) for word in self._next_events()))
-            else:
-                await self._news.wait()
+        """Keep up to `CONCURRENT` writes of events in flight; a slow answer delays only the events of its object."""
+        slots = asyncio.Semaphore(CONCURRENT)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._news.clear()
+                if not self._pending_writes.events:
+                    await self._news.wait()
+                    continue
+                word = self._pending_writes.events.popleft()
+                if (before := self._in_flight.get(word.involved)) is not None:
+                    before.append(word)
+                    continue
+                self._in_flight[word.involved] = deque([word])
+                await slots.acquire()
+                tasks.create_task(self._record_all_about(word.involved, slots))
 
-    def _next_events(self) -> list[pod_status_writes.KubernetesEvent]:
-        """Take the next events from the queue; no two of them have the same object to write."""
-        events = self._pending_writes.events
-        taken: dict[str, pod_status_writes.KubernetesEvent] = {}
-        while events and len(taken) < CONCURRENT and events[0].name not in taken:
-            taken[events[0].name] = events[0]
-            events.popleft()
-        return list(taken.values())
-
-    async def _record_one(self, word: pod_status_writes.KubernetesEvent) -> None:
-        with self._errors(word.name):
-            await self._record(word)
+    async def _record_all_about(self, involved: pod_status_writes.Involved, slots: asyncio.Semaphore) -> None:
+        """Write the waiting events about one object, those that are added meanwhile included, and free the slot."""
+        words = self._in_flight[involved]
+        try:
+            while words:
+                with self._errors(words[0].name):
+                    await self._record(words.popleft())
+        finally:
+            del self._in_flight[involved]
+            slots.release()
 
     async def listen(self) -> None:
         """Follow the scheduler's explanations of pods without a node, and queue their conditions, until cancelled.
