@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 K8S: Final = Path(__file__).parents[1]
 SYSTEM, NODES = "koordinator-system", "koordinator-nodes"
 OWN_FILES: Final = ("Chart.yaml", "values.yaml", "values.schema.json")
+NAMESPACED: Final = ("overlays/", "mirror/")
+"""Folders whose manifests name their namespaces; the others get theirs from their kustomization."""
 CLUSTER_SCOPED: Final = (
     "Namespace",
     "ClusterRole",
@@ -71,11 +73,17 @@ _TO_OUR_POSTGRES: Final = """
       {{- if has .Values.postgres.mode (list "operator" "pod") }}
       to: [{podSelector: {matchLabels: {koord-app: postgres}}}]
       {{- end }}"""
-_EACH_ADDRESS: Final = """\
-        {{- range .Values.apiServerCidrs }}
-        - ipBlock: {cidr: {{ quote . }}}
-        {{- end }}
+
+
+def _each_address(value: str) -> str:
+    """Return the template of the peers of a NetworkPolicy, one for each address in a value."""
+    return f"""\
+        {{{{- range .Values.{value} }}}}
+        - ipBlock: {{cidr: {{{{ quote . }}}}}}
+        {{{{- end }}}}
 """
+
+
 HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     "base/manager.yaml": (
         IMAGE._replace(times=2),
@@ -116,9 +124,12 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
         Hole(r"(?<=storage: )50Gi(?: +#.*)?", "{{ .Values.backups.storage }}"),
     ),
     "base/network-policies.yaml": (
-        Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _EACH_ADDRESS),
+        Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.1/32\}\n", _each_address("apiServerCidrs")),
         Hole(r"(?<=koord-keys, koord-issuer)(?=\])", f"{{{{ if {_BY_OPERATOR} }}}}, postgres{{{{ end }}}}"),
         Hole(r"(?<=\{port: 5432, protocol: TCP\})", _TO_OUR_POSTGRES),
+    ),
+    "mirror/network-policy.yaml": (
+        Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.2/32\}\n", _each_address("nats.mirrorCidrs")),
     ),
     "overlays/operator/postgres.yaml": (Hole(r"(?<=size: )20Gi", "{{ .Values.postgres.storage }}"),),
     "nodes/agent.yaml": (IMAGE, _resources("nodes.agentResources")),
@@ -130,6 +141,7 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
 }
 CONDITIONS: Final = {
     "base/disruption-budgets.yaml": ".Values.disruptionBudgets",
+    "mirror/network-policy.yaml": ".Values.nats.mirror",
     "overlays/dev/postgres.yaml": 'eq .Values.postgres.mode "pod"',
     "overlays/operator/postgres.yaml": _BY_OPERATOR,
 }
@@ -154,7 +166,7 @@ def template(name: str, text: str) -> str:
         text, found = re.subn(hole.text, lambda _, hole=hole: hole.template, text)
         if found != hole.times:
             raise HoleMissing(f"k8s/{name}: {hole.text!r} must match {hole.times} times, and matches {found} times")
-    if not name.startswith("overlays/"):
+    if not name.startswith(NAMESPACED):
         namespace = NODES if name.startswith("nodes/") else SYSTEM
         text = "\n---\n".join(_with_namespace(document, namespace) for document in text.split("\n---\n"))
     condition = NODES_CONDITION if name.startswith("nodes/") else CONDITIONS.get(name)
@@ -191,7 +203,7 @@ def build(folder: Path) -> None:
     shutil.copytree(K8S.parent / "schemas" / "crds", folder / "crds")
     for name in OWN_FILES:
         shutil.copyfile(K8S / "chart" / name, folder / name)
-    for kustomization in ("base", "nodes", "overlays/dev", "overlays/ha", "overlays/operator"):
+    for kustomization in ("base", "nodes", "mirror", "overlays/dev", "overlays/ha", "overlays/operator"):
         for name in _resource_files(kustomization):
             made = template(name, (K8S / name).read_text(encoding="utf-8"))
             (folder / "templates" / name.replace("/", "-")).write_text(made, encoding="utf-8")

@@ -1,42 +1,28 @@
 """The Helm chart renders the objects of the kustomizations, refuses wrong values, and installs them."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support.kubernetes.control_plane import ROOT, TOOLS, Answer, ControlPlane
-from support.kubernetes.installation import install, reachable, rendered
+from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.helm import BASE, DEV, HA, MIRROR, OPERATOR, build_chart, helm, helm_objects, missing_helm
+from support.kubernetes.installation import install, reachable, rendered, with_mirror
 
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not (TOOLS / "helm").exists(), reason="helm not built: `make test-kubernetes` needs Go"),
+    pytest.mark.skipif(missing_helm() is not None, reason="helm not built: `make test-kubernetes` needs Go"),
 ]
 
 Json = dict[str, Any]
-DEV = ("--values", "k8s/chart/values-dev.yaml")
-HA = ("--set", "apiServerCidrs={192.0.2.1/32}")
-OPERATOR = (*HA, "--set", "postgres.mode=operator")
 OVERLAYS = {"dev": DEV, "ha": HA, "operator": OPERATOR}
-BASE = (*HA, "--set", "nodes.enabled=false,postgres.mode=none,postgres.authority=koord-projector")
 
 
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built chart."""
-    folder = tmp_path_factory.mktemp("chart") / "koordstream"
-    subprocess.run([sys.executable, "k8s/chart/build.py", str(folder)], cwd=ROOT, check=True)
-    return folder
-
-
-def helm(*words: str | Path) -> Answer:
-    """Run helm and return what it printed."""
-    command = [str(TOOLS / "helm"), *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return Answer(done.stdout, done.stderr, done.returncode)
+    return build_chart(tmp_path_factory.mktemp("chart"))
 
 
 def by_name(documents: list[Json]) -> dict[tuple[str, str, str], Json]:
@@ -61,13 +47,18 @@ def without_false_namespace(document: Json) -> Json:
     ids=["base", *OVERLAYS],
 )
 def test_helm_renders_the_objects_of_kustomize(chart: Path, folder: str, flags: tuple[str, ...]) -> None:
-    answer = helm("template", "koordstream", chart, "--include-crds", "--kube-version=1.35", *flags)
+    assert_equal(helm_objects(chart, *flags), rendered(folder))
 
-    assert (answer.code, answer.err) == (0, "")
-    objects = by_name([item for item in yaml.safe_load_all(answer.out) if item])
-    wanted = by_name([without_false_namespace(item) for item in rendered(folder)])
-    assert objects.keys() == wanted.keys()
-    assert [key for key, item in wanted.items() if objects[key] != item] == []
+
+def test_helm_renders_the_objects_of_kustomize_with_a_mirror(chart: Path, tmp_path: Path) -> None:
+    assert_equal(helm_objects(chart, *MIRROR), rendered(with_mirror(tmp_path)))
+
+
+def assert_equal(documents: list[Json], wanted: list[Json]) -> None:
+    """Assert that two renderings have the same objects."""
+    ours, theirs = by_name(documents), by_name([without_false_namespace(item) for item in wanted])
+    assert ours.keys() == theirs.keys()
+    assert [key for key, item in theirs.items() if ours[key] != item] == []
 
 
 @pytest.mark.parametrize(
@@ -75,6 +66,7 @@ def test_helm_renders_the_objects_of_kustomize(chart: Path, folder: str, flags: 
     [
         ("nats.servers=2", "/nats/servers"),
         ("nats.logSize=big", "/nats/logSize"),
+        ("nats.mirror=dr-nats.example", "/nats/mirrorCidrs"),
         ("manager.replicas=0", "/manager/replicas"),
         ("manager.resources.limits.memory=much", "/manager/resources/limits/memory"),
         ("apiServerCidrs={somewhere}", "/apiServerCidrs/0"),
@@ -92,7 +84,7 @@ def test_a_wrong_value_is_named(chart: Path, value: str, named: str) -> None:
 def test_a_value_reaches_its_objects(chart: Path) -> None:
     flags = (
         *("--set", "image=registry/koord:2,scheduler.replicas=3,apiServerCidrs={10.1.2.3/32}"),
-        *("--set", "nats.logSize=20Gi,nats.mirror=dr-nats.example"),
+        *("--set", "nats.logSize=20Gi,nats.mirror=dr-nats.example,nats.mirrorCidrs={10.1.2.4/32}"),
     )
 
     objects = by_name(
@@ -109,6 +101,8 @@ def test_a_value_reaches_its_objects(chart: Path) -> None:
     assert {"--log-size=20Gi", "--mirror=dr-nats.example"} <= set(keys["args"])
     assert "--log-size=20Gi" in bootstrap["args"]
     assert "koordstream:latest" not in "".join(yaml.safe_dump(item) for item in objects.values())
+    mirror = objects["NetworkPolicy", "koordinator-system", "log-mirror"]["spec"]
+    assert mirror["ingress"][0]["from"] == [{"ipBlock": {"cidr": "10.1.2.4/32"}}]
     assert policy["ingress"][0]["from"] == policy["egress"][0]["to"] == [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
 
 

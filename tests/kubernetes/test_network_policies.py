@@ -4,11 +4,12 @@ The policies are evaluated, and not enforced: for each pair of pods and addresse
 """
 
 from itertools import product
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from support.kubernetes.control_plane import missing_programs
-from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, rendered
+from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, rendered, with_mirror
 from support.kubernetes.network_policies import End, Policies, ends_of
 
 pytestmark = [
@@ -24,6 +25,7 @@ DNS: Final = End("DNS", "10.1.0.1", "kube-system", {"k8s-app": "kube-dns"})
 ELSEWHERE: Final = (
     DNS,
     End("API server", "192.0.2.1"),
+    End("second server of the log", "192.0.2.2"),
     End("operator", "10.1.0.2", "cnpg-system", {"app.kubernetes.io/name": "cloudnative-pg"}),
     End("monitoring", "10.1.0.3", "monitoring", {"app": "prometheus"}),
     End("internet", "203.0.113.5"),
@@ -53,7 +55,7 @@ NEEDED: Final[set[Connection]] = {
     ("monitoring", "koord-criproxy-removal", 9318),
 }
 OF_THE_API_SERVER: Final = (443, 6443, 9876)
-PORTS: Final = (22, 53, 80, 443, 4222, 5432, 6222, 6443, 8000, 8080, 8222, 9187, 9316, 9317, 9318, 9876, 10251)
+PORTS: Final = (22, 53, 80, 443, 4222, 5432, 6222, 6443, 7422, 8000, 8080, 8222, 9187, 9316, 9317, 9318, 9876, 10251)
 
 
 def allowed(objects: list[Json]) -> set[Connection]:
@@ -71,6 +73,12 @@ def test_with_an_external_postgres_the_projector_alone_reaches_port_5432_of_ever
     postgres = {("koord-projector", end.name, 5432) for end in ELSEWHERE}
 
     assert allowed(rendered("k8s/overlays/ha")) == NEEDED | postgres
+
+
+def test_a_mirror_of_the_log_reaches_its_servers_on_one_port(tmp_path: Path) -> None:
+    postgres = {("koord-projector", end.name, 5432) for end in ELSEWHERE}
+
+    assert allowed(rendered(with_mirror(tmp_path))) == NEEDED | postgres | {("second server of the log", "nats", 7422)}
 
 
 def test_the_instances_of_the_operator_reach_each_other_and_the_api_server() -> None:

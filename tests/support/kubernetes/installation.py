@@ -38,8 +38,16 @@ def shipped_flags(file: str) -> list[str]:
     return [flag for flag in flags if not flag.startswith(replaced)]
 
 
-def rendered(folder: str = "k8s/overlays/dev") -> list[Json]:
-    """Return the objects of a kustomization."""
+def with_mirror(folder: Path) -> Path:
+    """Write a kustomization of k8s/overlays/ha and the component k8s/mirror into a folder, and return the folder."""
+    k8s = Path(os.path.relpath(ROOT / "k8s", folder))
+    document = {"resources": [str(k8s / "overlays" / "ha")], "components": [str(k8s / "mirror")]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return folder
+
+
+def rendered(folder: str | Path = "k8s/overlays/dev") -> list[Json]:
+    """Return the objects of a kustomization; a relative folder is one of this project."""
     text = subprocess.run([str(TOOLS / "kubectl"), "kustomize", str(ROOT / folder)], capture_output=True, check=True)
     return [item for item in yaml.safe_load_all(text.stdout) if item]
 
