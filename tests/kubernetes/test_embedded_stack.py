@@ -64,9 +64,6 @@ def stack() -> Generator[EmbeddedStack]:
             assert f"kubeconfig {found.kubeconfig}" in started.out
             yield found
         finally:
-            import shutil
-
-            shutil.copytree(var, "/tmp/kvfail", dirs_exist_ok=True)
             found.koord("down")
 
 
