@@ -84,4 +84,11 @@ async def test_a_member_of_an_incomplete_gang_says_what_it_waits_for(
 
     await installed.until(condition, "the pod has the condition")
     assert "default/gang" in condition()
+
+    def events() -> list[str]:
+        found = plane.get("events", "-n", "default", "--field-selector", "involvedObject.name=member")["items"]
+        return [event["message"] for event in found if event["reason"] == "FailedScheduling"]
+
+    await installed.until(events, "the pod has the event")
+    assert "default/gang" in events()[0]
     plane.kubectl("delete", "podgroup/gang", "-n", "default")

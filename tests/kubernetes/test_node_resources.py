@@ -163,6 +163,20 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
     plane.kubectl("delete", "device/stock", "noderesourcetopology/stock")
 
 
+async def test_a_limit_of_the_page_cache_reaches_the_node(plane: ControlPlane, installed: Installation) -> None:
+    """The API server drops a field of a NodeSLO that the definition lacks."""
+    add_nodes(plane, node_document("cached"))
+    quality = {"memoryQOS": {"enable": True, "pageCacheLimitPercent": 25}}
+    configure(plane, "resource-qos-config", {"clusterStrategy": {"beClass": quality}})
+    await installed.start_manager("manager", webhooks=False)
+
+    path = "jsonpath={.spec.resourceQOSStrategy.beClass.memoryQOS.pageCacheLimitPercent}"
+    await installed.until(
+        lambda: plane.ask("get", "nodeslo", "cached", "-o", path).out == "25", "the NodeSLO has the limit"
+    )
+    plane.kubectl("delete", "node", "cached")
+
+
 async def test_a_ratio_amplifies_what_the_kubelet_reports(plane: ControlPlane, installed: Installation) -> None:
     section, raw = "resource-amplification-config", "node.koordinator.sh/raw-allocatable"
     node = node_document("amplified", cpu=16, memory="32Gi")

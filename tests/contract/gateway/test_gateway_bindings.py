@@ -35,7 +35,7 @@ class AnHourAhead(SystemClock):
         return super().now() + timedelta(hours=1)
 
 
-async def test_a_binding_is_one_fact_whatever_the_clock_of_the_manager_says(tmp_path: Path) -> None:
+async def test_a_binding_is_one_request_and_one_fact_whatever_the_clock_of_the_manager_says(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, clock=AnHourAhead()) as world:
         await world.server.apply(node("node-1"))
         await world.server.apply(pod("a"))
@@ -45,6 +45,8 @@ async def test_a_binding_is_one_fact_whatever_the_clock_of_the_manager_says(tmp_
         await world.server.apply(pod("b"))
         await world.mirrored("b")  # the watch has brought the bound pod before
 
+        writes = [asked for asked in world.server.requests if asked[0] not in ("GET", "WATCH") and "/pods/" in asked[1]]
+        assert writes == [("POST", "/api/v1/namespaces/default/pods/a/binding")]
         assert await facts_of(world, uid) == ["PodSpecAdded", "PodBound"]
 
 

@@ -143,6 +143,7 @@ async def test_an_object_that_cannot_be_read_stops_nothing(tmp_path: Path) -> No
         await world.mirrored("good")
 
         assert world.spec(world.uid("broken")) is None
+        await world.until(lambda: words(world, "NotMirrored"))
 
 
 async def test_an_object_that_is_too_large_for_the_log_stops_nothing_nor_does_its_deletion(tmp_path: Path) -> None:
