@@ -129,6 +129,13 @@ def test_every_workload_with_replicas_has_a_budget_and_is_spread(objects: list[J
     assert set(replicated) == budgets == spread == services
 
 
+def test_a_second_apply_does_not_overwrite_the_configuration(objects: list[Json]) -> None:
+    """The configuration of the manager is created once, from k8s/configuration.yaml."""
+    maps = {item["metadata"]["name"] for item in objects if item["kind"] == "ConfigMap"}
+
+    assert maps == {"koord-descheduler-config"}
+
+
 def test_namespaces_enforce_pod_security(objects: list[Json]) -> None:
     levels = {
         item["metadata"]["name"]: item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
