@@ -11,9 +11,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
-from koordcore.bus.client.connection import BusConnection
+from nats.errors import Error as NatsError
+
+from koordcore.bus.client.connection import BusConnection, NoAnswer
 from koordcore.bus.client.wire import decode_headers
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.direct_get import newest_of
 from koordcore.bus.write.outcome import read_answer
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.ports.desired import DesiredNode, Push
@@ -22,6 +25,8 @@ from koordcore.values import codec
 WILDCARD_FROM_NODES = 16
 """Number of nodes from which a process uses one wildcard subscription per kind instead of one per node."""
 QUEUE = 50_000
+CONFIRM_SECONDS = 10
+"""Time in which the server must confirm the subscriptions of pushes."""
 
 
 class BucketRefused(Exception):
@@ -56,24 +61,19 @@ class JetStreamDesiredStore:
         Any replica may answer, so the value may be older than the last `put`.
         """
         subject = self._names.desired_subject(name_token(node))
-        data, header = await self._repeat(f"$JS.API.DIRECT.GET.{self._names.desired}.{subject}", b"", b"")
-        headers = decode_headers(header) if header else {}
-        if headers.get("Status") == "404" or headers.get("KV-Operation") in ("DEL", "PURGE"):
+        found = await newest_of(self._connection, self._names.desired, subject, deadline=self._deadline)
+        if found is None or found[0].get("KV-Operation") in ("DEL", "PURGE"):
             return None
-        return codec.decode(data, DesiredNode)
+        return codec.decode(found[1], DesiredNode)
 
     async def _write(self, node: str, value: bytes, header: bytes) -> None:
-        data, _ = await self._repeat(self._names.desired_subject(name_token(node)), value, header)
-        answer = read_answer(data)
+        subject, connection = self._names.desired_subject(name_token(node)), self._connection
+        reply = await connection.patiently(
+            lambda: connection.request(subject, value, header=header), subject, deadline=self._deadline
+        )
+        answer = read_answer(reply.data)
         if answer.code:
             raise BucketRefused(f"{self._names.desired_bucket}: {answer.code}/{answer.err_code} {answer.description}")
-
-    async def _repeat(self, subject: str, payload: bytes, header: bytes) -> tuple[bytes, bytes]:
-        """Send a request that may be repeated, until it is answered."""
-        reply = await self._connection.patiently(
-            lambda: self._connection.request(subject, payload, header=header), subject, deadline=self._deadline
-        )
-        return reply.data, reply.header
 
 
 class JetStreamPushFeed:
@@ -102,6 +102,10 @@ class JetStreamPushFeed:
 
         The item None tells to read the desired states again. It is the first item, after the subscriptions exist. It
         also follows each reconnect, and each overflow of the queue.
+
+        Raises:
+            NoAnswer: The server has not confirmed the subscriptions within 10 s, or the connection was closed
+                permanently. A further call may succeed.
         """
         tokens = frozenset(name_token(node) for node in nodes)
         prefix = self._names.prefix("push")
@@ -139,14 +143,17 @@ class JetStreamPushFeed:
             for subject in subjects:  # one by one: those made so far must be ended when one fails
                 subscriptions.append(await client.subscribe_sink(subject, receive))  # noqa: PERF401
             # Only once the server knows the subscriptions is a value read afterwards without a gap to the pushes.
-            await client.flush()
+            await client.flush(CONFIRM_SECONDS)
             lost()
-            while True:
+            while not self._connection.is_closed:
                 if not waiting:
                     wake.clear()
                     await wake.wait()
                 while waiting:
                     yield waiting.popleft()
+            raise NoAnswer("the connection was closed")
+        except (NatsError, OSError) as error:
+            raise NoAnswer(f"the pushes were not subscribed: {error or type(error).__name__}") from error
         finally:
             stop_listening()
             for subscription in subscriptions:

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, cast
 
 from koordcore.bus.backup.files import Backup, StreamCopy, name_of, write_manifest
-from koordcore.bus.client.connection import BusConnection, NoAnswer, Reply
-from koordcore.bus.client.wire import pub
+from koordcore.bus.client.connection import BusConnection, NoAnswer
+from koordcore.bus.client.wire import Reply, pub
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, api, stream_info
 from koordcore.place import CHUNK, Place

@@ -13,25 +13,22 @@ import contextlib
 import itertools
 import logging
 import random
-import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 
+from koordcore.bus.client.refusal import is_refusal
 from koordcore.bus.client.secret_files import read_secrets
 from koordcore.bus.client.tls import TlsClientFiles, client_context
-from koordcore.bus.client.wire import BusClient, hpub, pub
+from koordcore.bus.client.wire import BusClient, Reply, hpub, pub
 from koordcore.retry import Backoff, retry
 
 log = logging.getLogger("koordcore.bus")
 
 T = TypeVar("T")
-
-_AUTHORIZATION_WORDS = ("authorization", "authentication", "permissions")
 
 
 class ConnectRefused(Exception):
@@ -90,18 +87,6 @@ class ConnectionSettings:
         return f"_INBOX_{self.user}"
 
 
-class Reply(NamedTuple):
-    """An answer to a request: raw header block (b"" without headers) and payload."""
-
-    header: bytes
-    data: bytes
-
-    @property
-    def status(self) -> str:
-        """Status code of an answer without payload, for example `503` for no responders; "" for an ordinary answer."""
-        return self.header[9:12].decode() if self.header[8:9] == b" " else ""
-
-
 class BusConnection:
     """An open connection to the NATS server, created by `connect`. All adapters of the process share it."""
 
@@ -114,6 +99,7 @@ class BusConnection:
         self._tokens = itertools.count(1)
         self._waiting: dict[bytes, tuple[asyncio.Future[Reply], tuple[str, ...]]] = {}
         self._connected = asyncio.Event()
+        self._closed = asyncio.Event()
         self._on_reconnect: dict[int, Callable[[], None]] = {}
         self._denied_subscriptions: set[str] = set()
         client.on_denied = self._denied
@@ -144,6 +130,11 @@ class BusConnection:
     def max_payload(self) -> int:
         """Largest size of headers and body together, in bytes, that the server accepts in one message."""
         return self.client.max_payload
+
+    async def closed(self) -> str:
+        """Wait until the connection is closed permanently, and return the reason, such as revoked rights."""
+        await self._closed.wait()
+        return str(self.client.last_error or "closed")
 
     async def wait_connected(self, seconds: float) -> bool:
         """Wait until the connection is established. Return False if it is not after `seconds`, or if it was closed."""
@@ -260,7 +251,10 @@ class BusConnection:
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Register `action`, which is called after every reconnect. Return a function that removes it again."""
+        """Register `action`, which is called after every reconnect, and when the connection is closed permanently.
+
+        Return a function that removes it again.
+        """
         key = next(self._tokens)
         self._on_reconnect[key] = action
         return lambda: void(self._on_reconnect.pop(key, None))
@@ -268,7 +262,7 @@ class BusConnection:
     async def drain_and_close(self) -> None:
         """Send buffered data, then close. Call it after the last append was acknowledged."""
         self.is_closing = True
-        with contextlib.suppress(AttributeError, NatsError, OSError, TimeoutError):  # AttributeError: as in `connect`
+        with contextlib.suppress(NatsError, OSError):
             if self.client.is_connected:
                 await self.client.flush(2)
         await self.client.close()
@@ -283,6 +277,15 @@ class BusConnection:
         """Record that the connection and its subscriptions exist again. Call the `on_reconnect` functions."""
         self.epoch += 1
         self._connected.set()
+        self._call_back()
+
+    def closed_for_good(self) -> None:
+        """Record that the connection was closed permanently. Call the `on_reconnect` functions."""
+        self.disconnected()
+        self._closed.set()
+        self._call_back()
+
+    def _call_back(self) -> None:
         for action in list(self._on_reconnect.values()):
             action()
 
@@ -327,10 +330,7 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
     async def on_error(error: Exception) -> None:
         nonlocal trouble
         text = str(error) or type(error).__name__
-        fatal = isinstance(error, (AuthorizationError, ssl.SSLCertVerificationError)) or any(
-            word in text.lower() for word in _AUTHORIZATION_WORDS
-        )
-        if not opened and fatal and not refused.done():
+        if not opened and is_refusal(error) and not refused.done():
             refused.set_result(text)
         if opened or text != trouble:  # an attempt fails every second while no server answers
             trouble = text
@@ -346,7 +346,7 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
         connection.reconnected()
 
     async def on_close() -> None:
-        connection.disconnected()
+        connection.closed_for_good()
 
     try:
         secrets, tls = read_secrets(settings.nkey_seed_file, settings.token_file), client_context(settings.tls)
@@ -388,12 +388,11 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
             raise ConnectRefused(f"{', '.join(settings.urls)}: {refused.result()}")
         raise NotConnected(f"no connection to {', '.join(settings.urls)} within {settings.connect_seconds:g} s")
     refused.cancel()
-    connecting.result()
-    opened = True
     try:
+        connecting.result()
+        opened = True
         await connection.open()
-    # asyncio of Python 3.11 raises AttributeError for a write to a TLS connection that the server has just closed
-    except (AttributeError, OSError, NatsError) as cause:
+    except (OSError, NatsError) as cause:
         with contextlib.suppress(Exception):
             await client.close()
         raise NotConnected(f"{', '.join(settings.urls)} closed the connection at once: {cause}") from cause

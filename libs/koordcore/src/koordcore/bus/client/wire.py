@@ -5,17 +5,20 @@
 
 nats-py spends about 25 us on each message (two regular expressions, a task switch, an e-mail style header parser).
 `BusClient` keeps its connection handling (reconnects, pings, TLS, NKEYs). It replaces the parser, delivers messages to
-a plain function, and sends commands that the caller has encoded. Next module: `connection`.
+a plain function, and sends commands that the caller has encoded. Next modules: `transport`, `connection`.
 """
 
 import asyncio
 import json
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from nats.aio.client import Client
 from nats.errors import ProtocolError, StaleConnectionError
 from nats.protocol.parser import Parser
+
+from koordcore.bus.client.transport import BusTransport
 
 Sink = Callable[[bytes, bytes, bytes, bytes], None]
 """Function that receives (subject, reply, header block or b"", payload). It must be fast, and not raise or block."""
@@ -89,6 +92,18 @@ def pub(subject: str, reply: str, payload: bytes) -> bytes:
     return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
 
 
+class Reply(NamedTuple):
+    """An answer to a request: raw header block (b"" without headers) and payload."""
+
+    header: bytes
+    data: bytes
+
+    @property
+    def status(self) -> str:
+        """Status code of an answer without payload, for example `503` for no responders; "" for an ordinary answer."""
+        return self.header[9:12].decode() if self.header[8:9] == b" " else ""
+
+
 class BusClient(Client):
     """The client of nats-py, changed so that its parser passes messages directly to a function per subscription."""
 
@@ -97,6 +112,7 @@ class BusClient(Client):
         self.sinks: dict[bytes, Sink] = {}
         self.on_denied: Callable[[str, str], None] | None = None
         self._ps = FastParser(self)
+        self._transport = BusTransport()
 
     async def subscribe_sink(self, subject: str, sink: Sink) -> int:
         """Subscribe to a subject and call `sink` for each message. After a reconnect the subscription is repeated.
@@ -143,6 +159,15 @@ class BusClient(Client):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
+
+    async def _process_pong(self) -> None:
+        """Process the answer to the oldest PING, also if whoever waited for it has given up.
+
+        nats-py raises then, and reads no more from the connection.
+        """
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
         """Send all waiting commands, then PING. So the answer to `flush` proves that the server knows a subscription.

@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from koordcore.bus.client.connection import BusConnection
-from koordcore.bus.client.wire import decode_headers
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.direct_get import newest_of
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.write.append import Appender
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome
-
-_NOT_FOUND = "404"
 
 
 class OwnFacts(Protocol):
@@ -53,14 +51,13 @@ class _LastOnlyReader(StreamReader):
             NoAnswer: The deadline has passed.
             Denied: The user may not read the subject.
         """
-        connection, direct_get = self._own_connection, f"$JS.API.DIRECT.GET.{self._own_stream}.{subject}"
-        reply = await connection.patiently(lambda: connection.request(direct_get), subject, deadline=self._own_deadline)
-        headers = decode_headers(reply.header) if reply.header else {}
-        if headers.get("Status") == _NOT_FOUND:
+        found = await newest_of(self._own_connection, self._own_stream, subject, deadline=self._own_deadline)
+        if found is None:
             return None
+        headers, body = found
         seq = int(headers.pop("Nats-Sequence"))
         kind, _, id_ = subject.removeprefix(self._own_prefix).partition(".")
-        return StoredEvent(seq, AggregateRef(kind, id_), headers, reply.data)
+        return StoredEvent(seq, AggregateRef(kind, id_), headers, body)
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
         """Return the newest message of a subject if its sequence is at least `seq`; else None.
