@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -76,9 +77,9 @@ def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(service_bus, name, 0.02)
 
 
-async def as_an_old_server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Speak the protocol of a server of version 2.9."""
-    hello = {"version": "2.9.0", "server_id": "S", "proto": 1, "headers": True, "max_payload": 1 << 20}
+async def as_a_server(version: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Speak the protocol of a server of this version."""
+    hello = {"version": version, "server_id": "S", "proto": 1, "headers": True, "max_payload": 1 << 20}
     writer.write(b"INFO " + json.dumps(hello).encode() + b"\r\n")
     while line := await reader.readline():
         if line.startswith(b"PING"):
@@ -88,13 +89,31 @@ async def as_an_old_server(reader: asyncio.StreamReader, writer: asyncio.StreamW
 
 async def test_a_server_that_is_too_old_is_named_and_its_upgrade_is_noticed(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    old = await asyncio.start_server(as_an_old_server, LOOPBACK, port)
+    old = await asyncio.start_server(partial(as_a_server, "2.9.0"), LOOPBACK, port)
     async with holding(nats_urls=(f"nats://{LOOPBACK}:{port}",)) as held:
         await held.says("nats-server 2.9.0: atomic batches need 2.12")
         old.close()
         await old.wait_closed()
         async with NatsServer(NatsServerConfig(directory=tmp_path, port=port, sync_interval="1s")):
             await held.connects()
+
+
+async def test_a_connection_that_the_server_closes_for_good_is_followed_by_another() -> None:
+    clients: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        clients.append(writer)
+        await as_a_server("2.14.0", reader, writer)
+
+    server = await asyncio.start_server(serve, LOOPBACK, 0)
+    async with holding(nats_urls=(f"nats://{LOOPBACK}:{server.sockets[0].getsockname()[1]}",)) as held:
+        await held.connects()
+        clients[0].write(b"-ERR 'User Authentication Revoked'\r\n")
+        await until(lambda: len(held.bus) == 2)
+        assert held.reasons == ["the connection was closed: nats: user authentication revoked"]
+        assert held.bus[1].connection is not None
+        assert held.bus[1].connection.is_connected
+    server.close()
 
 
 async def test_a_certificate_that_is_missing_or_broken_is_named_until_it_is_there(tmp_path: Path) -> None:

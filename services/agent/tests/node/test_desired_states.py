@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.desired_state import DesiredStates
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
 from koordcore.ports.desired import DesiredNode, Push
@@ -21,7 +22,7 @@ class Bus:
 
     def __init__(self) -> None:
         self.bucket = DesiredNode(node="n", as_of={"nodepolicy": 1})
-        self.items: asyncio.Queue[Push | None] = asyncio.Queue()
+        self.items: asyncio.Queue[Push | NoAnswer | None] = asyncio.Queue()
 
     async def last_of(self, _: AggregateRef) -> None:
         return None
@@ -31,7 +32,15 @@ class Bus:
 
     async def pushes(self, _: Sequence[str]) -> AsyncIterator[Push | None]:
         while True:
-            yield await self.items.get()
+            item = await self.items.get()
+            if isinstance(item, NoAnswer):
+                raise item
+            yield item
+
+
+def ports_of(bus: Bus) -> Ports:
+    port: Any = bus
+    return Ports(facts=port, reports=port, desired=port, pushes=port)
 
 
 def policy(seq: int, last: int, seconds: int, *, is_newer: bool = False) -> Push:
@@ -41,11 +50,32 @@ def policy(seq: int, last: int, seconds: int, *, is_newer: bool = False) -> Push
     return Push(msgspec.structs.replace(fact, headers=headers), last)
 
 
+async def test_pushes_that_end_are_subscribed_again_over_the_newest_connection() -> None:
+    first, second = Bus(), Bus()
+    link = BusLink(ports_of(first))
+    states = DesiredStates(("n",), link, logger=logger("t"), jitter=lambda: 0.01, changed=lambda _: None)
+    running = asyncio.create_task(states.run())
+    try:
+        first.items.put_nowait(NoAnswer("the pushes were not subscribed: nats: flush timeout"))
+        first.items.put_nowait(None)
+        await until(lambda: states.views)
+        second.bucket = DesiredNode(node="n", metric_policy={"reportIntervalSeconds": 50}, as_of={"nodepolicy": 2})
+        link.connect(ports_of(second))
+        first.items.put_nowait(NoAnswer("the connection was closed"))
+        second.items.put_nowait(None)
+        await until(lambda: states.views["n"].collect.report_interval_seconds == 50)
+        assert not running.done()
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
 async def test_a_waiting_push_that_cannot_be_read_does_not_end_the_agent() -> None:
     bus = Bus()
-    port: Any = bus
-    ports = Ports(facts=port, reports=port, desired=port, pushes=port)
-    states = DesiredStates(("n",), BusLink(ports), logger=logger("t"), jitter=lambda: 0.1, changed=lambda _: None)
+    states = DesiredStates(
+        ("n",), BusLink(ports_of(bus)), logger=logger("t"), jitter=lambda: 0.1, changed=lambda _: None
+    )
     running = asyncio.create_task(states.run())
     try:
         bus.items.put_nowait(None)

@@ -29,7 +29,7 @@ from koord_criproxy.shell.sockets import refusal
 
 Step = Callable[[], Awaitable[None]]
 Log = Callable[[], Awaitable[OwnFacts]]
-"""Waits until the log can be reached for the first time, and returns it."""
+"""Waits until the log can be reached for the first time, and returns it over the newest connection."""
 
 
 async def compose(shell: Shell[CriProxySettings]) -> None:
@@ -79,14 +79,17 @@ def _add_outbox(shell: Shell[CriProxySettings], metrics: ProxyMetrics) -> ProxyO
 
 def _log_by_key(shell: Shell[CriProxySettings]) -> Log:
     """Connect to the log as a user of its own."""
-    connected: asyncio.Future[OwnFacts] = asyncio.get_running_loop().create_future()
+    connected = asyncio.Event()
+    newest: list[OwnFacts] = []
 
     def connect(bus: Bus) -> None:
         assert bus.connection is not None, "a bus of a server has a connection"
-        connected.set_result(OwnFactLog(bus.connection, bus.names, metrics=shell.metrics.bus))
+        newest[:] = [OwnFactLog(bus.connection, bus.names, metrics=shell.metrics.bus)]
+        connected.set()
 
     async def log() -> OwnFacts:
-        return await asyncio.shield(connected)
+        await connected.wait()
+        return newest[0]
 
     hold = partial(hold_bus, shell.settings, connect, _ignored, metrics=shell.metrics.bus, logger=shell.log)
     shell.service.add(Component(name="bus", run=hold))

@@ -75,13 +75,14 @@ async def hold_bus(
     The agent and the CRI proxy use it: without them, nodes are not protected and containers do not start. The call
     never returns; cancel it to close the connection. The first connection is attempted without end. The next attempt
     follows after 30 s if an operator has to act: the server is too old or refuses the client, or a file of a key or
-    certificate is not usable. Otherwise, it follows after 1 s. After the first success, the NATS client reconnects by
-    itself, and neither `connected` nor `refused` is called again. The call does not wait for the streams, because such
-    a process may have no right to read them.
+    certificate is not usable. Otherwise, it follows after 1 s. After a success, the NATS client reconnects by itself.
+    If the server closes the connection for good, for example because a key is revoked, a new one is attempted, with
+    the files of keys as they are then. The call does not wait for the streams, because such a process may have no
+    right to read them.
 
     Args:
         settings: Settings of the service: addresses of the servers, credentials, name of the cluster.
-        connected: Called once with the adapters, when the first connection is established.
+        connected: Called with the adapters of each new connection. Those of an earlier one are of no more use.
         refused: Called with the reason after each failed attempt, also if the server was only unreachable.
         metrics: Receives measurements of the bus.
         logger: Logs the reason of a failed attempt if it differs from that of the attempt before.
@@ -94,8 +95,10 @@ async def hold_bus(
     while True:
         try:
             async with open_bus(replace(bus_settings(settings), awaits_streams=False), metrics=metrics) as bus:
+                assert bus.connection is not None, "a bus of a server has a connection"
                 connected(bus)
-                await asyncio.Event().wait()
+                reason = ""
+                raise NotConnected(f"the connection was closed: {await bus.connection.closed()}")
         except (NotConnected, ConnectRefused, ServerTooOld) as error:
             refused(str(error))
             if str(error) != reason:

@@ -49,7 +49,8 @@ class FactQueue:
 
     Args:
         file: File with the facts, among them those of earlier runs of the process.
-        log: Waits until the log can be reached for the first time, and returns it.
+        log: Waits until the log can be reached for the first time, and returns it. It is called before each append,
+            because the connection may be another one by then.
         logger: Logger of the service.
         instead: Returns the event to send instead of a fact that the log never accepts, for the fact and the reason.
 
@@ -110,10 +111,9 @@ class FactQueue:
         While the log is unavailable or full, facts stay in the queue and are sent again after 2 s. If the log never
         accepts a fact, an event about the loss takes its place, so that it does not hold up the later facts.
         """
-        log = await self._log()
         while True:
             self._wake.clear()
-            heads = self._heads()
+            log, heads = await self._log(), self._heads()
             if not heads:
                 self._idle.set()
                 await self._wake.wait()

@@ -39,7 +39,7 @@ class BusLink:
         return self._ports
 
     def connect(self, ports: Ports, *, is_connected: Callable[[], bool] | None = None) -> None:
-        """Set the ports when the bus has answered for the first time.
+        """Set the ports of a new connection to the bus. Those of an earlier one are of no more use.
 
         Args:
             ports: The ports.
@@ -47,20 +47,24 @@ class BusLink:
         """
         self._ports = ports
         self._is_connected = is_connected or _always
+        self._refused = ""
         self._there.set()
 
     def refuse(self, reason: str) -> None:
-        """Record the reason why no connection to the bus can be made, for `trouble`."""
+        """Record the reason why no new connection to the bus can be made, for `trouble`."""
         self._refused = reason
 
     def trouble(self) -> str | None:
         """Return the reason why facts do not reach the log now, for example no connection; None if the link works."""
         if self._ports is None:
             return self._refused
-        return None if self._is_connected() else "the connection is lost; the last desired state stays in force"
+        if self._is_connected():
+            return None
+        lost = "the connection is lost; the last desired state stays in force"
+        return f"{lost}: {self._refused}" if self._refused else lost
 
     async def connected(self) -> Ports:
-        """Wait until the bus has answered once, and return the connections."""
+        """Wait until the bus has answered once, and return the connections, after interruptions the newest ones."""
         await self._there.wait()
         assert self._ports is not None, "the event is set together with the ports"
         return self._ports

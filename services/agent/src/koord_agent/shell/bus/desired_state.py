@@ -35,6 +35,8 @@ MISSING_SECONDS = (1.0, 10.0)
 """Shortest and longest interval of reading the bucket for nodes whose desired state is missing or may be old."""
 GAP_SECONDS = 0.3
 """Delay before the bucket is read after a gap, because the manager has to fold the missed fact first."""
+SUBSCRIBE_SECONDS = 1.0
+"""Delay before the pushes are subscribed again, after the server did not confirm it or ended the connection."""
 KEPT_PUSHES = 1_000
 
 
@@ -115,11 +117,11 @@ class DesiredStates:
 
     async def run(self) -> None:
         """Read the bucket and apply pushed facts until cancelled."""
-        ports = await self._link.connected()
+        await self._link.connected()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow(ports))
-                group.create_task(self._read_wanted(ports))
+                group.create_task(self._follow())
+                group.create_task(self._read_wanted())
                 group.create_task(self._look_for_missing())
                 group.create_task(self._look_again())
         finally:
@@ -130,13 +132,20 @@ class DesiredStates:
         self._to_read.update(dict.fromkeys(nodes))
         self._read_now.set()
 
-    async def _follow(self, ports: Ports) -> None:
-        async for push in ports.pushes.pushes(self.nodes):
-            if push is None:
-                self._waiting.clear()
-                self._want(self.nodes)
-            else:
-                self._receive(push)
+    async def _follow(self) -> None:
+        """Receive pushes. If the server does not confirm the subscription, or ends the connection, subscribe again."""
+        while True:
+            ports = await self._link.connected()
+            try:
+                async for push in ports.pushes.pushes(self.nodes):
+                    if push is None:
+                        self._waiting.clear()
+                        self._want(self.nodes)
+                    else:
+                        self._receive(push)
+            except NoAnswer as error:
+                self._logger.warning("pushes_interrupted", reason=str(error))
+            await asyncio.sleep(SUBSCRIBE_SECONDS * self._jitter())
 
     def _receive(self, push: Push) -> None:
         node = name_from_token(push.event.ref.id)
@@ -210,9 +219,10 @@ class DesiredStates:
         self._unsaved.add(value.node)  # also when it is the same: it was confirmed now
         return True
 
-    async def _read_wanted(self, ports: Ports) -> None:
+    async def _read_wanted(self) -> None:
         while True:
             await self._read_now.wait()
+            ports = await self._link.connected()
             self._read_now.clear()
             nodes, self._to_read = list(self._to_read), {}
             for begin in range(0, len(nodes), READS_AT_ONCE):
