@@ -28,6 +28,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+from structlog.testing import capture_logs
 from support.manual_clock import ManualClock
 from support.until import DEADLINE_SECONDS, until
 
@@ -315,7 +316,27 @@ async def test_requests_in_hand_are_finished_and_no_more_are_taken() -> None:
         assert await run.life == 0
 
 
-async def test_a_taken_port_fails_the_start_with_the_address() -> None:
+async def test_a_port_that_is_released_late_is_waited_for() -> None:
+    async with serving() as run:
+        second = HttpServer(
+            DemoSettings.model_validate({"http_port": run.http.port}),
+            service=Service("second", health=Health()),
+            health=Health(),
+            metrics=Metrics("second"),
+            clock=run.clock,
+        )
+        with capture_logs() as lines:
+            starting = asyncio.create_task(second.start())
+            await until(lambda: any(line["event"] == "port_in_use" for line in lines))
+        run.service.stop("released")
+        assert await run.life == 0
+        await starting
+        assert second.port == run.http.port
+        await second.stop()
+
+
+async def test_a_taken_port_fails_the_start_with_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_http, "PORT_SECONDS", 0.1)
     async with serving() as run:
         second = Service("second", health=Health())
         http = HttpServer(

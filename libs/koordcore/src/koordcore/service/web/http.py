@@ -10,6 +10,7 @@ a second are in `HttpServer.posts`; the guard calls them without Starlette.
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import json
 import os
@@ -27,6 +28,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from koordcore.ports.clock import Clock
+from koordcore.retry import Backoff, retry
 from koordcore.service.access.audit import AuditTrail
 from koordcore.service.access.opening import open_gate
 from koordcore.service.configuration.settings import ServiceSettings
@@ -43,6 +45,8 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 ANSWER_SECONDS: Final = 60.0
 MAX_CONNECTIONS: Final = 1024
 CERTIFICATE_LOOK_SECONDS: Final = 10.0
+PORT_SECONDS: Final = 10.0
+"""Time for which the start waits for a port that is in use, for example by the process before this one."""
 _SUITES_OF_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -155,13 +159,13 @@ class HttpServer:
         """Listen on the port and begin to accept requests.
 
         Raises:
-            OSError: The address is in use, or the certificate cannot be read.
+            OSError: The address is still in use after 10 s, or the certificate cannot be read.
             InvalidInput: The access file is not valid.
         """
         settings = self._settings
         if settings.http_cert_file is not None:
             self._certificate = _Certificate(settings)
-        listener = _bind(settings.http_host, settings.http_port)
+        listener = await _bind_patiently(settings.http_host, settings.http_port)
         self._port = listener.getsockname()[1]
         certificate = self._certificate
         config = uvicorn.Config(
@@ -307,6 +311,23 @@ def cipher_names(suites: Sequence[str]) -> str:
             raise InvalidInput("cipher suites of TLS 1.2 by their names in Go", suite, "tls_cipher_suites") from error
         names.append(name)
     return ":".join(names)
+
+
+async def _bind_patiently(host: str, port: int) -> socket.socket:
+    async def bind() -> socket.socket:
+        return _bind(host, port)
+
+    def note(error: Exception, delay: float) -> None:
+        _log.warning("port_in_use", error=str(error), retry_seconds=round(delay, 1))
+
+    return await retry(
+        bind,
+        OSError,
+        backoff=Backoff(0.1, 2.0),
+        deadline_seconds=PORT_SECONDS,
+        retry_if=lambda error: isinstance(error, OSError) and error.errno == errno.EADDRINUSE,
+        on_retry=note,
+    )
 
 
 def _bind(host: str, port: int) -> socket.socket:
