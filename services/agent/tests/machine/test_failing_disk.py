@@ -62,3 +62,21 @@ def test_a_sound_file_is_not_set_aside_because_the_disk_is_full(tmp_path: Path) 
     kept = LocalStore(tmp_path)
     assert kept.desired(2_000, 60_000)[0] == {"n": WANTED}
     kept.close()
+
+
+def test_a_file_that_is_damaged_further_on_is_set_aside(tmp_path: Path) -> None:
+    kept = LocalStore(tmp_path)
+    for number in range(200):
+        kept.add([(NODE, {}, b"x" * 500)], started={"n": [f"u-{number}"]}, stopped={})
+    kept.close()
+    file = tmp_path / "agent.sqlite"
+    data = bytearray(file.read_bytes())
+    data[8192:] = b"\xff" * len(data[8192:])
+    file.write_bytes(data)
+
+    kept = LocalStore(tmp_path)
+
+    assert kept.set_aside == tmp_path / "agent.damaged"
+    assert kept.facts() == []
+    assert kept.announced() == {}
+    kept.close()

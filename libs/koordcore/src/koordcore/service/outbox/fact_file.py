@@ -171,6 +171,10 @@ class FactFile:
             # The queue survives the process; a power cut may take the last moments, which are then said again or never.
             db.execute("pragma synchronous = normal")
             db.executescript(self._tables)
+            # what was executed so far reads only the first page; damage further on would end each start of the process
+            (verdict,) = db.execute("pragma quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
         except sqlite3.DatabaseError:
             db.close()
             raise
