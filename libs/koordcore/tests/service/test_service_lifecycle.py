@@ -73,6 +73,17 @@ async def test_a_failing_run_ends_the_process_with_its_cause() -> None:
     assert recorder.steps == ["start bus", "stop bus", "close bus"]
 
 
+async def test_a_run_that_is_cancelled_from_within_is_a_failure() -> None:
+    async def waits() -> None:
+        answer = asyncio.get_running_loop().create_future()
+        answer.cancel()
+        await answer
+
+    service, _ = make(Component(name="feed", run=waits))
+    assert await service.run(handle_signals=False) == 1
+    assert [str(failure) for failure in service.failures] == ["feed was cancelled from within"]
+
+
 async def test_a_failing_start_closes_what_had_started_and_starts_no_more() -> None:
     recorder = Recorder()
 

@@ -171,7 +171,11 @@ class Service:
         try:
             await run()
         except asyncio.CancelledError:
-            raise
+            task = asyncio.current_task()
+            if self.stopping or (task is not None and task.cancelling()):
+                raise
+            # something that it waited for was cancelled, and nobody cancelled the component
+            self._fail(component.name, "run", ComponentEnded(f"{component.name} was cancelled from within"))
         except Exception as error:  # noqa: BLE001  the end of the process, with its cause logged
             self._fail(component.name, "run", error)
         else:
