@@ -166,15 +166,20 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         start_id=str(uuid.uuid4()),
         refused=lambda node, fact: agents[node].not_said((fact,)),
     )
+    problem_log = ProblemLog(logger=shell.log, metrics=metrics)
     cycle = Cycle(
         agents=agents,
         advance=None if fleet is None else fleet.advance,
         states=states,
         facts=facts,
         reports=ReportPublisher(
-            link=link, facts=facts, is_on=settings.enable_node_metric_report, in_thread=fleet is None
+            link=link,
+            facts=facts,
+            is_on=settings.enable_node_metric_report,
+            problems=problem_log,
+            in_thread=fleet is None,
         ),
-        problems=ProblemLog(logger=shell.log, metrics=metrics),
+        problems=problem_log,
         saver=DesiredSaver(store=store, unsaved=states.unsaved, not_saved=states.not_saved, logger=shell.log),
         audit=audit_log,
         clock=clock,

@@ -21,8 +21,9 @@ from koord_agent.shell.bus.outbox import Fact
 from koord_agent.shell.bus.report_publisher import ReportPublisher
 from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 from koord_agent.shell.metrics.problem_log import ProblemLog
-from koord_agent.shell.node.cycle_result import CycleResult
+from koord_agent.shell.node.cycle_result import CycleResult, failure
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.threads import in_thread
 from koord_agent.shell.store.audit_log import AuditLog
 from koord_agent.shell.store.desired_saver import DesiredSaver
 
@@ -137,11 +138,17 @@ class Cycle:
             self.metrics.started(node, self.clock.unix())
 
     def end(self) -> None:
-        """Publish the last facts of all nodes when the process stops, such as the kernel values that stay in force."""
+        """Publish the last facts of all nodes when the process stops, such as the kernel values that stay in force.
+
+        An error of one node is logged; the others say farewell all the same.
+        """
         now_ms = int(self.clock.unix() * 1000)
         for node, agent in self.agents.items():
-            self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))
-            agent.close(now_ms)
+            try:
+                self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))
+                agent.close(now_ms)
+            except Exception as error:  # noqa: BLE001 - one node never keeps the others from their end
+                self.problems.tell(node, (failure("the last facts are missing", error),))
 
     async def _run_nodes(self, now_ms: int) -> int:
         """Run the cycle of each node; return the number of nodes with suppressed best-effort pods."""
@@ -163,7 +170,7 @@ class Cycle:
     async def _run_node(self, agent: NodeAgent, now_ms: int) -> CycleResult:
         if self.advance is not None:
             return agent.run_cycle(now_ms)
-        done = await asyncio.to_thread(agent.run_cycle, now_ms)
+        done = await in_thread(agent.run_cycle, now_ms)
         self.logger.debug("node_cycle", node=agent.node, sentence=done.sentence)
         return done
 

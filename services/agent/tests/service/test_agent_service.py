@@ -39,6 +39,7 @@ from koordcore.service.telemetry.tracing import Tracer
 from koordcore.service.web.http import HttpServer
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from structlog.testing import capture_logs
 from support.manual_clock import ManualClock
 from support.until import until
 
@@ -293,6 +294,31 @@ async def test_one_pods_way_on_its_node(tmp_path: Path) -> None:
         await world.until(lambda: bool(world.cycle.changed))
         await world.round()
         assert PodsStopped(pods=["web"]) in await world.facts()
+
+
+async def test_an_error_of_one_node_ends_neither_the_agent_nor_the_farewell_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    nodes = ("a", "b")
+    async with World(memory_bus(), ManualClock(), tmp_path, nodes=nodes).running() as world:
+        for node in nodes:
+            await world.bus.desired.put(desired(pod("web", "LS", 4_000), node=node))
+        await world.until(lambda: set(nodes) == set(world.cycle.states.views))
+        monkeypatch.setattr(world.cycle.agents["a"].host, "start_pod", broken)
+        monkeypatch.setattr(world.cycle.agents["a"], "report", broken)
+        monkeypatch.setattr(world.cycle.agents["a"], "farewell", broken)
+        said_goodbye: list[int] = []
+        monkeypatch.setattr(world.cycle.agents["b"], "close", said_goodbye.append)
+        with capture_logs() as lines:
+            await world.round(3)
+            world.cycle.end()
+        assert len(said_goodbye) == 1
+        assert world.cycle.agents["b"].running_pods == {"web"}
+        told = [line["problem"].split(":")[0] for line in lines if line["event"] == "node_problem"]
+        assert sorted(told) == ["no usage report", "pods were not started and ended", "the last facts are missing"]
 
 
 async def test_with_the_log_away_it_enforces_and_delivers_later(

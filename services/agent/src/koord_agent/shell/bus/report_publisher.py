@@ -3,7 +3,6 @@
 Source: agent spec, 7.
 """
 
-import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,10 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_agent.shell.bus.bus_link import BusLink
 from koord_agent.shell.bus.fact_publisher import FactPublisher
+from koord_agent.shell.metrics.problem_log import ProblemLog
+from koord_agent.shell.node.cycle_result import failure
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.threads import in_thread
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,12 +28,14 @@ class ReportPublisher:
         link: The bus. Without a connection, no report is made.
         facts: Creates the headers.
         is_on: Whether usage is reported.
+        problems: Logs why a report could not be made.
         in_thread: Whether reports are made in a thread, because they read files of a machine.
     """
 
     link: BusLink
     facts: FactPublisher
     is_on: bool
+    problems: ProblemLog
     in_thread: bool
     _slots: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -66,9 +70,18 @@ class ReportPublisher:
         return count
 
     async def _report(self, agent: NodeAgent, now_ms: int) -> NodeUsageReported | None:
-        if self.in_thread:  # a real machine is asked for its pressure, and a day's models for their peaks
-            return await asyncio.to_thread(agent.report, now_ms, _text_of)
-        return agent.report(now_ms, _text_of)
+        """Return the report; None if there is none yet, or if making it failed. The failure is logged once."""
+        told_as = f"{agent.node} (report)"
+        try:
+            if self.in_thread:  # a real machine is asked for its pressure, and a day's models for their peaks
+                report = await in_thread(agent.report, now_ms, _text_of)
+            else:
+                report = agent.report(now_ms, _text_of)
+        except Exception as error:  # noqa: BLE001 - a report never ends the agent; the next cycle tries again
+            self.problems.tell(told_as, (failure("no usage report", error),))
+            return None
+        self.problems.tell(told_as, ())
+        return report
 
 
 def _phase(node: str) -> int:

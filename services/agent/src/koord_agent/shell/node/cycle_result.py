@@ -37,7 +37,12 @@ def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[s
     return CycleResult(facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=())
 
 
-def place_of(error: Exception) -> str:
-    """Return `file:line` of the code that raised an error."""
+def failure(what: str, error: Exception) -> str:
+    """Return a sentence about an error that nobody expected, with `file:line` of the code that raised it.
+
+    Args:
+        what: What failed, and what that means.
+        error: The error.
+    """
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"{what}: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"

@@ -24,7 +24,7 @@ from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.hooking.gauges import Gauge
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.node.cycle_result import CycleResult, nothing_done, place_of
+from koord_agent.shell.node.cycle_result import CycleResult, failure, nothing_done
 from koord_agent.shell.node.measuring import Kubelet, NodeMeasuring
 from koord_agent.shell.node.node_pods import NodePods, PodsRun
 from koord_agent.shell.node.parts import BY_KUBELET, DEFAULT_PROTECTION, Measurement, PodControl, Protection
@@ -109,7 +109,7 @@ class NodeAgent:
         try:
             return self._protect(desired, facts, problems, now_ms)
         except Exception as error:  # noqa: BLE001 - one bad item never ends the cycles of a node (agent spec, preamble)
-            problems.append(f"{CYCLE_FAILED}: {type(error).__name__}: {error} ({place_of(error)})")
+            problems.append(failure(CYCLE_FAILED, error))
             return nothing_done(problems[-1], tuple(facts), tuple(problems))
 
     def _protect(self, desired: DesiredView, facts: list[Event], problems: list[str], now_ms: int) -> CycleResult:
@@ -150,8 +150,14 @@ class NodeAgent:
         )
 
     def run_pods(self) -> PodsRun:
-        """Start and end pods as the desired state requires (`NodePods.run`). No-op if there is no desired state yet."""
-        return PodsRun((), ()) if self.desired is None else self._pods.run(self.desired, self.known)
+        """Start and end pods as the desired state requires (`NodePods.run`). No-op if there is no desired state yet.
+
+        Failures of the machine or of pods do not raise.
+        """
+        try:
+            return PodsRun((), ()) if self.desired is None else self._pods.run(self.desired, self.known)
+        except Exception as error:  # noqa: BLE001 - as for the cycle; the next call tries again
+            return PodsRun((), (failure("pods were not started and ended", error),))
 
     def report(self, now_ms: int, rfc3339_of: Callable[[int], str]) -> NodeUsageReported | None:
         """Make the usage report of the node at this time. Return None if there is no desired state yet.

@@ -127,8 +127,8 @@ class AuditLog:
         (self.directory / audit.ACTIVE_FILE).rename(self.directory / plan.rename_to)
         for name in plan.remove:
             (self.directory / name).unlink(missing_ok=True)
-        os.close(self._file)
-        self._file = self._open()
+        before, self._file = self._file, self._open()  # if it cannot be opened, the renamed file goes on
+        os.close(before)
         self._size = os.fstat(self._file).st_size
 
 
