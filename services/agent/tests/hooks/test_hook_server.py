@@ -1,5 +1,6 @@
 """The hook server on a real socket: bytes as the reference writes them, the pod's files, failures, registration."""
 
+import asyncio
 import json
 import stat
 import time
@@ -20,6 +21,7 @@ from koord_agent.domain.hooks.group_identity import BvtKernel, bvt_rule
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.state.cpu_pools import SharedPool
+from koord_agent.shell.grpc import unix_server
 from koord_agent.shell.hooking.answering import HookAnswers
 from koord_agent.shell.hooking.hook_server import HookServer
 from koord_agent.shell.hooking.pod_files import LinuxPodFiles
@@ -30,7 +32,10 @@ from koord_agent.shell.host.probe import HostRoots
 from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
 from koordcore.protocol import keys
 from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS
+from koordcore.service.telemetry.logging import logger
+from structlog.testing import capture_logs
 from support.agent.cri import message
+from support.until import until
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
 POD = "kubepods/besteffort/podu1"
@@ -235,6 +240,35 @@ def test_only_owner_and_group_may_use_the_socket_and_a_stale_one_is_replaced(age
     second.server.start()
     assert second.call("PreCreateContainerHook", container_request("LS"))
     second.server.stop()
+
+
+async def test_a_socket_that_is_removed_or_cannot_be_created_is_served_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_server, "LOOK_SECONDS", 0.01)
+    before, agent = Agent(tmp_path, FailurePolicy.IGNORE), Agent(tmp_path, FailurePolicy.IGNORE)
+    agent.socket.mkdir()
+    with capture_logs() as lines:
+        serving = asyncio.create_task(agent.server.keep_serving(logger("t")))
+        await until(lambda: any(line["event"] == "socket_not_served" for line in lines))
+        agent.socket.rmdir()
+        await until(lambda: agent.server.is_serving)
+    before.server.start()
+    before.server.stop()  # the library removes the socket, whose path is that of the other agent
+    await until(lambda: agent.server.is_serving)
+    assert await asyncio.to_thread(agent.call, "PreCreateContainerHook", container_request("LS"))
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    agent.server.stop()
+    assert [line["event"] for line in lines] == ["socket_not_served", "socket_served"]
+
+
+def test_files_that_cannot_be_written_do_not_fail_the_call(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("what nobody thought of")
+
+    monkeypatch.setattr(agent.files, "prepare", broken)
+    assert agent.call("PreCreateContainerHook", container_request("LS"))
 
 
 def test_registration_is_written_once_and_again_when_it_changed(tmp_path: Path) -> None:

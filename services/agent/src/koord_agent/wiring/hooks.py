@@ -29,6 +29,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.node_settings import NodeSettings
 from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
 from koord_agent.shell.store.audit_log import AuditSink
+from koord_agent.wiring.machine import serve_socket
 from koord_agent.wiring.roots import host_roots
 
 PUBLISH_SECONDS = 1.0
@@ -109,13 +110,6 @@ def serve_hooks(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
     text = registration(stages, endpoint=endpoint, policy=policy, disabled=disabled)
     shell.health.add_readiness("hooks", lambda: None if server.is_serving else "the hook server does not serve yet")
 
-    async def start() -> None:
-        server.start()
-        log.info("hook_server", socket=str(socket), stages=sorted(stages))
-
-    async def stop() -> None:
-        await asyncio.to_thread(server.stop)
-
     async def register() -> None:
         problem = ""
         while True:
@@ -130,7 +124,8 @@ def serve_hooks(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
                     log.warning("hooks_not_registered", reason=problem)
             await asyncio.sleep(REGISTER_SECONDS)
 
-    shell.service.add(Component(name="hook-server", start=start, close=stop))
+    log.info("hook_server", socket=str(socket), stages=sorted(stages))
+    serve_socket(shell, "hook-server", server)
     shell.service.add(Component(name="hook-registration", run=register))
 
 

@@ -82,7 +82,7 @@ def serve_pod_resources(shell: Shell[AgentSettings], agent: NodeAgent) -> None:
 
     socket, kubelet = settings.pod_resources_proxy_path / "kubelet.sock", settings.var_lib_kubelet_dir
     proxy = PodResourcesProxy(socket, kubelet / POD_RESOURCES_SOCKET, lambda: tuple(agent.pods.values()))
-    _serve(shell, "pod-resources-proxy", proxy)
+    serve_socket(shell, "pod-resources-proxy", proxy)
 
 
 def serve_proxy_facts(shell: Shell[AgentSettings], node: str, link: BusLink) -> None:
@@ -93,19 +93,16 @@ def serve_proxy_facts(shell: Shell[AgentSettings], node: str, link: BusLink) -> 
     # grpc takes 11 MiB, so it is loaded only where the server runs
     from koord_agent.shell.bus.proxy_facts import ProxyFactServer
 
-    _serve(shell, "proxy-facts", ProxyFactServer(socket, node, link))
+    serve_socket(shell, "proxy-facts", ProxyFactServer(socket, node, link))
 
 
-def _serve(shell: Shell[AgentSettings], name: str, server: "UnixServer") -> None:
+def serve_socket(shell: Shell[AgentSettings], name: str, server: "UnixServer") -> None:
     """Add a server on a unix socket to the service."""
-
-    async def start() -> None:
-        server.start()
 
     async def stop() -> None:
         await asyncio.to_thread(server.stop)
 
-    shell.service.add(Component(name=name, start=start, close=stop))
+    shell.service.add(Component(name=name, run=lambda: server.keep_serving(shell.log), close=stop))
 
 
 def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:

@@ -1,5 +1,6 @@
 """A gRPC server on a unix socket of this machine, with threads of its own."""
 
+import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,12 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.shell.grpc.unix_grpc import LARGEST_MESSAGE
 
 THREADS: Final = 4
 SOCKET_MODE: Final = 0o660
 GRACE_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 10.0
+"""Interval of looking whether the socket is still there."""
 
 
 class UnixServer:
@@ -47,8 +51,8 @@ class UnixServer:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the socket accepts calls."""
-        return self._server is not None
+        """Whether the socket accepts calls. It does not if somebody has removed it."""
+        return self._server is not None and self._socket.is_socket()
 
     def start(self) -> None:
         """Create the folder of the socket, remove a socket that an earlier process left, listen, and serve.
@@ -76,6 +80,29 @@ class UnixServer:
             os.umask(before)
         server.start()
         self._server = server
+
+    async def keep_serving(self, logger: Logger) -> None:
+        """Serve until cancelled: try again if the socket cannot be created, and create it again if it is removed.
+
+        The gRPC library removes the socket of a server that stops, also if another process has replaced it meanwhile.
+        So an agent that ends removes the socket of an agent that was started before that.
+
+        Args:
+            logger: Logs each reason once.
+        """
+        problem = ""
+        while True:
+            if not self.is_serving:
+                await asyncio.to_thread(self.stop)
+                try:
+                    self.start()
+                    problem = ""
+                    logger.info("socket_served", socket=str(self._socket))
+                except OSError as error:
+                    if str(error) != problem:
+                        problem = str(error)
+                        logger.warning("socket_not_served", socket=str(self._socket), reason=problem)
+            await asyncio.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
         """Refuse new calls, and wait for a short time until the running calls have ended."""

@@ -135,16 +135,24 @@ class HookAnswers:
             The result. If `failed` is set, the caller has to return the error.
         """
         result = run_stage(self._plugins, call, self._rules(), self._policy, clock=time.perf_counter)
-        if not result.failed and call.stage in POD_STAGES:
-            self._files.apply(call, result)
-        elif not result.failed:
-            self._files.prepare(result.values)
+        if not result.failed:
+            self._write(call, result)
         for one in result.done:
             self._observe(one.plugin, call.stage, is_ok=not one.error, seconds=one.seconds)
             if one.error:
                 _log.warning("hook_failed", hook=one.plugin, stage=call.stage, pod=call.pod.name, reason=one.error)
         self.facts.add(facts_of(call, result, self._policy))
         return result
+
+    def _write(self, call: HookCall, result: StageResult) -> None:
+        """Write the files of a stage. An error is logged: the reconciler repairs them, and the call succeeds."""
+        try:
+            if call.stage in POD_STAGES:
+                self._files.apply(call, result)
+            else:
+                self._files.prepare(result.values)
+        except Exception as error:  # noqa: BLE001 - values of files never keep a pod from starting
+            _log.error("hook_files_failed", stage=call.stage, pod=call.pod.name, exc_info=error)
 
     def _rules(self) -> HookRules:
         """Return the rules of the last snapshot. They are parsed once per snapshot."""
