@@ -21,15 +21,18 @@ SECONDS = 60.0
 
 
 class RecordingHooks:
-    """Answers with given values; remembers what it was asked."""
+    """Answers with given values, or raises a given error; remembers what it was asked."""
 
     def __init__(self) -> None:
         self.calls: list[HookCall] = []
         self.values = NOTHING
         self.error = ""
+        self.raises: Exception | None = None
 
     def answer(self, call: HookCall) -> StageResult:
         self.calls.append(call)
+        if self.raises is not None:
+            raise self.raises
         done = HookDone("Hook", self.values, self.error)
         return StageResult(self.values, (done,), failed="Hook" if self.error else "")
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookRules
 from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, run_stage
@@ -47,6 +48,19 @@ def test_plugin_that_fails_halfway_leaves_nothing_of_its_own_and_all_of_the_othe
     assert dict(result.values.envs) == {"NVIDIA_VISIBLE_DEVICES": "2"}
     assert (result.failed, result.error) == ("", "")
     assert "/dev/infiniband/uverbs0" in result.done[-1].error
+
+
+def test_plugin_with_an_error_that_nobody_expected_keeps_no_pod_from_starting() -> None:
+    def broken(*_: object) -> HookValues:
+        raise KeyError("what nobody thought of")
+
+    first, *others = enabled_plugins(lambda _: True)
+    plugins = (replace(first, decide=broken), *others)
+    one = call(annotations={keys.DEVICE_ALLOCATED: json.dumps({"gpu": [{"minor": 2}]})})
+    ignored = run_stage(plugins, one, HookRules(), FailurePolicy.IGNORE)
+    assert (ignored.failed, dict(ignored.values.envs)) == ("", {"NVIDIA_VISIBLE_DEVICES": "2"})
+    assert ignored.done[0].error == "KeyError: 'what nobody thought of'"
+    assert run_stage(plugins, one, HookRules(), FailurePolicy.FAIL).failed == first.name
 
 
 def test_pod_without_devices_passes_all_plugins_on_a_machine_without_devices() -> None:

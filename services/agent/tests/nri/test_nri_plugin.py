@@ -111,6 +111,21 @@ def test_the_error_of_a_required_hook_goes_to_the_runtime(runtime: NriRuntime, s
             runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
 
 
+@pytest.mark.parametrize("error", [KeyError("what nobody thought of"), OSError("disk full")])
+def test_an_error_that_nobody_expected_ends_neither_thread_nor_connection(
+    runtime: NriRuntime, settings: NriSettings, error: Exception
+) -> None:
+    hooks = RecordingHooks()
+    with running_plugin(settings, hooks):
+        runtime.accept()
+        runtime.start_up()
+        hooks.raises = error
+        with pytest.raises(RuntimeError, match=f"2: CreateContainer: {type(error).__name__}: "):
+            runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
+        hooks.raises = None
+        assert fields_of(runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))).get(1, b"") == b""
+
+
 def test_methods_of_newer_runtimes_are_not_implemented(runtime: NriRuntime, settings: NriSettings) -> None:
     with running_plugin(settings, RecordingHooks()):
         runtime.accept()

@@ -103,8 +103,9 @@ def run_stage(
         began = clock()
         try:
             decided = plugin.decide(call, rules)
-        except InvalidInput as error:
-            done.append(HookDone(plugin.name, NOTHING, str(error), clock() - began))
+        except Exception as error:  # noqa: BLE001 - under the policy Ignore, no plug-in keeps a pod from starting
+            reason = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+            done.append(HookDone(plugin.name, NOTHING, reason, clock() - began))
             if policy is FailurePolicy.FAIL:
                 return StageResult(values, tuple(done), failed=plugin.name)
             continue

@@ -206,6 +206,9 @@ class NriPlugin:
             return ttrpc.encode_response(b"", code=ttrpc.INVALID_ARGUMENT, message=f"{method}: {error}")
         except _HookFailed as error:
             return ttrpc.encode_response(b"", code=ttrpc.UNKNOWN, message=str(error))
+        except Exception as error:  # noqa: BLE001 - it must not end the thread, which answers for all containers
+            _log.error("nri_call_failed", method=method, exc_info=error)
+            return ttrpc.encode_response(b"", code=ttrpc.UNKNOWN, message=f"{method}: {type(error).__name__}: {error}")
         return ttrpc.encode_response(answer.SerializeToString())
 
     def _handlers(self) -> dict[str, tuple[str, Callable[[Message], Message]]]:
