@@ -53,8 +53,24 @@ class HookFolder:
         """Read the folder again at every change and every minute, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._rescan())
-            async for _ in awatch(self._folder, recursive=False, debounce=100, step=20):
-                self._look_again()
+            group.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """Read the folder at every change. If it cannot be watched, for example if it is gone, try again each minute.
+
+        A node may have no inotify instance left. The proxy must serve all the same.
+        """
+        problem = ""
+        while True:
+            try:
+                async for _ in awatch(self._folder, recursive=False, debounce=100, step=20):
+                    problem = ""
+                    self._look_again()
+            except Exception as error:  # noqa: BLE001 - the library has no common class for its errors
+                if str(error) != problem:
+                    problem = str(error)
+                    _log.warning("hook_folder_not_watched", folder=str(self._folder), error=problem)
+            await asyncio.sleep(RESCAN_SECONDS)
 
     async def _rescan(self) -> None:
         while True:
