@@ -26,10 +26,10 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
         case PodEvictionRequested():
             state.nominator.evictions[stored.ref.id] = event.reason
             state.nominator.unsaid.discard(stored.ref.id)
-        case PodEvicted() | PodEvictionFailed():
+        case PodEvictionFailed():
             state.nominator.not_evicted(stored.ref.id)
-        case PodEvictionDelayed():
-            pass
+        case PodEvicted() | PodEvictionDelayed():
+            pass  # an evicted pod holds its node until it is gone, and its preemptor waits for that
         case GangPhaseChanged():
             state.status.published.gang_is(event, state.cluster.gangs.roster)
         case QuotaStatusComputed():

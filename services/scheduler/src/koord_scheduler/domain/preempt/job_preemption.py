@@ -22,6 +22,7 @@ from koord_scheduler.domain.gang.preemption import (
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.preempt.nominating import is_being_emptied
 from koord_scheduler.domain.state.cycle_view import CycleView
 from koord_scheduler.domain.state.offers import tried
 from koord_scheduler.domain.state.state import SchedulerState
@@ -74,15 +75,8 @@ class JobSearch:
 
     def awaits_victims(self) -> bool:
         """Return whether a victim of an earlier preemption is still leaving a node that a member is nominated to."""
-        state = self._state
-        nodes = {state.nominator.node_of(member.uid) for member in self.members} - {""}
-        return any(
-            uid in state.nominator.evictions
-            and (other := state.pods.get(uid)) is not None
-            and other.priority < self._pod.priority
-            for node in nodes
-            for uid in state.assumed.ledgers.pods(node)
-        )
+        nodes = {self._state.nominator.node_of(member.uid) for member in self.members} - {""}
+        return any(is_being_emptied(self._state, node, self._pod.priority) for node in nodes)
 
     def run(self) -> JobRoom | str:
         """Return nodes and victims for all members of the job, or a sentence about why there are none."""

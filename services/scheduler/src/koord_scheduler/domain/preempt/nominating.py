@@ -16,6 +16,7 @@ from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.framework.post_filter import NoPreemption, PodVictim, Preemption
 from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.queue.nominator import PREEMPTED
 from koord_scheduler.domain.state.state import SchedulerState
 
 
@@ -44,6 +45,22 @@ def apply_preemption(
         state.nominator.clear(pod, "unhelpful")
 
 
+def is_being_emptied(state: SchedulerState, node: str, priority: int) -> bool:
+    """Return whether a victim of a preemption still holds the node.
+
+    Args:
+        state: The scheduler's state.
+        node: Name of the node.
+        priority: Only victims of a lower priority count.
+    """
+    return any(
+        state.nominator.evictions.get(uid) == PREEMPTED
+        and (other := state.pods.get(uid)) is not None
+        and other.priority < priority
+        for uid in state.assumed.ledgers.pods(node)
+    )
+
+
 def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: DecisionBasis) -> None:
     """Nominate the pod and the members of its job, and request the eviction of the victims."""
     nodes: Mapping[str, str] = found.nominations or {pod.uid: found.node}
@@ -53,7 +70,7 @@ def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: D
             state.assumed.give_up(victim.pod, pod.trigger)
         elif victim.pod.uid not in state.nominator.evictions:
             evictions.append(_eviction(pod, victim, found.plugin))
-            state.nominator.evict(victim.pod.uid, "Preempted")
+            state.nominator.evict(victim.pod.uid, PREEMPTED)
     promises: list[tuple[AggregateRef, Event]] = []
     for uid, node in nodes.items():
         member = state.pods[uid]
@@ -107,7 +124,7 @@ def _eviction(pod: PodRecord, victim: PodVictim, plugin: str) -> tuple[Aggregate
         node=victim.node,
         initiator="scheduler",
         method="delete",
-        reason="Preempted",
+        reason=PREEMPTED,
         message=f"Preempted by pod {pod.namespace}/{pod.name} ({plugin}) on node {victim.node}",
     )
     return AggregateRef("eviction", victim.pod.uid), event

@@ -23,6 +23,7 @@ from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.preempt.dry_run import DryRuns, started_at
 from koord_scheduler.domain.preempt.job_preemption import JobSearch
+from koord_scheduler.domain.preempt.nominating import is_being_emptied
 from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
 from koord_scheduler.domain.state.cycle_view import CycleView
 from koord_scheduler.domain.state.state import SchedulerState
@@ -53,7 +54,7 @@ def preempt(
     Source:
         scheduler-core spec, 1 (step 7), 6
     """
-    refusal = _not_eligible(state, pod)
+    refusal = _not_eligible(state, pod, cycle_view)
     if refusal is not None:
         return refusal
     message, notes = "", list[str]()
@@ -89,8 +90,10 @@ class _Searches:
         return _for_job(self.state, self.pod, self.view, rules, self.within)
 
 
-def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
+def _not_eligible(state: SchedulerState, pod: PodRecord, cycle_view: CycleView) -> NoPreemption | None:
     """Return why the pod may not preempt at all, or None if it may.
+
+    It need not wait for victims on its nominated node if the node is gone, or refuses the pod whoever leaves.
 
     Source: scheduler-core spec, 6 (1)
     """
@@ -98,11 +101,12 @@ def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
     if pod.pod.spec.preemption_policy == NEVER:
         return NoPreemption("not eligible due to preemptionPolicy=Never.")
     node = state.nominator.node_of(pod.uid)
-    for uid in state.assumed.ledgers.pods(node) if node else ():
-        other = state.pods.get(uid)
-        if other is not None and uid in state.nominator.evictions and other.priority < pod.priority:
-            return NoPreemption("not eligible due to a terminating pod on the nominated node.", keeps_nomination=True)
-    return None
+    row = state.nodes.row(node) if node else None
+    if row is None or not is_being_emptied(state, node, pod.priority):
+        return None
+    if any(row in each.rows and not each.is_resolvable for _, each in cycle_view.refusals(state.engine_of(pod))):
+        return None
+    return NoPreemption("not eligible due to a terminating pod on the nominated node.", keeps_nomination=True)
 
 
 def _for_job(

@@ -3,6 +3,8 @@
 Source: scheduler-core spec, 1.3 and 6
 """
 
+from typing import Final
+
 import msgspec
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared
@@ -13,12 +15,15 @@ from koord_scheduler.domain.pods.deleted import DeletedPods
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord, is_alive
 
+PREEMPTED: Final = "Preempted"
+"""Reason of evictions that a preemption requests."""
+
 
 class Nominator:
     """The node that preemption has promised to each nominated pod, and the evictions that are under way.
 
     Attributes:
-        evictions: Uid of a pod -> reason of its eviction, if the eviction is requested and has no outcome yet.
+        evictions: Uid of a pod -> reason of its eviction, from the request until it has failed or the pod is gone.
         unsaid: Uids of the pods among them whose request is not in the log yet.
     """
 

@@ -20,8 +20,7 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodPlaced, PodReleased
 from koordcore.values.timestamps import unix_seconds
 
-PREEMPTED = "Preempted"
-"""Reason of evictions that a preemption requests."""
+from koord_scheduler.domain.queue.nominator import PREEMPTED
 
 Term = tuple[str, str]
 """Decisions with the same actor and fencing number are numbered together."""
