@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.gang import gang_name
 from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
 from koordcore.values import codec
@@ -93,7 +94,7 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
-    """The part of a pod by which nodes are evaluated in a scheduling cycle: class, kind, profile and claims.
+    """The part of a pod that decides whether it finds a node: class, kind, profile, claims and gang.
 
     Pods with equal values share one object.
 
@@ -103,19 +104,22 @@ class Subject:
         profile: Scheduler name of the pod, which selects the profile.
         claims: Its PersistentVolumeClaims; None if it uses none. They are not part of the class, because the pods of a
             StatefulSet differ in nothing else.
+        gang: Name of its gang; "" without one. Of two gangs with equal pods, the smaller one may fit where the other
+            does not, so an event that helps must wake both.
     """
 
     pod_class: PodClass
     kind: PodKind
     profile: str = ""
     claims: Claims | None = None
+    gang: str = ""
 
 
 class Reading(NamedTuple):
     """The result of reading a pod object: the pod after all transformers, with its class and kind.
 
     Attributes:
-        subject: Class, kind, profile and claims of the pod.
+        subject: Class, kind, profile, claims and gang of the pod.
         pod: The pod after the transformers.
         sort: Cache that all pods with equal specs, labels and annotations share.
     """
@@ -165,7 +169,7 @@ class PodClasses:
         self.named: Callable[[Pod], tuple[Hashable, ...]] = lambda _: ()
         self._templates: WeakValueDictionary[tuple[bytes, int, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
-        self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str, Claims | None], Subject] = (
+        self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str, Claims | None, str], Subject] = (
             WeakValueDictionary()
         )
         self._known: dict[bytes, PodSort] = {}
@@ -244,7 +248,8 @@ class PodClasses:
         return Reading(known.subject, self._transformed(pod) if known.is_transformed else pod, known)
 
     def _subject(self, pod: Pod, profile: str) -> Subject:
-        identity = (self._template(pod), self._kind(pod), profile, claims_of_pod(pod))
+        gang = gang_name(pod.metadata.labels, pod.metadata.annotations)
+        identity = (self._template(pod), self._kind(pod), profile, claims_of_pod(pod), gang)
         subject = self._subjects.get(identity)
         if subject is None:
             subject = self._subjects[identity] = Subject(*identity)

@@ -97,6 +97,8 @@ def _profile(made: _Made) -> Profile:
         )
     # Answers of filters that read the shape of nodes only outlive every placement: they go first.
     lists[points.FILTER].sort(key=lambda plugin: cast("FilterPlugin", plugin).reads is not Reads.SHAPE)
+    # The plugin that names the next pod of a gang learns of every attempt, also of one that another plugin rejects.
+    lists[points.PRE_FILTER].sort(key=lambda plugin: not declares(plugin, points.NEXT_POD))
     return Profile(
         PluginLists(lists),
         profile.weights,

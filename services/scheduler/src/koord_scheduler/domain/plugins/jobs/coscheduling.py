@@ -78,8 +78,14 @@ class Coscheduling(WakesItself):
         """Reject a member whose gang cannot be scheduled now. None for pods without a gang."""
         if pod.uid not in self.gangs.roster.members:
             return None
-        refused = self.gangs.before_pre_filter(pod.uid, now=now)
-        return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
+        return self.rejected(pod, self.gangs.before_pre_filter(pod.uid, now=now))
+
+    def rejected(self, pod: PodRecord, refused: Refused | None) -> Rejection | None:
+        """Return the refusal of a member as a rejection; None if it is not refused. Members of a gang wait together."""
+        if refused is None:
+            return None
+        gang_id = self.gangs.roster.members[pod.uid].gang_id
+        return Rejection(plugin=self.name, message=refused.message, key=gang_id, is_replayable=False)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
         """Return an empty allocation. The gang counts the pod later, at Permit."""

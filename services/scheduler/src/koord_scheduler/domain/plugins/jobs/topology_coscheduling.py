@@ -64,8 +64,8 @@ class TopologyCoscheduling(Coscheduling):
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """Reject a member whose gang cannot be scheduled now, or needs a network topology that does not exist."""
-        refused = self.gangs.before_pre_filter(pod.uid, has_topology=self.cluster.topology is not None, now=now)
-        return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
+        has_topology = self.cluster.topology is not None
+        return self.rejected(pod, self.gangs.before_pre_filter(pod.uid, has_topology=has_topology, now=now))
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
         """Plan the whole gang group at its first member, and restrict each member to its planned node.
