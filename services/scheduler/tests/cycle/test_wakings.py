@@ -1,8 +1,16 @@
 """Pods that wait although nothing keeps them any more: events that must wake them, one scenario each."""
 
-from koordcore.protocol.objects import Pod
+from typing import Any
+
+from koordcore.events.envelope import name_token
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Namespace, ObjectMeta, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 from support.scheduler.volumes import user_of
+
+ZONE = "topology.kubernetes.io/zone"
 
 
 def where(scheduler: Scheduler) -> dict[str, str]:
@@ -41,3 +49,95 @@ def test_gang_is_placed_without_the_member_whose_claim_is_missing() -> None:
         scheduler.state.queue.tick(now)
         scheduler.run(now)
     assert where(scheduler) == {"b": "a", "c": "a"}
+
+
+def spread(uid: str, **spec: Any) -> Pod:
+    """A pod that keeps the zones in balance."""
+    constraint = {
+        "topologyKey": ZONE,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    return with_metadata(pod(uid, {"cpu": "1"}, topologySpreadConstraints=[constraint], **spec), labels={"app": "web"})
+
+
+def spread_out() -> Scheduler:
+    """A scheduler with a pod in zone x, and one that waits for the empty zone y, whose node is too small for it."""
+    scheduler = Scheduler(SmallLog())
+    scheduler.log.add_node(node("a", labels={ZONE: "x"}))
+    scheduler.log.add_node(node("b", labels={ZONE: "y"}, cpu="500m"))
+    for uid in ("first", "second"):
+        scheduler.log.add_pod(spread(uid))
+    scheduler.run()
+    assert where(scheduler) == {"first": "a"}
+    return scheduler
+
+
+def test_end_of_an_empty_zone_wakes_the_pod_that_kept_it_in_balance() -> None:
+    scheduler = spread_out()
+    scheduler.log.remove_node("b")
+    scheduler.run(now=20.0)
+    assert where(scheduler) == {"first": "a", "second": "a"}
+
+
+def test_node_that_leaves_an_empty_zone_wakes_the_pod_that_kept_it_in_balance() -> None:
+    scheduler = spread_out()
+    scheduler.log.add_node(node("b", labels={ZONE: "x"}, cpu="500m"))
+    scheduler.run(now=20.0)
+    assert where(scheduler) == {"first": "a", "second": "a"}
+
+
+def test_label_of_a_namespace_wakes_the_pod_that_must_run_near_its_pods() -> None:
+    scheduler = Scheduler(SmallLog())
+    scheduler.log.add_node(node("a", labels={ZONE: "x"}))
+    scheduler.log.add_pod(with_metadata(pod("near"), labels={"app": "web"}))
+    scheduler.run()
+    selectors = {"namespaceSelector": {"matchLabels": {"team": "t"}}, "labelSelector": {"matchLabels": {"app": "web"}}}
+    term = {"topologyKey": ZONE, **selectors}
+    scheduler.log.add_pod(
+        pod("p", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    )
+    scheduler.run()
+    assert where(scheduler) == {"near": "a"}
+    labelled = Namespace(metadata=ObjectMeta(name="default", labels={"team": "t"}))
+    scheduler.log.say("namespace", name_token("default"), NamespaceObserved(object=labelled))
+    scheduler.run(now=20.0)
+    assert where(scheduler) == {"near": "a", "p": "a"}
+
+
+def test_end_of_a_nomination_wakes_the_pod_that_left_room_for_it() -> None:
+    scheduler = Scheduler(SmallLog())
+    scheduler.log.add_node(node("a"))
+    scheduler.log.add_pod(pod("runs", {"cpu": "4"}, priority=1))
+    scheduler.run()
+    scheduler.log.add_pod(pod("high", {"cpu": "3"}, priority=9))
+    scheduler.run(now=20.0)
+    assert scheduler.state.nominator.node_of("high") == "a"
+    scheduler.log.add_pod(pod("low", {"cpu": "4"}, priority=5))
+    scheduler.run(now=20.0)
+    assert where(scheduler) == {}, "`low` leaves room for `high`, which backs off"
+    scheduler.log.remove_pod("high")
+    scheduler.run(now=40.0)
+    assert where(scheduler) == {"low": "a"}
+
+
+def test_pods_of_a_full_quota_are_attempted_again_once_it_has_room_and_nodes_have_none() -> None:
+    """The first of them finds no node; a node then helps the others, too, although their quota has not changed."""
+    scheduler = Scheduler(SmallLog())
+    quota(scheduler, cpu="1")
+    for uid in ("first", "second"):
+        scheduler.log.add_pod(with_metadata(pod(uid, {"cpu": "2"}), labels={keys.QUOTA_NAME: "team"}))
+    scheduler.run()
+    quota(scheduler, cpu="8")
+    scheduler.run(now=20.0)
+    assert {queued.block for queued in scheduler.state.queue.unschedulable_pods()} == {None}
+
+
+def quota(scheduler: Scheduler, cpu: str) -> None:
+    document = {
+        "metadata": {"namespace": "default", "name": "team"},
+        "spec": {"max": {"cpu": cpu}, "min": {"cpu": cpu}},
+    }
+    ref = custom_ref("elasticquotas", "default", "team")
+    scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object=document))

@@ -32,7 +32,10 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
     row, may_help = state.nodes.put(name, shape)
     state.cluster.put_node(row, node, shape)
     read_again_if_imposed(state, trigger)
-    state.assumed.recheck_node(name, is_changed=state.nodes.shape.position != before)
+    has_new_shape = state.nodes.shape.position != before
+    state.assumed.recheck_node(name, is_changed=has_new_shape)
+    if has_new_shape:
+        state.cluster.population.domains_changed()
     if is_new:
         state.assumed.ledgers.node_appeared(name)
         state.mirror.node_gone_by.pop(name, None)
@@ -74,6 +77,7 @@ def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
     state.assumed.ledgers.node_disappears(name)
     state.cluster.drop_node(row, name)
     state.nodes.remove(name)
+    state.cluster.population.domains_changed()
     state.mirror.node_gone_by[name] = trigger
     state.assumed.recheck_node(name)
     _settle_placed_on(state, name, trigger)

@@ -68,7 +68,7 @@ class Population:
         preferred: Preferred terms that pods on nodes have.
         terms_version: Number that grows when one of these terms appears or disappears.
         namespaces_version: Number that grows when labels of a namespace change.
-        moves: Number that grows with every pod that comes or leaves.
+        moves: Number that grows with every pod that comes or leaves, and if domains or namespaces change.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -143,6 +143,10 @@ class Population:
         if not entry.rows:
             self._exit(kind)
 
+    def domains_changed(self) -> None:
+        """Record that labels or taints of a node have changed, or that a node is gone: other nodes may fit now."""
+        self.moves += 1
+
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Set the labels of a namespace.
 
@@ -161,6 +165,7 @@ class Population:
 
     def _namespace_changed(self, name: str) -> None:
         self.namespaces_version += 1
+        self.moves += 1
         for kind in self._in_namespace.get(name, ()):
             entry = self._entries[kind]
             for counter in list(self._asked_anywhere):

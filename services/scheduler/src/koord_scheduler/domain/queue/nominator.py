@@ -25,11 +25,13 @@ class Nominator:
     Attributes:
         evictions: Uid of a pod -> reason of its eviction, from the request until it has failed or the pod is gone.
         unsaid: Uids of the pods among them whose request is not in the log yet.
+        left: Names of nodes to which a pod is no longer nominated, so that others may fit. The reader empties it.
     """
 
     def __init__(self, pods: dict[str, PodRecord], deleted: DeletedPods, writes: StatusWrites) -> None:
         self.evictions: dict[str, str] = {}
         self.unsaid: set[str] = set()
+        self.left: dict[str, None] = {}
         self._pods = pods
         self._deleted = deleted
         self._writes = writes
@@ -62,7 +64,8 @@ class Nominator:
 
         Nothing is published to the log; `clear` and `pod_deleted` publish the end of a nomination.
         """
-        self.drop(uid)
+        if self.node_of(uid) != node:
+            self.drop(uid)
         self._of[uid] = (node, priority)
         self._on.setdefault(node, {})[uid] = priority
 
@@ -74,6 +77,7 @@ class Nominator:
             del on_node[uid]
             if not on_node:
                 del self._on[known[0]]
+            self.left[known[0]] = None
 
     def clear(self, pod: PodRecord, reason: str) -> None:
         """End the nomination of a pod and publish this to the log. No-op if the pod is not nominated.

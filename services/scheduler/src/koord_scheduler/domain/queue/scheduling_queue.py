@@ -114,7 +114,7 @@ class SchedulingQueue:
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove a pod and return its entry, or None if it is not in the queue.
 
-        If an event had woken the pod, the first waiting pod of its subject is woken instead.
+        If an event had woken the pod, the first waiting pod of its group is woken instead.
         """
         pod = self._pods.pop(uid, None)
         if pod is None:
@@ -122,7 +122,7 @@ class SchedulingQueue:
         self.gated.pop(uid, None)  # nobody reads it where this instance does not lead
         self._leave(pod)
         if pod.woken:
-            self.wake_first(pod.subject, pod.trigger)
+            self.wake_pod(self._first_like(pod), pod.trigger)
         return pod
 
     def pop(self) -> QueuedPod | None:
@@ -176,6 +176,8 @@ class SchedulingQueue:
     def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
         """Let a pod whose attempt failed wait for an event that may make it schedulable.
 
+        If a plugin had rejected it before, and now something else did, wake the next pod that the plugin rejected.
+
         Args:
             uid: Uid of the pod.
             now: Seconds of the service's `Clock`.
@@ -185,6 +187,7 @@ class SchedulingQueue:
         """
         pod = self._pods[uid]
         pod.refused_by = refused_by
+        next_one = self._first_like(pod) if pod.woken and pod.block not in (None, block) else None
         self._came = Came.FAILED
         pod.woken = False
         pod.block = block
@@ -196,6 +199,7 @@ class SchedulingQueue:
             self._room.add(pod.subject, pod.rank)
         else:
             self._blocked.setdefault(block, Group()).add(pod.rank)
+        self.wake_pod(next_one, pod.trigger)
 
     def blocked(self) -> list[tuple[Block, str]]:
         """Return (what the group waits for, uid of its first pod) for each group of pods that a plugin rejected."""
@@ -239,10 +243,7 @@ class SchedulingQueue:
         """
         pod.woken = False
         if pod.block is not None:
-            group = self._blocked.get(pod.block)
-            uid = group.first() if group is not None else None
-            if uid is not None:
-                self.wake_pod(uid, pod.trigger)
+            self.wake_pod(self._first_like(pod), pod.trigger)
         if self._room.first(pod.subject) is not None and has_room(pod.subject):
             self.wake_first(pod.subject, pod.trigger)
 
@@ -310,14 +311,12 @@ class SchedulingQueue:
 
         No-op if no pod of the subject waits.
         """
-        uid = self._room.first(subject)
-        if uid is not None:
-            self.wake_pod(uid, trigger)
+        self.wake_pod(self._room.first(subject), trigger)
 
-    def wake_pod(self, uid: str, trigger: str) -> None:
+    def wake_pod(self, uid: str | None, trigger: str) -> None:
         """Move a pod, if it is unschedulable, to the active or back-off queue, as the event `trigger` may help it."""
-        pod = self._pods[uid]
-        if pod.state is QueueState.UNSCHEDULABLE:
+        pod = self._pods[uid] if uid is not None else None
+        if pod is not None and pod.state is QueueState.UNSCHEDULABLE:
             pod.woken = True
             self._came = Came.HELPED
             pod.trigger = trigger
@@ -375,10 +374,11 @@ class SchedulingQueue:
                 self._waiting_since[uid] = now
 
     def _first_like(self, pod: QueuedPod) -> str | None:
-        """Return the first pod of the group in which this pod waits."""
-        if pod.block is not None:
-            return self._blocked[pod.block].first()
-        return self._room.first(pod.subject)
+        """Return the first pod of the group in which this pod waits or has waited; None if the group is empty."""
+        if pod.block is None:
+            return self._room.first(pod.subject)
+        group = self._blocked.get(pod.block)
+        return None if group is None else group.first()
 
     def _move(self, pod: QueuedPod, place: QueueState) -> None:
         self._leave(pod)

@@ -80,6 +80,9 @@ class QueueingHints:
         self.wake_activated(self.trigger)
         woken = self._wake_by_own_events()
         woken += self._wake_cross_node()
+        for node in self._nominator.left:
+            self.room_appeared(node, self.trigger)
+        self._nominator.left.clear()
         if not self.helped:
             return woken
         rows = np.array(sorted(self.helped), np.intp)
