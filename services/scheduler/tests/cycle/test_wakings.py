@@ -141,3 +141,22 @@ def quota(scheduler: Scheduler, cpu: str) -> None:
     }
     ref = custom_ref("elasticquotas", "default", "team")
     scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object=document))
+
+
+def test_member_that_waits_at_permit_loses_its_node_to_a_pod_that_another_scheduler_placed_there() -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="3"))
+    one, other = Scheduler(log), Scheduler(log)
+    for uid in ("m0", "m1"):
+        log.add_pod(in_gang(pod(uid, {"cpu": "3"}), "g", 2, mode="NonStrict"))
+    one.run()
+    assert one.state.assumed.waiting.on("a")
+    log.add_pod(pod("p", {"cpu": "3"}, priority=9))
+    other.follow()
+    other.decide()
+    other.send()
+    other.land()
+    log.add_node(node("b", cpu="3"))
+    one.run(now=20.0)
+    assert where(one) == {"p": "a"}
+    assert one.state.assumed.waiting.uids()

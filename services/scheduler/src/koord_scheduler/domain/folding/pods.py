@@ -181,8 +181,8 @@ def hold_bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
     """Count a pod on the node where the API says that it runs, with the allocation in its annotations.
 
     If our log placed the pod there, the log's allocation takes precedence. If another scheduler bound it, our
-    placements that wait for the node and conflict with this allocation are withdrawn. A reserve pod holds a
-    Reservation that another scheduler made available.
+    placements that wait for the node are withdrawn if they do not fit any more. A reserve pod holds a Reservation that
+    another scheduler made available.
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     allocation = allocation_of(pod.pod.metadata.annotations)
@@ -190,9 +190,8 @@ def hold_bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
         own = ReservationUse(name=pod.name, uid=pod.uid)
         allocation = msgspec.structs.replace(allocation, reservation=own)
     info = msgspec.structs.replace(pod.pod_info(), is_bound_by_others=pod.node != node)
-    if allocation is NOTHING:
-        state.assumed.ledgers.hold(node, info, Source.BOUND)
-        return
-    state.assumed.ledgers.hold(node, msgspec.structs.replace(info, allocation=allocation), Source.BOUND)
+    if allocation is not NOTHING:
+        info = msgspec.structs.replace(info, allocation=allocation)
+    state.assumed.ledgers.hold(node, info, Source.BOUND)
     if pod.node != node:
-        state.assumed.recheck_node(node, is_given=True)
+        state.assumed.recheck_node(node, is_given=allocation is not NOTHING)

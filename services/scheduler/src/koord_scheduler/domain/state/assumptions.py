@@ -209,7 +209,7 @@ class Assumptions:
         """Undo the placements in the outbox for a node that has no longer room for them or has changed.
 
         The log would not refuse these placements, because the expected positions are set only when they leave the
-        outbox.
+        outbox. For the same reason, pods at Permit lose the node if it has no longer room for them.
 
         Args:
             node: Name of the node.
@@ -218,9 +218,22 @@ class Assumptions:
                 in the outbox.
         """
         row = self._known.nodes.row(node)
-        is_broken = is_given and bool(violations(self.ledgers.holders(node)))
-        if row is None or is_changed or is_broken or bool((self._known.nodes.free[:, row] < 0).any()):
+        is_overfull = row is not None and self._is_overfull(node, row, is_given=is_given)
+        if row is None or is_changed or is_overfull:
             self.forget(self.outbox.withdraw(node))
+        if row is not None and is_overfull:
+            for uid in reversed(self.waiting.on(node)):
+                holder = self.ledgers.holders(node).get(uid)  # None: it has just lost the node with its gang
+                if holder is None:
+                    continue
+                is_short = bool((self._known.nodes.free[holder.demand.columns, row] < 0).any())
+                if is_short or (is_given and violations(self.ledgers.holders(node))):
+                    self.give_up(self._known.pods[uid], self._known.pods[uid].trigger)
+
+    def _is_overfull(self, node: str, row: int, *, is_given: bool) -> bool:
+        """Return whether the pods of a node take more than it has, or allocations conflict if one was just given."""
+        is_broken = is_given and bool(violations(self.ledgers.holders(node)))
+        return is_broken or bool((self._known.nodes.free[:, row] < 0).any())
 
     def facts_changed(self, pod: PodRecord, trigger: str) -> None:
         """Reconcile the pod after an event about it.
