@@ -12,6 +12,7 @@ import numpy as np
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_status import PodCondition
+from koordcore.protocol.reservations.document import is_reserve_pod
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
@@ -72,8 +73,9 @@ class LoadAwareScheduling:
             self.load.on_metric(row, metric_of_report(report))
 
     def drop_node(self, row: int) -> None:
-        """Forget the load of a deleted node."""
+        """Forget the load of a deleted node. A later node with its name may be another machine."""
         self.load.off_node(row)
+        self._reports.pop(self.nodes.names[row], None)
 
     def reported(self, node: str, report: NodeUsageReported | None) -> None:
         """Record the last usage report of a node. If `report` is None, delete the report."""
@@ -110,8 +112,13 @@ class LoadAwareScheduling:
         return self.load.is_limiting(self._load_of(pod_class))
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add the estimated usage of a pod to its node, until reports contain what it really uses."""
-        if pod_info.pod is not None and pod_info.pod_class is not None and row in self.load:
+        """Add the estimated usage of a pod to its node, until reports contain what it really uses.
+
+        A Reservation uses nothing. Its owners do.
+        """
+        if pod_info.pod is None or is_reserve_pod(pod_info.pod):
+            return
+        if pod_info.pod_class is not None and row in self.load:
             load = cast("PodLoad", pod_info.pod_class.aspects[self.name])
             self.load.on_pod(row, assigned(pod_info, pod_info.pod, load, self.load.args))
 
