@@ -23,6 +23,7 @@ from koord_scheduler.domain.plugins.affinity.pod_topology_spread import (
 )
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
 from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
+from koord_scheduler.domain.pods.record import is_finished
 from koordcore.protocol.objects import Pod, TopologySpreadConstraint, node_from_json, pod_from_json
 from koordcore.values import codec
 
@@ -63,8 +64,8 @@ def _world(given: dict[str, Json]) -> _World:
     for raw in running:
         pod = _pod(raw)
         row = nodes.row(pod.spec.node_name)
-        assert row is not None
-        population.arrive(row, pod_classes.read(pod).subject.kind)
+        if row is not None and not is_finished(pod):
+            population.arrive(row, pod_classes.read(pod).subject.kind)
     return _World(nodes, population, pod_classes.read(_pod(given["pod"])).subject)
 
 

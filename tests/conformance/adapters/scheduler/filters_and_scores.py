@@ -16,6 +16,7 @@ from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintTolera
 from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.plugins.resources.resource_scores import balanced_allocation
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, PodClasses
+from koord_scheduler.domain.pods.record import is_finished
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.placement.taints import first_untolerated
 from koordcore.protocol.resource_names import CPU, MEMORY
@@ -32,8 +33,9 @@ def _columns(nodes: dict[str, Json]) -> NodeColumns:
             "status": {"allocatable": given.get("allocatable", {})},
         }
         row, _ = columns.put(name, node_shape(node_from_json(raw)))
-        for pod in given.get("pods", []):
-            columns.take(row, pod_classes.of(pod_from_json(pod)).demand)
+        for pod in map(pod_from_json, given.get("pods") or []):
+            if not is_finished(pod):
+                columns.take(row, pod_classes.of(pod).demand)
     return columns
 
 
