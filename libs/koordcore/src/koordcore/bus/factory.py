@@ -5,7 +5,7 @@ bus = memory_bus()          the same ports without a server
 """
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from koordcore.bus.adapters.event_log import JetStreamEventLog
 from koordcore.bus.adapters.observations import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
 from koordcore.bus.archive.archived_log import ArchivedEventLog
+from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots, SnapshotStoreWithArchive
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
@@ -89,6 +90,7 @@ class Bus:
         snapshots: Store of snapshots.
         metrics: Receives measurements.
         connection: Connection to the NATS server; None if the adapters are in memory.
+        archived_snapshots: Snapshots of the archive, which `snapshots` finds, too; None: there is no archive.
     """
 
     names: BusNames
@@ -101,6 +103,7 @@ class Bus:
     snapshots: SnapshotStore
     metrics: BusMetrics
     connection: BusConnection | None = None
+    archived_snapshots: ArchivedSnapshots | None = None
 
 
 def memory_bus(cluster: str = "memory", *, log: memory.MemoryLog | None = None) -> Bus:
@@ -151,17 +154,22 @@ async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -
         await connection.drain_and_close()
 
 
-def with_archive(bus: Bus, archive: str) -> Bus:
-    """Return adapters whose history of facts begins in an archive.
+def with_archive(bus: Bus, archive: str, refused: Callable[[str], None] | None = None) -> Bus:
+    """Return adapters whose history of facts begins in an archive, and which find its snapshots.
 
     Args:
         bus: The adapters.
         archive: Place of the archive.
+        refused: Called with one sentence about each archived snapshot that is not usable; None: log it.
 
     Raises:
         PlaceTrouble: The place does not exist.
     """
-    return replace(bus, events=ArchivedEventLog(bus.events, open_place(archive)))
+    place = open_place(archive)
+    events = ArchivedEventLog(bus.events, place)
+    archived = ArchivedSnapshots(place, events, refused)
+    snapshots = SnapshotStoreWithArchive(bus.snapshots, archived)
+    return replace(bus, events=events, snapshots=snapshots, archived_snapshots=archived)
 
 
 def bus_on(

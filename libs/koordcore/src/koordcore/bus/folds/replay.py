@@ -52,12 +52,14 @@ async def state_at(
     return state
 
 
-async def position_at_time(events: EventLog, moment: str) -> int:
+async def position_at_time(events: EventLog, moment: str, *, after: int | None = None) -> int:
     """Return the position of the log just before the first event that occurred after `moment`.
 
     Args:
         events: The log.
         moment: RFC 3339 time, UTC with microseconds, as in the header `Koord-Occurred-At`.
+        after: Position from which on the facts are read, because all earlier ones are known to have occurred before
+            `moment`; None: that before the first one of the stream.
 
     Returns:
         The position. 0 if all events are later; the newest position if no event is later.
@@ -66,7 +68,7 @@ async def position_at_time(events: EventLog, moment: str) -> int:
         HistoryGone: The beginning of the log was deleted.
     """
     head = await events.head()
-    position = head.first_seq - 1
+    position = head.first_seq - 1 if after is None else after
     async for batch in events.history(position, head.last_seq):
         for stored in batch:
             if stored.occurred_at > moment:
