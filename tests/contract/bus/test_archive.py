@@ -1,5 +1,7 @@
 """Facts that the stream has dropped are read from the archive, and nothing is dropped that a fold still needs."""
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 from koordcore.bus.archive.archived_log import ArchivedEventLog
 from koordcore.bus.archive.archiving import NotTrimmable, archive_facts, trim, trimmable_to
 from koordcore.bus.archive.files import LIST, InvalidArchive, read_list
+from koordcore.bus.archive.taking import take_snapshots
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
 from koordcore.bus.factory import bus_on
 from koordcore.bus.folds.skips import recorded_skips
@@ -22,11 +25,14 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.place import Place, open_place
 from koordcore.ports.eventlog import Appended, EventLog, HistoryGone, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
+from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
+from koordctl.what_if.archived_folds import archived_folds
 from support.bus.bus_worlds import SMALL, opened, sealed
 from support.bus.bus_worlds import Place as BusPlace
 from support.servers import server_directory
@@ -191,6 +197,55 @@ def test_a_command_says_which_facts_have_left_the_log(world_of_command: tuple[di
     )
 
 
+async def test_commands_begin_at_the_nearest_snapshot_of_the_archive(
+    world: BusPlace, nats_url: str, tmp_path: Path
+) -> None:
+    log, names = world.bus.events, world.bus.names
+    for number in range(40):
+        name = f"p{number}"
+        event = PodSpecAdded(object=Pod(metadata=ObjectMeta(name=name, namespace="d", uid=name)))
+        assert isinstance(await log.append([sealed("podspec", name, event, cause=name)]), Appended)
+    place = tmp_path / "archive"
+    environment = {**os.environ, "KOORD_NATS": nats_url, "KOORD_CLUSTER": names.cluster, "KOORD_ARCHIVE": str(place)}
+
+    async def said(*words: str) -> str:
+        command = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "koordctl",
+            *words,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        told, _ = await command.communicate()
+        assert command.returncode == 0, told.decode()
+        return told.decode()
+
+    place.mkdir()
+    told = await said("bus", "archive", str(place), "--keep", "0s", "--snapshot-facts", "10")
+    assert [line.split()[:4] for line in told.splitlines()[-2:]] == [
+        ["manager", "4", "10", "40"],
+        ["scheduler", "4", "10", "40"],
+    ]
+    whole = await said("replay", "--to", "37", "--whole")
+    assert "folded 37 events to position 37 " in whole
+    await trim(world.connection, names, 33)  # so the last fact of the snapshot is in the archive only
+    short = await said("replay", "--to", "37")
+    assert "folded 7 events from the snapshot at 30 to position 37 " in short
+    assert "EVENT AFTER 30" in short
+    hashes = [line for told in (whole, short) for line in told.splitlines() if line.startswith("hash ")]
+    assert hashes == [hashes[0]] * 2
+    rerun = json.loads(await said("replay", "--rerun-scheduler", "--from", "36", "-o", "json"))
+    assert rerun["startedAt"] == 30
+    (newest,) = place.glob("snapshots/manager/000000000030-*")
+    newest.write_bytes(newest.read_bytes()[:-1])
+    short = await said("replay", "--to", "37")
+    assert f"a snapshot of the archive is not used: {newest}: sha256: must be" in short
+    assert "folded 17 events from the snapshot at 20 to position 37 " in short
+    assert hashes[0] in short
+
+
 async def test_an_archive_that_lacks_facts_or_has_changed_is_refused(world: BusPlace, place: Place) -> None:
     log, names = world.bus.events, world.bus.names
     await append(log, 0, 20)
@@ -254,6 +309,13 @@ async def test_the_user_of_the_archive_drops_facts_and_appends_none(tmp_path: Pa
             archive = await archive_facts(bus.events, open_place(str(tmp_path)), names.cluster, 8, _silent)
             await trim(connection, names, await trimmable_to(archive, bus.snapshots))
             assert (await bus.events.head()).first_seq == 7
+            place, folds = open_place(str(tmp_path)), archived_folds()
+            for fold, source in folds.items():
+                events = ArchivedEventLog(bus.events, place)
+                found = await take_snapshots(
+                    events, place, names.cluster, fold, source, SystemClock(), 10, every=4, dense=100
+                )
+                assert [each.position for each in found] == [4, 8]
             with pytest.raises(Misconfigured, match="permission denied"):
                 await append(bus.events, 10, 1)
             await connection.drain_and_close()

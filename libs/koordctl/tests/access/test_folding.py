@@ -1,14 +1,21 @@
 """The fold from zero, and what `verify` concludes from three of them."""
 
+from pathlib import Path
+
 import pytest
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
+from koordcore.bus.archive.taking import take_snapshots
+from koordcore.bus.factory import memory_bus, with_archive
 from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent
+from koordcore.place import open_place
+from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
-from koordctl.access.folding import Folded, fold_to
+from koordctl.access.folding import CLUSTER_FOLD, Folded, archived_cluster, fold_to
 from koordctl.access.log import LogTrouble
 from koordctl.access.verification import FoldPosition, Verification
+from koordctl.what_if.archived_folds import archived_folds
 from support.histories import every_kind_once, history
 
 POISON = ({HEADER_TYPE: "NoSuchEvent", HEADER_SCHEMA: "1"}, b"{}")
@@ -58,6 +65,30 @@ async def test_unreadable_event_is_said_unless_it_was_recorded_as_skipped() -> N
     folded = await fold_to(events, bad, marks=(bad,))
     assert folded.state.position == bad
     assert folded.hashes[bad] == folded.hash
+
+
+async def test_the_fold_from_an_archived_snapshot_has_the_same_hashes(tmp_path: Path) -> None:
+    log, events = filled()
+    bus = memory_bus(log=log)
+    assert await archived_cluster(bus, 20) is None
+    await take_snapshots(
+        bus.events,
+        open_place(str(tmp_path)),
+        "c",
+        CLUSTER_FOLD,
+        archived_folds()[CLUSTER_FOLD],
+        SystemClock(),
+        20,
+        every=8,
+        dense=100,
+    )
+    bus = with_archive(bus, str(tmp_path))
+    for upto, begin in ((7, 0), (8, 8), (15, 8), (20, 16)):
+        state = await archived_cluster(bus, upto)
+        marks = (begin, upto)
+        folded = await fold_to(bus.events, upto, state=state, marks=marks)
+        assert (folded.begin, folded.events) == (begin, upto - begin)
+        assert folded.hashes == {mark: expected(events, mark) for mark in marks}
 
 
 def verdict(live: FoldPosition, projector: FoldPosition, hashes: dict[int, str]) -> Verification:

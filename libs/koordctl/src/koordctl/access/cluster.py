@@ -5,7 +5,7 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.catalogue import CATALOGUE
 
-from koordctl.access.folding import fold_to
+from koordctl.access.folding import archived_cluster, fold_to
 from koordctl.access.log import OpenLog
 from koordctl.access.run_clock import run_clock
 
@@ -18,7 +18,8 @@ async def live_builder(log: OpenLog) -> ViewBuilder:
     """
     head = await log.bus.events.head()
     builder = ViewBuilder()
-    builder.load((await fold_to(log.bus.events, head.last_seq)).state)
+    saved = await archived_cluster(log.bus, head.last_seq)
+    builder.load((await fold_to(log.bus.events, head.last_seq, state=saved)).state)
     for stored in await log.bus.observations.latest(builder.node_refs()):
         report = CATALOGUE.read(stored)
         if isinstance(report, NodeUsageReported):

@@ -1,9 +1,9 @@
-"""Rebuilding the state of the cluster by applying every event of the log, from the first one on."""
+"""Rebuilding the state of the cluster from the events of the log, and from a snapshot of the archive if one fits."""
 
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import Event, StoredEvent
@@ -16,6 +16,9 @@ from koordcore.state.cluster import schema_fingerprint
 
 from koordctl.access.log import LogTrouble
 
+if TYPE_CHECKING:
+    from koordcore.bus.factory import Bus
+
 BATCH = 1000
 CLUSTER_FOLD: Final = "manager"
 """Name under which the manager saves snapshots. Its fold has every fact of the cluster."""
@@ -27,6 +30,7 @@ class Folded:
 
     Attributes:
         state: The state at the last position.
+        begin: Position of the snapshot from which the fold began; 0: it began at the first event.
         events: Number of folded events, without the positions that an operator skipped.
         by_type: Event type -> number of events.
         seconds: Real time for reading, folding and hashing.
@@ -35,6 +39,7 @@ class Folded:
     """
 
     state: ClusterState = field(default_factory=ClusterState)
+    begin: int = 0
     events: int = 0
     by_type: dict[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
@@ -51,6 +56,7 @@ async def fold_to(
     log: EventLog,
     upto: int,
     *,
+    state: ClusterState | None = None,
     marks: Iterable[int] = (),
     see: Callable[[StoredEvent, Event], None] | None = None,
     progress: Callable[[int], None] | None = None,
@@ -60,26 +66,27 @@ async def fold_to(
     Args:
         log: The stream of facts.
         upto: Last position to fold.
-        marks: Positions at which the hash of the state is kept; all at most `upto`.
+        state: State of a snapshot, from which the fold begins; None: begin at the first event.
+        marks: Positions at which the hash of the state is kept; all at most `upto`, and none before the snapshot.
         see: Called with every stored event and its decoded form, in order.
         progress: Called with the position after every batch.
 
     Raises:
         LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
-    folded = Folded()
+    folded = Folded() if state is None else Folded(state=state, begin=state.position)
     began = time.perf_counter()
     skipped: set[int] | None = None
     marked = frozenset(marks)
-    if 0 in marked:
-        folded.hashes[0] = folded.state.hash()
-    if upto > 0:
-        async for batch in log.history(0, upto, batch=BATCH):
+    if folded.begin in marked:
+        folded.hashes[folded.begin] = folded.state.hash()
+    if upto > folded.begin:
+        async for batch in log.history(folded.begin, upto, batch=BATCH):
             for stored in batch:
                 try:
                     event = folded.state.apply(stored)
                 except UnreadableEvent as error:
-                    skipped = await skipped_positions(log) if skipped is None else skipped
+                    skipped = await skipped_positions(log, folded.begin) if skipped is None else skipped
                     if stored.seq not in skipped:
                         raise LogTrouble(
                             f"{error}; a recorded skip lets the fold continue: koord bus skip --help"
@@ -101,6 +108,17 @@ async def fold_to(
     return folded
 
 
+async def archived_cluster(bus: "Bus", at_most: int) -> ClusterState | None:
+    """Return the state of the newest archived snapshot of the cluster up to a position; None: begin at the first fact.
+
+    The job that archives facts has folded it. So it can be compared with what a running service has folded.
+    """
+    if bus.archived_snapshots is None:
+        return None
+    found = await bus.archived_snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
+    return None if found is None else ClusterState.restore(b"".join(found.state))
+
+
 async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState | None:
     """Return the state of the newest snapshot of the whole cluster up to a position; None: begin at the first fact.
 
@@ -111,11 +129,18 @@ async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState 
     return None if found is None else ClusterState.restore(b"".join(found.state))
 
 
-async def skipped_positions(log: EventLog) -> set[int]:
-    """Return the positions of the events that an operator told the services to skip (`koord bus skip`)."""
+async def skipped_positions(log: EventLog, after: int = 0) -> set[int]:
+    """Return the positions of the events that an operator told the services to skip (`koord bus skip`).
+
+    Args:
+        log: The log.
+        after: Only events behind this position matter. An order to skip an event follows the event.
+    """
     head = await log.head()
     found: set[int] = set()
-    async for batch in log.history(0, head.last_seq, kinds=["fold"]):
+    if head.last_seq <= after:
+        return found
+    async for batch in log.history(after, head.last_seq, kinds=["fold"]):
         for stored in batch:
             event = CATALOGUE.read(stored)
             if isinstance(event, EventSkipped):

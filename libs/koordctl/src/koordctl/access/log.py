@@ -173,11 +173,12 @@ async def open_log(
     except (ConnectRefused, NotConnected) as error:
         named = " at the address of KOORD_NATS" if address is None and os.environ.get("KOORD_NATS") else ""
         raise LogTrouble(f"the log{named}: {error}") from error
+    bus = bus_on(connection, names)
     try:
         yield OpenLog(
             connection=connection,
             names=names,
-            bus=with_archive(bus_on(connection, names), archive) if archive else bus_on(connection, names),
+            bus=with_archive(bus, archive, say_refused) if archive else bus,
             facts=StreamReader(connection, names.ev, names.prefix("ev"), deadline=10),
             explanations=StreamReader(connection, names.explanations, names.prefix("explanations"), deadline=10),
             obs=StreamReader(connection, names.obs, names.prefix("obs"), deadline=10),
@@ -188,6 +189,11 @@ async def open_log(
         raise LogTrouble(f"the archive: {error}") from error
     finally:
         await connection.drain_and_close()
+
+
+def say_refused(sentence: str) -> None:
+    """Say on stderr that a snapshot of the archive is not used."""
+    errors.print(f"a snapshot of the archive is not used: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
 async def warn_of_dropped(

@@ -1,7 +1,7 @@
 """Comparison of the state of the manager, the rows of the projector, and a state rebuilt from the log.
 
 First the manager and the projector are asked for their hashes until both stand at one position. Then the log is folded
-from its first event to that position.
+from its first event, or from a snapshot of the archive, to that position.
 
 If the log is written without a pause, both never stop at one position. Then each is compared with the rebuilt state at
 its own position. One fold passes through both positions, so all three agree exactly if both comparisons hold.
@@ -17,7 +17,7 @@ from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHashRequest
 
 from koordctl.access.clients import refusal
 from koordctl.access.credentials import authorization, tls_context
-from koordctl.access.folding import Folded, fold_to
+from koordctl.access.folding import Folded, archived_cluster, fold_to
 from koordctl.access.log import LogTrouble
 
 if TYPE_CHECKING:
@@ -71,19 +71,22 @@ class Verification:
         return f"{'equal' if self.equal else 'differ'}: {'; '.join(told)}"
 
 
-async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verification:
+async def verify_now(bus: "Bus", *, manager: str, seconds: float, whole: bool = True) -> Verification:
     """Compare the states of the manager and of the projector with a state rebuilt from the log.
 
     Args:
         bus: The log; the projector is asked over the same connection.
         manager: Base URL of the manager.
         seconds: Real time that manager and projector may take to answer.
+        whole: Whether to fold the log from its first event. Otherwise, a snapshot of the archive is used if one fits.
 
     Raises:
         LogTrouble: A service does not answer.
     """
     live, rows = await _fold_positions(bus, manager, seconds)
-    folded = await fold_to(bus.events, max(live.position, rows.position), marks=(live.position, rows.position))
+    marks = (live.position, rows.position)
+    state = None if whole else await archived_cluster(bus, min(marks))
+    folded = await fold_to(bus.events, max(marks), state=state, marks=marks)
     return Verification(live=live, projector=rows, folded=folded)
 
 

@@ -9,7 +9,7 @@ from koordcore.state.allocation_rules import broken_rules
 from koordctl.access.clients import service_url
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.verification import Verification, verify_now
-from koordctl.render.output import console, fail, show_table
+from koordctl.render.output import WholeOption, console, fail, show_table, start_text
 
 
 def verify(
@@ -17,8 +17,12 @@ def verify(
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Compare only the copies of the log that the NATS servers hold.")
     ] = False,
+    whole: WholeOption = False,
 ) -> None:
     """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
+
+    With KOORD_ARCHIVE, the state is rebuilt from the nearest snapshot of the archive, and the output names its
+    position. The job that archives facts has folded it from the first fact on.
 
     Then check the allocations of every node: each exclusive CPU and each virtual function has one holder, and no more
     of a device or a reservation is taken than there is. Pods that other schedulers bound count with their annotations.
@@ -38,14 +42,15 @@ def verify(
     if replicas:
         _compare_copies(wait_for(_copies()))
         return
-    found = wait_for(_verify(seconds))
+    found = wait_for(_verify(seconds, whole=whole))
     folds = [("manager, live", found.live), ("projector, rows", found.projector)]
+    start = start_text(found.folded.begin, "from zero")
     marks = sorted({fold.position for _, fold in folds})
     show_table(
         ["fold", "position", "hash"],
         [
             *([name, fold.position, fold.hash] for name, fold in folds),
-            *(["from zero", position, found.folded.hashes[position]] for position in marks),
+            *([start, position, found.folded.hashes[position]] for position in marks),
         ],
     )
     if not found.equal:
@@ -78,6 +83,6 @@ async def _copies() -> list[CopyDigest]:
         return await read_copies(log.connection, log.names.ev, log.names.prefix("ev"))
 
 
-async def _verify(seconds: float) -> Verification:
+async def _verify(seconds: float, *, whole: bool) -> Verification:
     async with open_log() as log:
-        return await verify_now(log.bus, manager=service_url("manager"), seconds=seconds)
+        return await verify_now(log.bus, manager=service_url("manager"), seconds=seconds, whole=whole)

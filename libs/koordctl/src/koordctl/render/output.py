@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -19,6 +19,27 @@ class Format(StrEnum):
     TABLE = "table"
     YAML = "yaml"
     JSON = "json"
+
+
+WholeOption = Annotated[
+    bool, typer.Option("--whole", help="Begin at the first fact, not at a snapshot of the archive (KOORD_ARCHIVE).")
+]
+
+
+def start_text(position: int, otherwise: str = "from the first fact") -> str:
+    """Return where a fold began.
+
+    Args:
+        position: Position of the snapshot; 0: there was none.
+        otherwise: Text for a fold without a snapshot.
+    """
+    return f"from the snapshot at {position:,}" if position else otherwise
+
+
+def show_start(position: int) -> None:
+    """Print the position of the snapshot from which a re-run started. No-op for 0: it started at the first fact."""
+    if position:
+        console.print(f"started {start_text(position)}", highlight=False)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing found") -> None:

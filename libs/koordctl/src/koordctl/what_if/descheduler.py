@@ -74,6 +74,7 @@ class DescheduleComparison:
     """The recorded cluster compared with one in which a descheduler of a configuration ran.
 
     Attributes:
+        started: Position of the snapshot from which the run started; 0: it started at the first fact.
         rounds: Number of rounds that were played.
         reports: Number of usage reports that were used.
         archived: Number of them that came from the projector's archive. The others came from their stream.
@@ -86,6 +87,7 @@ class DescheduleComparison:
         rerun: Figures of the re-run.
     """
 
+    started: int = 0
     rounds: int = 0
     reports: int = 0
     archived: int = 0
@@ -137,11 +139,11 @@ class DeschedulerRerun:
         cluster: ClusterState | None = None,
         skipped: set[int] | None = None,
     ) -> None:
-        self.found = DescheduleComparison()
         self._builder = ViewBuilder()
         if cluster is not None:
             self._builder.load(cluster)
         self._state = state
+        self.found = DescheduleComparison(started=self.starts_behind)
         self._ask = scheduler_at(state)
         self._configuration = configuration
         self._proving = proving_profiles(configuration)

@@ -70,6 +70,7 @@ class ManagerComparison:
 
     Attributes:
         asked: Window and settings of the re-run.
+        started: Position of the snapshot from which the run started; 0: it started at the first fact.
         reports: Number of usage reports that are still retained.
         notes: Sentences about decisions that could not be compared.
         nodes: Decisions about nodes.
@@ -78,6 +79,7 @@ class ManagerComparison:
     """
 
     asked: Question
+    started: int
     reports: int
     notes: tuple[str, ...]
     nodes: NodeComparison
@@ -94,6 +96,7 @@ class ManagerComparison:
         return {
             "from": self.asked.begin,
             "to": self.asked.end,
+            "startedAt": self.started,
             "loadReports": self.reports,
             "warnings": list(self.warnings),
             "notes": list(self.notes),
@@ -139,7 +142,6 @@ async def compare(
     Raises:
         LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
-    skipped = await skipped_positions(log)
     reports = await everything_kept(observations)
     flags, since = await retained_decisions(explanations) if explanations is not None else ([], "")
     until = await _next(log, asked.end)
@@ -153,6 +155,8 @@ async def compare(
             view = await _view_before(log, snapshots, asked, unknown)
     except TimeoutError:  # a server that was set up before the operator might read them does not answer
         notes = ("the recommender's checkpoints cannot be read: recommendations use the retained reports only",)
+    started = view.state.position
+    skipped = await skipped_positions(log, started)
     what_if = ManagerWhatIf(
         view,
         reports,
@@ -167,7 +171,7 @@ async def compare(
     )
     begun = False
     try:
-        async for batch in log.history(view.state.position, asked.end, batch=BATCH):
+        async for batch in log.history(started, asked.end, batch=BATCH):
             for stored in batch:
                 if not begun and stored.seq > asked.begin:
                     what_if.begin()
@@ -187,6 +191,7 @@ async def compare(
         raise LogTrouble(f"{error}; a recorded skip lets the fold continue: koord bus skip --help") from error
     return ManagerComparison(
         asked=asked,
+        started=started,
         reports=len(reports),
         notes=notes,
         nodes=compare_nodes(what_if.nodes),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from koord_scheduler.configuration import installed_makers
+from koord_scheduler.configuration import installed_makers, load_configuration
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.folding.log import fold, skip
 from koord_scheduler.domain.pods.equivalence_classes import scheduler_name_of
@@ -29,7 +29,7 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
-from koordcore.ports.snapshots import SnapshotStore
+from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.protocol.objects import Pod
 
 from koordctl.access.folding import BATCH, everything_kept, skipped_positions
@@ -48,6 +48,7 @@ class Comparison:
     Attributes:
         begin: The window starts behind this position.
         end: Last position of the window.
+        started: Position of the snapshot from which the run started; 0: it started at the first fact.
         recorded: Number of recorded placements in the window.
         decided: Number of placements in the re-run.
         reports: Number of usage reports that are still retained.
@@ -63,6 +64,7 @@ class Comparison:
 
     begin: int
     end: int
+    started: int
     recorded: int
     decided: int
     reports: int
@@ -113,6 +115,7 @@ class Comparison:
         return {
             "from": self.begin,
             "to": self.end,
+            "startedAt": self.started,
             "placementsRecorded": self.recorded,
             "placementsRerun": self.decided,
             "loadReports": self.reports,
@@ -154,12 +157,12 @@ async def compare(
     Raises:
         LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
     """
-    skipped = await skipped_positions(log)
     saved = await saved_state(snapshots, configuration, begin)
     recorded_state, what_if = state_of(configuration, saved), WhatIf(state_of(configuration, saved))
-    position, first = recorded_state.log.position, (await log.head()).first_seq
+    started = recorded_state.log.position
     # A batch earlier, from which the re-run learns the time and whether the snapshot is inside an append.
-    after = min(position, max(position - BATCH, first - 1))
+    after = min(started, max(started - BATCH, (await log.head()).first_seq - 1))
+    skipped = await skipped_positions(log, after)
     window: list[StoredEvent] = []
     specs: dict[str, Pod | None] = {}
     try:
@@ -187,6 +190,7 @@ async def compare(
     return Comparison(
         begin=begin,
         end=end,
+        started=started,
         recorded=recording.decided,
         decided=what_if.decided,
         reports=len(reports),
@@ -206,12 +210,12 @@ async def saved_state(snapshots: SnapshotStore, configuration: EffectiveConfigur
 
     Args:
         snapshots: The store.
-        configuration: Configuration of the scheduler. Only a snapshot of the same plugins fits.
+        configuration: Configuration of the scheduler. A snapshot fits if it has the state of all its plugins.
         begin: Largest position of the snapshot.
     """
-    fingerprint, at_most = schema_fingerprint(empty_state(configuration).frameworks.folding), begin
+    at_most, fingerprints = begin, _fitting(configuration)
     try:
-        while found := await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=at_most):
+        while found := await _newest(snapshots, fingerprints, at_most):
             data = b"".join(found.state)
             if may_start_what_if(state_of(configuration, data), begin):
                 return data
@@ -219,6 +223,24 @@ async def saved_state(snapshots: SnapshotStore, configuration: EffectiveConfigur
     except TimeoutError:  # a server that was set up before the operator might read them does not answer
         pass
     return None
+
+
+async def _newest(snapshots: SnapshotStore, fingerprints: Iterable[str], at_most: int) -> Snapshot | None:
+    """Return the newest snapshot up to a position that has one of the fingerprints."""
+    found = [await snapshots.newest(FOLD, schema_fingerprint=each, at_most=at_most) for each in fingerprints]
+    return max((each for each in found if each is not None), key=lambda each: each.seq, default=None)
+
+
+def _fitting(configuration: EffectiveConfiguration) -> list[str]:
+    """Return the fingerprints of the snapshots that fit a configuration.
+
+    They are those of its own plugins, and those of the default configuration if it has the same plugins and more: the
+    state of a plugin that a scheduler does not have is not read.
+    """
+    own, default = (
+        frozenset(empty_state(each).frameworks.folding) for each in (configuration, load_configuration(None))
+    )
+    return [schema_fingerprint(plugins) for plugins in {own, default} if plugins >= own]
 
 
 def state_of(configuration: EffectiveConfiguration, saved: bytes | None) -> SchedulerState:

@@ -1,11 +1,12 @@
-"""`koord bus archive`: copy old facts to a folder or an S3 store, and drop them from the log."""
+"""`koord bus archive`: copy old facts and snapshots to a folder or an S3 store, and drop facts from the log."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from koordcore.bus.archive.snapshot_choice import DENSE_FACTS, SNAPSHOT_FACTS
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
@@ -17,18 +18,30 @@ from koordctl.render.output import console, fail, show_table
 
 if TYPE_CHECKING:
     from koordcore.bus.archive.files import Archive
+    from koordcore.bus.archive.snapshot_choice import ArchivedSnapshot
+
+MIB: Final = 1 << 20
 
 
 def archive(
     place: Annotated[str, typer.Argument(metavar="PLACE", help="Folder, or s3://BUCKET/PREFIX.")],
     keep: Annotated[str, typer.Option("--keep", help="Facts that are younger stay in the log only.")] = "720h",
     trim: Annotated[bool, typer.Option("--trim", help="Then drop from the log what the archive has.")] = False,
+    snapshot_facts: Annotated[
+        int, typer.Option(min=0, help="Number of facts between two snapshots of a fold; 0: write none.")
+    ] = SNAPSHOT_FACTS,
+    dense_facts: Annotated[
+        int, typer.Option(min=1, help="Number of newest facts with all snapshots; among older ones, some are dropped.")
+    ] = DENSE_FACTS,
 ) -> None:
     """Copy facts that are older than --keep to an archive. Each file is read back and compared.
 
     A later run goes on where the last one ended. With --trim, the log drops the facts that the archive has and that the
     last snapshots of manager and scheduler contain. Set KOORD_ARCHIVE for commands, and `--archive` for services, so
     that they read dropped facts from the archive. The command connects as the user `retention`.
+
+    Then it folds the log behind the last run, up to its end, and writes snapshots of the cluster's and the scheduler's
+    state to the archive. With KOORD_ARCHIVE, `koord replay`, `koord verify` and re-runs start at the nearest one.
 
     Examples:
 
@@ -38,6 +51,7 @@ def archive(
     """
     from koordcore.bus.archive.archiving import NotTrimmable
     from koordcore.bus.archive.files import InvalidArchive
+    from koordcore.bus.archive.taking import FoldStopped
     from koordcore.place import PlaceTrouble
 
     try:
@@ -53,6 +67,12 @@ def archive(
     console.print(f"{place} has the facts {found.first} to {found.last} in {len(found.parts)} files", highlight=False)
     if trim:
         console.print(f"the log has dropped the facts up to {dropped}", highlight=False)
+    if snapshot_facts:
+        try:
+            snapshots = wait_for(_snapshots(place, snapshot_facts, dense_facts))
+        except (FoldStopped, InvalidArchive, PlaceTrouble) as error:
+            fail(str(error))
+        show_table(["snapshots of", "number", "first", "last", "MiB"], [_row(*each) for each in snapshots.items()])
 
 
 async def _archive(name: str, keep_seconds: float, *, trim: bool) -> tuple[Archive, int]:
@@ -69,6 +89,34 @@ async def _archive(name: str, keep_seconds: float, *, trim: bool) -> tuple[Archi
             dropped = max(dropped, await archiving.trimmable_to(found, log.bus.snapshots))
             await archiving.trim(log.connection, log.names, dropped)
     return found, dropped
+
+
+async def _snapshots(name: str, every: int, dense: int) -> dict[str, list[ArchivedSnapshot]]:
+    """Write the snapshots that are due, and return fold -> snapshots in the archive."""
+    from koordcore.bus.archive.archived_log import ArchivedEventLog
+    from koordcore.bus.archive.taking import take_snapshots
+    from koordcore.bus.setup.manifest import RETENTION
+    from koordcore.place import open_place
+    from koordcore.service.clock import SystemClock
+
+    from koordctl.what_if.archived_folds import archived_folds
+
+    place = open_place(name)
+    async with open_log(principal=RETENTION.name) as log:
+        events = ArchivedEventLog(log.bus.events, place)
+        upto = (await events.head()).last_seq
+        return {
+            fold: await take_snapshots(
+                events, place, log.names.cluster, fold, source, SystemClock(), upto, every=every, dense=dense
+            )
+            for fold, source in archived_folds().items()
+        }
+
+
+def _row(fold: str, snapshots: list[ArchivedSnapshot]) -> list[object]:
+    positions = [each.position for each in snapshots]
+    size = sum(each.size for each in snapshots) / MIB
+    return [fold, len(snapshots), min(positions, default=None), max(positions, default=None), size]
 
 
 async def _older_than(log: OpenLog, seconds: float) -> int:

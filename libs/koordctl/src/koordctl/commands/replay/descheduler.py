@@ -18,7 +18,7 @@ from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.documents.scheduler_config import scheduler_configuration
-from koordctl.render.output import Format, console, errors, fail, show_document, show_table
+from koordctl.render.output import Format, console, errors, fail, show_document, show_start, show_table
 from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
 from koordctl.what_if.scheduler import saved_state, state_of
 from koordctl.what_if.usage_reports import ReportArchive
@@ -76,15 +76,17 @@ async def played(
     """
     placing = scheduler_configuration(None)
     saved = await saved_state(bus.snapshots, placing, begin)
+    state, cluster = state_of(placing, saved), None if saved is None else await saved_cluster(bus.snapshots, begin)
+    started = 0 if cluster is None else min(cluster.position, state.log.position)
     rerun = DeschedulerRerun(
         configuration,
-        state_of(placing, saved),
+        state,
         interval=configuration.descheduling_interval or _INTERVAL,
         begin=begin,
-        cluster=None if saved is None else await saved_cluster(bus.snapshots, begin),
-        skipped=await skipped_positions(bus.events),
+        cluster=cluster,
+        skipped=await skipped_positions(bus.events, started),
     )
-    history = bus.events.history(rerun.starts_behind, end, batch=BATCH)
+    history = bus.events.history(started, end, batch=BATCH)
     events = [stored async for batch in history for stored in batch]
     first = next((each.occurred_at for each in events if each.seq > begin), events[-1].occurred_at if events else "")
     since = rfc3339(datetime.fromisoformat(first) - _KNOWN) if first else ""
@@ -108,6 +110,7 @@ def _show(found: DescheduleComparison, trouble: str) -> None:
         highlight=False,
         markup=False,
     )
+    show_start(found.started)
     show_table(
         ["", "recorded", "re-run"],
         [
@@ -138,6 +141,7 @@ def _factor(slowdown: float | None) -> str:
 
 def _document(found: DescheduleComparison, trouble: str) -> dict[str, Any]:
     return {
+        "startedAt": found.started,
         "rounds": found.rounds,
         "reports": found.reports,
         "archivedReports": found.archived,

@@ -26,7 +26,7 @@ from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.document_files import documents_of
 from koordctl.documents.tried_files import config_remarks, profile_remarks
 from koordctl.explain.node_policy import formula_line, mid_line
-from koordctl.render.output import Format, console, errors, fail, show_document, show_table
+from koordctl.render.output import Format, console, errors, fail, show_document, show_start, show_table
 from koordctl.render.units import cores, gibibytes
 from koordctl.what_if import nodes as node_runs
 from koordctl.what_if.admission import read_gates, read_profiles, tried_of
@@ -217,6 +217,7 @@ def _show(found: ManagerComparison) -> None:
         f" {found.reports:,} usage reports still retained",
         highlight=False,
     )
+    show_start(found.started)
     if tally.not_retained:
         console.print(
             f"{tally.not_retained:,} decisions were not repeated: their usage report is no longer retained",

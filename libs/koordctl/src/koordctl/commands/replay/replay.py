@@ -9,13 +9,13 @@ from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from koordctl.access.audit_records import record_run
-from koordctl.access.folding import Folded, fold_to
+from koordctl.access.folding import Folded, archived_cluster, fold_to
 from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.access.reservations import reservations_in
 from koordctl.access.verification import FoldPosition, projector_position
 from koordctl.commands.replay.window import resolve_position
 from koordctl.demo.summary import by_count
-from koordctl.render.output import Format, console, errors, fail, show_table
+from koordctl.render.output import Format, WholeOption, console, errors, fail, show_table, start_text
 from koordctl.render.reservation_tables import HELD_COLUMNS, held_rows
 from koordctl.render.units import duration_text
 
@@ -108,11 +108,14 @@ def replay(
         int | None,
         typer.Option("--recompute", min=1, help="Position of a PodPlaced: decide it again from the log alone."),
     ] = None,
+    whole: WholeOption = False,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="With --rerun-...: table, json or yaml.")
     ] = Format.TABLE,
 ) -> None:
     """Rebuild the state from the log alone, up to a position or time, and compare it with the projector's rows.
+
+    With KOORD_ARCHIVE, the fold begins at the nearest snapshot of the archive, and the output names its position.
 
     With --rerun-scheduler: decide placements again with another configuration of the scheduler. With --rerun-manager:
     decide again about nodes (batch and mid resources, NodeSLO), recommendations and admission, with another
@@ -188,16 +191,17 @@ def replay(
         return
     if config is not None or begin is not None or output is not Format.TABLE:
         fail("--config, --from and -o belong to --rerun-scheduler, --rerun-manager and --rerun-descheduler", status=2)
-    wait_for(_replay(to, speed_report=speed_report))
+    wait_for(_replay(to, speed_report=speed_report, whole=whole))
 
 
-async def _replay(to: str | None, *, speed_report: bool) -> None:
+async def _replay(to: str | None, *, speed_report: bool, whole: bool) -> None:
     async with open_log() as log:
         upto = await resolve_position(log, to, "--to")
-        folded = await _fold_with_progress(log, upto)
+        folded = await _fold_with_progress(log, upto, whole=whole)
         rows = None if speed_report else await _projector(log)
+    started = f" {start_text(folded.begin)}" if folded.begin else ""
     console.print(
-        f"folded {folded.events:,} events to position {upto:,} in {duration_text(folded.seconds)}"
+        f"folded {folded.events:,} events{started} to position {upto:,} in {duration_text(folded.seconds)}"
         f" ({folded.events_per_second:,.0f} events/s)",
         highlight=False,
     )
@@ -207,7 +211,8 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
     for ref, _ in folded.state:
         kinds[ref.kind] = kinds.get(ref.kind, 0) + 1
     show_table(["aggregate", "count"], sorted(kinds.items()), empty="no aggregates")
-    show_table(["event", "count"], by_count(folded.by_type), empty="no events")
+    event = f"event after {folded.begin:,}" if folded.begin else "event"
+    show_table([event, "count"], by_count(folded.by_type), empty="no events")
     held = held_rows(reservations_in(folded.state))
     if held:
         show_table(HELD_COLUMNS, held)
@@ -224,12 +229,15 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
         fail(f"the projector's rows at position {upto} differ: {rows.hash}")
 
 
-async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
+async def _fold_with_progress(log: OpenLog, upto: int, *, whole: bool) -> Folded:
     """Rebuild the state from the log while a terminal shows a progress bar."""
+    state = None if whole else await archived_cluster(log.bus, upto)
     columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("replay", total=max(upto, 1))
-        return await fold_to(log.bus.events, upto, progress=lambda position: bar.update(task, completed=position))
+        return await fold_to(
+            log.bus.events, upto, state=state, progress=lambda position: bar.update(task, completed=position)
+        )
 
 
 async def _projector(log: OpenLog) -> FoldPosition | None:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.scheduler_config import Compared, compared_with_force, scheduler_configuration
-from koordctl.render.output import Format, console, errors, fail, show_document, show_table
+from koordctl.render.output import Format, console, errors, fail, show_document, show_start, show_table
 from koordctl.what_if.scheduler import Comparison, compare, recomputed
 
 _MOST_NAMED = 20
@@ -125,6 +125,7 @@ def _show(found: Comparison) -> None:
         f" {found.decided:,} in the re-run, {found.reports:,} load reports still retained",
         highlight=False,
     )
+    show_start(found.started)
     for sentence in found.warnings:
         console.print(f"warning: {sentence}", highlight=False, markup=False)
     show_table(

@@ -26,6 +26,9 @@ async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
     if position is not None:
         return position
     try:
-        return await position_at_time(log.bus.events, rfc3339(parse_moment(text)))
+        moment = parse_moment(text)
     except ValueError:
         fail(f"{option} must be a position or an RFC 3339 time, got {text!r}", status=2)
+    archived = log.bus.archived_snapshots
+    after = None if archived is None else await archived.position_before(moment)
+    return await position_at_time(log.bus.events, rfc3339(moment), after=after)
