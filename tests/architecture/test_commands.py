@@ -64,10 +64,16 @@ ELSEWHERE = (
         "it takes an hour; the page makes its measurements at a small scale",
     ),
     Elsewhere(
-        "python -m tests.bench kubernetes --only plain --nodes 20 --scale 0.02 --runs 1",
+        "python -m tests.bench kubernetes --only plain --nodes 1000 --scale 0.02 --runs 1",
         "tests/kubernetes/test_benchmark.py",
-        "tests.bench kubernetes --only plain --nodes 20 --scale 0.02 --runs 1",
+        "tests.bench kubernetes --only plain --nodes 1000 --scale 0.02 --runs 1",
         "it needs an API server",
+    ),
+    Elsewhere(
+        "python -m tests.bench rolling_restart --scale 0.25",
+        "tests/chaos/test_rolling_restart.py",
+        "clients.submitting(",
+        "the test restarts the same services while it submits pods",
     ),
     Elsewhere(
         "python -m tests.bench compose",

@@ -6,7 +6,13 @@ import pytest
 from support.guide import Reader, name_of, pages_run_here
 from support.servers import server_directory
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("guide")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.nats,
+    pytest.mark.postgres,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("guide"),
+]
 
 
 @pytest.mark.parametrize("page", pages_run_here(), ids=name_of)

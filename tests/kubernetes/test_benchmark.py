@@ -5,6 +5,9 @@ from support.guide import Reader
 from support.kubernetes.control_plane import missing_programs
 from support.servers import server_directory
 
+COMMAND = "python -m tests.bench kubernetes --only plain --nodes 1000 --scale 0.02 --runs 1"
+"""Twenty nodes and forty pods."""
+
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
 
 
@@ -12,6 +15,6 @@ def test_both_schedulers_bind_the_pods_of_a_small_row() -> None:
     if reason := missing_programs():
         pytest.skip(reason)
     with server_directory() as folder:
-        said = Reader(folder, {}).run("python -m tests.bench kubernetes --only plain --nodes 20 --scale 0.02 --runs 1")
+        said = Reader(folder, {}).run(COMMAND)
     assert "kube-scheduler" in said
     assert "failed" not in said

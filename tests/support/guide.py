@@ -9,11 +9,12 @@ first line.
 import contextlib
 import doctest
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,17 +35,9 @@ RUN_BY = {
     "docs/guide/install-on-kubernetes.md": "tests/kubernetes/test_workloads.py",
 }
 """Pages that need Docker or a real API server, with the test that follows them; all others: tests/e2e/test_guide.py."""
-UNTRIED = frozenset(
-    [
-        *(f"docs/{each}.md" for each in ("benchmarks", "devices-and-cores", "fit", "gpu-fragmentation", "node-agent")),
-        *(f"docs/{each}.md" for each in ("reservations", "scheduler-configuration", "what-if")),
-        *(f"examples/{each}/README.md" for each in ("agent_extension", "scheduler_plugin")),
-    ]
-)
-"""Pages whose commands no test runs yet."""
 
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
-_READING = "get|explain|trace|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule"
+_READING = "node|get|explain|trace|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule"
 _READS = re.compile(rf"^(docker compose run --rm |\.venv/bin/)?koord ({_READING})\b")
 _FOLLOWS = re.compile(r" --(follow|watch)\b")
 _OWN = frozenset({".git", "var"})
@@ -90,7 +83,7 @@ def steps(page: Path) -> Iterator[Command | File]:
 def pages_run_here() -> list[Path]:
     """Return the pages whose commands run on this machine alone."""
     with_commands = (page for page in PAGES if any(isinstance(step, Command) for step in steps(page)))
-    return [page for page in with_commands if name_of(page) not in {*RUN_BY, *UNTRIED}]
+    return [page for page in with_commands if name_of(page) not in RUN_BY]
 
 
 def name_of(page: Path) -> str:
@@ -164,14 +157,16 @@ class Reader:
             raise AssertionError(f"$ {command.text}\n{printed}\nthe page has:\n{command.output}") from error
 
     def _until_ctrl_c(self, command: str) -> None:
-        with tempfile.TemporaryFile() as output:
+        """Run a command in a terminal until it has printed something, and interrupt it."""
+        terminal, its_end = pty.openpty()
+        with os.fdopen(terminal, "rb"), os.fdopen(its_end, "wb") as output:
             running = subprocess.Popen(
                 ["bash", "-c", command], cwd=self._folder, env=self._environment, stdout=output, start_new_session=True
             )
 
             def has_printed() -> bool:
                 assert running.poll() is None, f"$ {command}\nended by itself with status {running.returncode}"
-                return os.fstat(output.fileno()).st_size > 0
+                return bool(select.select([terminal], [], [], 0)[0])
 
             try:
                 until_blocking(has_printed, command, every=0.1)
