@@ -19,6 +19,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import amount_of, parse_resources
 from numpy.typing import NDArray
 
+from koord_scheduler.domain.columns.amounts import capped, capped_amounts
 from koord_scheduler.domain.columns.journal import Journal
 from koord_scheduler.domain.columns.label_index import LabelIndex
 
@@ -28,9 +29,6 @@ Rows: TypeAlias = NDArray[np.intp]
 """Row numbers, shape (K,)."""
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-
-MAX_AMOUNT: Final = 1 << 52
-"""Upper limit of amounts (4 PiB, or 4.5e12 cores), so that sums over a node and products with 100 fit into int64."""
 
 PODS_COLUMN: Final = 0
 """Column of the number of pods, a resource of which every pod takes one."""
@@ -48,7 +46,7 @@ class Demand:
         amounts: The amount for each of these columns, shape (J,): milli-cores, bytes, whole units.
         pairs: `columns` and `amounts` as pairs (column, amount).
         non_zero: CPU in milli-cores and memory in bytes, with defaults for containers that request none.
-        requests: The requests from which the demand was made.
+        requests: The requests from which the demand was made, each at most `MAX_AMOUNT`.
     """
 
     columns: Rows
@@ -218,15 +216,17 @@ class NodeColumns:
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
         """Return the amounts that a pod takes: one pod, and all requests above 0 except `gpu.shared` (see DeviceShare).
 
-        `non_zero` are the requests with defaults for cpu and memory (`pod_requests_non_zero`).
+        Every amount is at most `MAX_AMOUNT`. `non_zero` are the requests with defaults for cpu and memory
+        (`pod_requests_non_zero`).
         """
+        requests = capped_amounts(requests)
         counted = [(name, amount) for name, amount in requests.items() if amount > 0 and name != GPU_SHARED]
-        pairs = [(PODS_COLUMN, 1), *((self.column(name), min(amount, MAX_AMOUNT)) for name, amount in counted)]
+        pairs = [(PODS_COLUMN, 1), *((self.column(name), amount) for name, amount in counted)]
         return Demand(
             columns=np.array([column for column, _ in pairs], np.intp),
             amounts=np.array([amount for _, amount in pairs], np.int64),
             pairs=tuple(pairs),
-            non_zero=(_capped(non_zero.get(CPU, 0)), _capped(non_zero.get(MEMORY, 0))),
+            non_zero=(capped(non_zero.get(CPU, 0)), capped(non_zero.get(MEMORY, 0))),
             requests=requests,
         )
 
@@ -246,7 +246,7 @@ class NodeColumns:
         before_free = self.free[:, row].copy()
         amounts = np.zeros(len(self.allocatable), np.int64)
         for resource, amount in shape.allocatable.items():
-            amounts[self._column_of[resource]] = _capped(amount)
+            amounts[self._column_of[resource]] = capped(amount)
         self.allocatable[:, row] = amounts
         np.subtract(amounts, self.requested[:, row], out=self.free[:, row])
         may_help = is_new or bool((self.free[:, row] > before_free).any())
@@ -388,10 +388,6 @@ def row_list(rows: Rows | IntArray) -> list[int]:
 def text_hash(text: str) -> int:
     """Return a 64-bit hash of a name, which is the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _capped(amount: int) -> int:
-    return max(0, min(amount, MAX_AMOUNT))
 
 
 def _grown(array: NDArray[_Scalar], shape: int | tuple[int, int]) -> NDArray[_Scalar]:

@@ -21,7 +21,7 @@ from koordcore.protocol.objects import ObjectMeta, object_from_json
 from koordcore.values.allocation import VirtualFunction
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
+from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

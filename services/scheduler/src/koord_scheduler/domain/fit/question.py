@@ -9,10 +9,11 @@ from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_requests
 from koordcore.requests.fit import FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
+from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 from koord_scheduler.domain.state.state import SchedulerState
 
 MOST_PODS: Final = 10_000
@@ -60,7 +61,7 @@ def _check_set(state: SchedulerState, pod_set: PodSet, path: str) -> None:
     if state.frameworks.of(pod) is None:
         raise InvalidInput("a name that a profile serves", pod.spec.scheduler_name, f"{path}.spec.schedulerName")
     try:
-        requests = state.cluster.pod_classes.read(pod).subject.pod_class.requests
+        requests = pod_requests(state.cluster.pod_classes.read(pod).pod)
     except InvalidInput as error:
         raise error.at(path) from None
     for resource, amount in requests.items():

@@ -17,7 +17,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.values.integers import parse_decimal
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
+from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.loadaware.estimate import estimate_pod
 from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetric

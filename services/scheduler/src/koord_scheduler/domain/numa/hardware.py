@@ -29,7 +29,7 @@ from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
 
-from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
+from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask
 from koord_scheduler.domain.numa.reserved import reserved_cpus, zone_cpu_left
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy

@@ -17,6 +17,7 @@ from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput
 
+from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 from koord_scheduler.domain.numa.binding import PodBinding, ResourceSpec, pod_binding
 from koord_scheduler.domain.numa.cpu_layout import parsed_mask
 from koord_scheduler.domain.numa.zones import Allocated
@@ -27,6 +28,7 @@ T = TypeVar("T")
 PLUGIN: Final = "NodeNUMAResource"
 _REQUIRED: Final = "Required"
 _BINDING: Final = (QosClass.LSE, QosClass.LSR)
+_MOST_MILLI: Final = MAX_AMOUNT // 1000 * 1000  # whole CPUs
 _POLICIES: Final = {policy.value: policy for policy in TopologyPolicy}
 
 
@@ -86,7 +88,7 @@ def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
     """
     if not asks(pod):
         return None
-    milli = pod_requests(pod).get(CPU, 0)
+    milli = min(pod_requests(pod).get(CPU, 0), _MOST_MILLI)
     try:
         spec = _decoded(pod.metadata.annotations, keys.RESOURCE_SPEC, ResourceSpec)
         topology = _decoded(pod.metadata.annotations, keys.NUMA_TOPOLOGY_SPEC, _NumaTopologySpec)
