@@ -57,3 +57,22 @@ def test_a_pod_fits_the_same_nodes_as_one_by_one(nodes: list[NodeView], pods: li
         expected = [position for position, node in enumerate(nodes) if not native_misfits(pod, node, cluster)]
         assert list(index.fitting(pod)) == expected
         assert index.fits_any(pod, other_than="n0") == any(nodes[position].name != "n0" for position in expected)
+
+
+def test_amounts_of_more_than_64_bits_are_compared() -> None:
+    def node(name: str, cpu: str) -> NodeView:
+        return node_view_from_json({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}})
+
+    def pod(name: str, cpu: str, node: str = "") -> PodView:
+        container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+        raw: dict[str, Any] = {
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"nodeName": node, "containers": [container]},
+        }
+        return pod_view_from_json(raw)
+
+    nodes = [node("full", "4"), node("huge", "20E"), node("small", "4")]
+    huge, small = pod("huge", "20E", "full"), pod("small", "4")
+    index = FitIndex(nodes, ClusterView(now=0.0, nodes=tuple(nodes), pods=(huge, small)))
+    assert list(index.fitting(small)) == [1, 2]
+    assert 2 not in index.fitting(huge)

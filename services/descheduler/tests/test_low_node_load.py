@@ -3,8 +3,16 @@
 from typing import Any
 
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
-from koord_descheduler.domain.plugins.native.low_node_load.arguments import DEFAULT_POOL, check, decode
-from koord_descheduler.domain.plugins.native.low_node_load.load import node_capacity
+from koord_descheduler.domain.plugins.native.low_node_load.arguments import DEFAULT_POOL, NodePoolArgs, check, decode
+from koord_descheduler.domain.plugins.native.low_node_load.load import (
+    NodeClass,
+    classes_of,
+    hottest_first,
+    measured,
+    node_capacity,
+)
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.metrics import NodeMetric
 from support.descheduler.views import node_view_from_json
 
 CONDITION = AnomalyCondition(abnormalities=2)
@@ -35,6 +43,21 @@ def test_resources_that_are_not_amplified_keep_their_allocatable() -> None:
         "status": {"allocatable": {"cpu": "8", "memory": "100"}},
     }
     assert node_capacity(node_view_from_json(raw)) == {"cpu": 4000, "memory": 100}
+
+
+def test_amounts_of_more_than_64_bits_are_measured() -> None:
+    nodes = [
+        node_view_from_json({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "1Gi"}}})
+        for name, cpu in (("huge", "20E"), ("plain", "4"))
+    ]
+    metrics = {
+        "huge": NodeMetric(updated=0.0, system={"cpu": 1000}),
+        "plain": NodeMetric(updated=0.0, system={"cpu": 10**30}),
+    }
+    pool = NodePoolArgs(low_thresholds={"cpu": 20.0}, high_thresholds={"cpu": 50.0})
+    load = measured(pool, nodes, ClusterView(now=0.0, nodes=tuple(nodes), pods=(), metrics=metrics), 180.0)
+    assert classes_of(load) == [NodeClass.BOTH_LOW, NodeClass.HIGH]
+    assert hottest_first(load, [0, 1], {"cpu": 1}, prod=False) == [1, 0]
 
 
 def test_a_detector_is_kept_from_its_last_abnormal_observation_on() -> None:

@@ -4,6 +4,7 @@ Free amounts are arrays with one row per node, so that a pod costs a few array o
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from koordcore.protocol.placement.taints import first_untolerated
@@ -16,6 +17,7 @@ from koord_descheduler.domain.view.pods import PodView
 
 Mask = NDArray[np.bool_]
 Column = NDArray[np.int64]
+_MOST: Final = int(np.iinfo(np.int64).max)
 
 
 class FitIndex:
@@ -59,14 +61,16 @@ class FitIndex:
         return any(self.nodes[position].name != other_than for position in self.fitting(pod))
 
     def free(self, resource: str) -> Column:
-        """Return allocatable minus requests of the unfinished pods: int64 (N,), below 0 on an overcommitted node."""
+        """Return allocatable minus requests of the unfinished pods: int64 (N,), below 0 on an overcommitted node.
+
+        A quantity may have more than 64 bits, so amounts are cut to int64.
+        """
         known = self._free.get(resource)
         if known is None:
             known = self._free[resource] = np.array(
-                [
-                    node.allocatable.get(resource, 0) - self._cluster.occupancy(node.name).requested.get(resource, 0)
-                    for node in self.nodes
-                ],
-                dtype=np.int64,
+                [max(-_MOST, min(self._free_on(node, resource), _MOST)) for node in self.nodes], dtype=np.int64
             )
         return known
+
+    def _free_on(self, node: NodeView, resource: str) -> int:
+        return node.allocatable.get(resource, 0) - self._cluster.occupancy(node.name).requested.get(resource, 0)

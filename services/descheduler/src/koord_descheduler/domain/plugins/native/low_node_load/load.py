@@ -25,6 +25,8 @@ from koord_descheduler.domain.view.nodes import NodeView
 
 PODS: Final = "pods"
 _MEMORY: Final = "memory"
+_MOST: Final = 1 << 52
+"""Largest amount in a table (4 PiB, or 4.5e12 cores), so that its product with 1000 fits into int64."""
 Table = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -93,7 +95,7 @@ class PoolLoad:
 
     def amounts(self, usage: Amounts) -> Table:
         """Return the usage of a pod as a row: int64 (R,); its count of pods is 0."""
-        return np.array([0 if name == PODS else usage.get(name, 0) for name in self.resources], dtype=np.int64)
+        return np.array([0 if name == PODS else _amount(usage, name) for name in self.resources], dtype=np.int64)
 
 
 def measured(pool: NodePoolArgs, nodes: Sequence[NodeView], cluster: ClusterView, expiration: float) -> PoolLoad:
@@ -115,9 +117,9 @@ def measured(pool: NodePoolArgs, nodes: Sequence[NodeView], cluster: ClusterView
         amounts = node_capacity(node)
         totals, prod_totals = _usage(node, cluster)
         for column, name in enumerate(resources):
-            capacity[row, column] = amounts.get(name, 0)
-            usage[row, column] = totals.get(name, 0)
-            prod[row, column] = prod_totals.get(name, 0)
+            capacity[row, column] = _amount(amounts, name)
+            usage[row, column] = _amount(totals, name)
+            prod[row, column] = _amount(prod_totals, name)
     width = len(compared)
     deviation = pool.use_deviation_thresholds
     return PoolLoad(
@@ -139,6 +141,10 @@ def measured(pool: NodePoolArgs, nodes: Sequence[NodeView], cluster: ClusterView
             deviation=deviation,
         ),
     )
+
+
+def _amount(amounts: Amounts, name: str) -> int:
+    return min(amounts.get(name, 0), _MOST)
 
 
 def _compared(pool: NodePoolArgs) -> tuple[str, ...]:
