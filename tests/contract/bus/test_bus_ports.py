@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from koordcore.bus.adapters import snapshots
 from koordcore.bus.adapters.desired import JetStreamPushFeed
 from koordcore.bus.adapters.observations import JetStreamObservationLog
-from koordcore.bus.client.connection import ConnectionSettings, connect
+from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
+from koordcore.bus.client.connection import ConnectionSettings, NoAnswer, connect
 from koordcore.bus.factory import Bus, memory_bus
+from koordcore.bus.folds.patience import patiently
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
@@ -244,3 +247,25 @@ async def test_a_large_snapshot_comes_back_whole(bus: Bus):
     large = snapshot(7, state=bytes(range(256)) * 4000 * 3)
     await bus.snapshots.save(large)
     assert await bus.snapshots.newest("f", schema_fingerprint="v1") == large
+
+
+@pytest.mark.nats
+async def test_a_server_that_answers_no_more_while_snapshots_are_read_is_told_and_asked_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    await place.bus.snapshots.save(snapshot(7))
+    proxy = LossyProxy(place.url)
+    await proxy.start()
+    connection = await connect(ConnectionSettings(urls=(proxy.url,), user="test", reconnect_wait_seconds=0.05))
+    store = JetStreamSnapshotStore(connection, place.bus.names)
+    assert await store.sequences("f") == [7]
+    proxy.swallow = True
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "SILENT_SECONDS", 0.1)
+        with pytest.raises(NoAnswer, match="koord_snap"):
+            await store.newest("f", schema_fingerprint="v1")
+    proxy.swallow = False
+    proxy.cut()
+    assert await patiently(lambda: store.newest("f", schema_fingerprint="v1")) == snapshot(7)
+    await connection.drain_and_close()
+    await proxy.stop()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemorySnapshotStore
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.replay import position_at_time, state_at
 from koordcore.bus.folds.runner import FoldRunner
@@ -15,6 +16,7 @@ from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, StoredEvent
 from koordcore.ports.eventlog import Appended, HistoryGone
+from koordcore.ports.snapshots import Snapshot
 from koordcore.service.clock import SystemClock
 from support.until import DEADLINE_SECONDS, until
 
@@ -175,6 +177,27 @@ async def test_a_restart_begins_at_the_newest_snapshot():
         await again.caught_up()
     assert folded == [8]
     assert again.state.seen == first.state.seen
+
+
+class AwayStore(MemorySnapshotStore):
+    """A store that does not answer the first calls."""
+
+    away = 2
+
+    async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
+        if self.away:
+            self.away -= 1
+            raise NoAnswer("the store is away")
+        return await super().newest(fold, schema_fingerprint=schema_fingerprint, at_most=at_most)
+
+
+async def test_a_store_of_snapshots_that_is_away_is_waited_for():
+    _, log = await filled(event("a"), event("b"))
+    store = AwayStore()
+    runner = FoldRunner("f", log, SOURCE, SystemClock(), snapshots=store)
+    async with running(runner):
+        await runner.caught_up()
+    assert (runner.state.seen, store.away) == (["a", "b"], 0)
 
 
 async def test_a_fold_that_stops_leaves_its_successor_a_snapshot_if_that_is_worth_it(monkeypatch: pytest.MonkeyPatch):

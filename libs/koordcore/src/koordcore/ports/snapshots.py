@@ -52,6 +52,9 @@ class SnapshotStore(Protocol):
             fold: Name of the fold.
             schema_fingerprint: Only snapshots with this fingerprint and an intact digest are usable.
             at_most: Largest position of the snapshot; None: any.
+
+        Raises:
+            NoAnswer: The store does not answer. A further call may succeed.
         """
         ...
 

@@ -6,21 +6,30 @@ Source:
     event-bus spec, 2 (koord_snap), 6
 """
 
+import asyncio
 import contextlib
 import io
-from collections.abc import Iterator
+import logging
+from collections.abc import Generator, Iterator
 from itertools import chain
-from typing import cast
+from typing import Final, cast
 
 import msgspec
+from nats.errors import ConnectionClosedError
+from nats.errors import Error as NatsError
 from nats.js.client import JetStreamContext
-from nats.js.errors import NotFoundError
+from nats.js.errors import BadObjectMetaError, DigestMismatchError, NotFoundError
 from nats.js.manager import JetStreamManager
 from nats.js.object_store import ObjectStore
 
-from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.client.connection import BusConnection, NoAnswer
 from koordcore.bus.names import BusNames
 from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
+
+log = logging.getLogger("koordcore.bus")
+
+SILENT_SECONDS: Final = 15.0
+"""Time without a byte after which a read is given up. The library itself waits without end."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Snapshot).decode
@@ -110,26 +119,52 @@ class JetStreamSnapshotStore:
         """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none.
 
         A snapshot that cannot be read is skipped, so an older one is used.
+
+        Raises:
+            NoAnswer: The server does not answer, or stops to answer.
         """
-        store = await self._store()
         for seq in reversed(await self.sequences(fold)):
             if at_most is not None and seq > at_most:
                 continue
-            read = io.BytesIO()  # without it the library copies what it has read so far with every piece that comes
             try:
-                await store.get(f"{fold}/{seq}", writeinto=read)
-                snapshot = _decode(read.getbuffer())
-            except (NotFoundError, msgspec.DecodeError):
+                snapshot = _decode((await self._read(f"{fold}/{seq}")).getbuffer())
+            except NotFoundError:  # another instance has dropped it meanwhile
+                continue
+            except (BadObjectMetaError, DigestMismatchError, msgspec.DecodeError) as error:
+                log.warning("snapshot_unreadable fold=%s seq=%d error=%r", fold, seq, error)
                 continue
             if is_usable(snapshot, schema_fingerprint):
                 return snapshot
         return None
 
+    async def _read(self, name: str) -> io.BytesIO:
+        """Return the content of an object. Give up if nothing comes for a while, however large it is."""
+        store = await self._store()
+        read = io.BytesIO()  # without it the library copies what it has read so far with every piece that comes
+        getting = asyncio.ensure_future(store.get(name, writeinto=read))
+        try:
+            while not getting.done():
+                before = read.tell()
+                await asyncio.wait((getting,), timeout=SILENT_SECONDS)
+                if not getting.done() and read.tell() == before:
+                    raise NoAnswer(f"{name}: nothing came for {SILENT_SECONDS:g} s")
+            with _as_no_answer(name):
+                await getting
+        finally:
+            getting.cancel()
+        return read
+
     async def sequences(self, fold: str) -> list[int]:
-        """Return the positions of the stored snapshots of a fold, ascending; none if the object store is empty."""
+        """Return the positions of the stored snapshots of a fold, ascending; none if the object store is empty.
+
+        Raises:
+            NoAnswer: The server does not answer.
+        """
         store = await self._store()
         try:
-            entries = await store.list()
+            with _as_no_answer(self._names.snapshot_bucket):
+                async with asyncio.timeout(SILENT_SECONDS):
+                    entries = await store.list()
         except NotFoundError:
             return []
         found: list[int] = []
@@ -143,5 +178,17 @@ class JetStreamSnapshotStore:
         if self._opened is None:
             context = _SnapshotStream(self._connection.client)
             context.stream = self._names.snapshots
-            self._opened = await context.object_store(self._names.snapshot_bucket)
+            with _as_no_answer(self._names.snapshot_bucket):
+                self._opened = await context.object_store(self._names.snapshot_bucket)
         return self._opened
+
+
+@contextlib.contextmanager
+def _as_no_answer(what: str) -> Generator[None]:
+    """Raise NoAnswer for the library's errors about a server that does not answer, or has no leader at this moment."""
+    try:
+        yield
+    except (NotFoundError, BadObjectMetaError, DigestMismatchError, ConnectionClosedError):
+        raise
+    except (NatsError, OSError) as error:  # TimeoutError is an OSError
+        raise NoAnswer(f"{what}: {error or type(error).__name__}") from error

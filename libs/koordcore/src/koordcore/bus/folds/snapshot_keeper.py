@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple
 
 from koordcore.bus.folds.foldable import F, FoldSource
+from koordcore.bus.folds.patience import patiently
 from koordcore.ports.clock import Clock
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
 
@@ -73,10 +74,14 @@ class SnapshotKeeper(Generic[F]):
     async def load(self, at_most: int) -> tuple[F, int]:
         """Return state and position of the newest usable snapshot; the empty state and 0 if there is none.
 
+        Waits until the store answers.
+
         Args:
             at_most: Sequence of the newest event in the log. A snapshot behind it belongs to another log.
         """
-        found = await self._store.newest(self._fold, schema_fingerprint=self._source.fingerprint, at_most=at_most)
+        found = await patiently(
+            lambda: self._store.newest(self._fold, schema_fingerprint=self._source.fingerprint, at_most=at_most)
+        )
         self._note(found.seq if found is not None else 0)
         if found is None:
             return self._source.fresh(), 0
