@@ -164,6 +164,15 @@ def test_cookies_survive_a_restart_and_the_oldest_pod_decides() -> None:
     assert node.kernel.cookies == {1: 50, 2: 50, 3: 50}
 
 
+def test_cookies_survive_a_restart_before_the_first_list_of_the_kubelet() -> None:
+    node = Node()
+    node.cycle()
+    node.processes, node.kernel.cookies = {"a": [1], "b": [2]}, {1: 50, 2: 60}
+    node.labels = {"b": {keys.CORE_SCHED_POLICY: "none"}}
+    node.cycle(1_000)
+    assert node.kernel.cookies == {1: 50, 2: 0}
+
+
 def test_group_is_forgotten_after_five_minutes_and_a_kernel_that_refuses_is_told() -> None:
     node = Node(a=[1])
     node.cycle()

@@ -103,7 +103,7 @@ class CoreCookies:
             return ["core scheduling: the kernel does not switch it on"]
         containers = list(self._containers(look, classes))
         self._held = []
-        if not self._is_rebuilt:
+        if not self._is_rebuilt and containers:  # there are none before the first list of the kubelet
             self._is_rebuilt = True
             self._rebuild(containers, look.now_ms)
         for container in containers:
