@@ -4,16 +4,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+from koord_agent.domain.gate_names import OOM_SCORE_ADJ, TERWAY_QOS
 from koord_agent.domain.hook_stages.call import ResctrlMachine
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.intervals import Interval
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.hooking.machine_hooks import MachineHooks
 from koord_agent.shell.hooking.oom_scores import OomScores
 from koord_agent.shell.hooking.pod_groups import REMOVE_AFTER_MS, PodGroupReconciler
 from koord_agent.shell.hooking.terway_files import TerwayFiles
+from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.protocol import keys
 
@@ -50,6 +55,30 @@ def look(*pods: AgentPod, now_ms: int = 0, slo: dict[str, Any] | None = None) ->
         pods=pods,
         slo=slo,
     )
+
+
+def test_a_reconciler_that_fails_is_told_and_the_cycle_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> list[str]:
+        raise ValueError("no JSON")
+
+    def observe(_level: str, resource: str, /, *, is_ok: bool, seconds: float) -> None:
+        assert seconds >= 0
+        runs.append((resource, is_ok))
+
+    monkeypatch.setattr(OomScores, "apply", broken)
+    runs: list[tuple[str, bool]] = []
+    roots = HostRoots(cgroup=tmp_path, proc=tmp_path, sys=tmp_path)
+    hooks = MachineHooks(
+        LinuxHost(monotonic_ns=lambda: 0, roots=roots, layout=CgroupLayout(Driver.CGROUPFS), version=1, jiffy=1),
+        roots,
+        is_enabled=lambda gate: gate in (OOM_SCORE_ADJ, TERWAY_QOS),
+        interval=Interval(1_000, 1_000),
+        terway=tmp_path / "terway",
+        moves_threads=False,
+        observe=observe,
+    )
+    assert hooks.apply(look()) == ["oom_score_adj of each container failed: ValueError: no JSON"]
+    assert runs == [("oom_score_adj", False), ("terway", True)]
 
 
 def test_every_process_of_the_container_gets_the_score_of_the_annotation(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from koord_agent.domain.qos.contention.contentions import Effects
 from koord_agent.domain.qos.contention.cpi_caps import Caps
 from koord_agent.domain.qos.evict.evictor import Evictor
 from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS
+from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
 from koord_agent.domain.qos.strategies.eviction_strategies import MemoryEvictStrategy
 from koord_agent.domain.qos.strategy import CycleState
 from koord_agent.domain.qos.strategy_runner import StrategyRunner
@@ -270,6 +271,19 @@ def test_a_round_that_fails_is_a_problem_with_its_place_and_the_next_one_goes_on
     assert [type(fact) for fact in tick.facts] == [PodsStarted], "what was done before is said"
     assert tick.problems[0].startswith(f"{CYCLE_FAILED}: KeyError: 'what nobody thought of' (test_node_protection.py:")
     assert node.live(1) == []
+
+
+def test_a_strategy_that_fails_keeps_no_other_one_from_protecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    node = Node([pod("web", "LS", 4_000, GIB), pod("job", "BE", 9_000, GIB)], GOOD)
+    with monkeypatch.context() as patched:
+        patched.setattr(CpuBurstStrategy, "propose", broken)
+        facts = node.live(60)
+        tick = node.agent.run_cycle(node.now_ms + 500)
+    assert tick.problems == ("CPUBurst failed: KeyError: 'what nobody thought of'",)
+    assert any(isinstance(fact, BeCpuSuppressed) for fact in facts)
 
 
 def test_devices_that_were_found_before_a_round_failed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

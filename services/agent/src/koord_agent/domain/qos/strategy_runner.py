@@ -105,6 +105,8 @@ class StrategyRunner:
             proposal = entry.strategy.propose(look, (slo.get(section) or _NOTHING) if section else slo, state)
         except InvalidInput as error:
             proposal = Proposal(problems=(f"NodeSLO: {error}",))
+        except Exception as error:  # noqa: BLE001 - without this strategy, the others still protect the node
+            proposal = Proposal(problems=(f"{entry.strategy.name} failed: {type(error).__name__}: {error}",))
         plans = tuple(proposal.plans)
         if proposal.group_identity and not self.switch_group_identity():
             plans = tuple(plan for plan in plans if plan.file.resource != BVT)

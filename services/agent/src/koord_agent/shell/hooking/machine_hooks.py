@@ -104,7 +104,10 @@ class MachineHooks:
         problems: list[str] = []
         for level, resource, reconciler in self._reconcilers:
             began = time.perf_counter()
-            found = reconciler.apply(look)
+            try:
+                found = reconciler.apply(look)
+            except Exception as error:  # noqa: BLE001 - what follows in the cycle, such as evictions, takes place
+                found = [f"{resource} of each {level} failed: {type(error).__name__}: {error}"]
             self._observe(level, resource, is_ok=not found, seconds=time.perf_counter() - began)
             problems += found
         return problems
