@@ -92,6 +92,25 @@ def test_failing_tool_keeps_its_last_devices_and_hides_no_other_vendor() -> None
     assert set(broken.errors) == {"huawei", "metax"}
 
 
+def test_output_that_nobody_expected_hides_no_other_vendor() -> None:
+    answers = {**metax(0), "mapping": "NPU ID Chip Name\n0 0 0 Ascend 910B4\n"}
+    machine = FakeMachine((HUAWEI_PCI, METAX_PCI), {**answers, "list": METAX["list"] + "NPU ID : NA\n"})
+    found = take_inventory(Inventory(), lambda _: machine)
+    assert [device.vendor for device in found.devices] == ["metax"]
+    assert found.errors["huawei"] == "NPU ID must be a number, got 'NA'"
+
+    def discover(_machine: object) -> Found:
+        raise KeyError("what nobody thought of")
+
+    vendor = Vendor(key="acme", pci_vendor="19e5", commands={}, discover=discover)
+    before = Inventory(by_vendor={"acme": found.devices})
+    again = take_inventory(before, lambda _: machine, (vendor,))
+    assert again.by_vendor == before.by_vendor
+    assert again.errors == {
+        "acme": "the output of its tool is not understood: KeyError: 'what nobody thought of'",
+    }
+
+
 def test_vendor_whose_cards_are_gone_has_no_devices() -> None:
     good = take_inventory(Inventory(), lambda _: FakeMachine((METAX_PCI,), metax(0)))
     assert take_inventory(good, lambda _: FakeMachine(())).devices == []

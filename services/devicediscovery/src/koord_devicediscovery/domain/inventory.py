@@ -63,6 +63,10 @@ def take_inventory(
             errors[vendor.key] = str(error)
             by_vendor[vendor.key] = known
             continue
+        except Exception as error:  # noqa: BLE001 - an output that nobody expected hides no other vendor
+            errors[vendor.key] = f"the output of its tool is not understood: {type(error).__name__}: {error}"
+            by_vendor[vendor.key] = known
+            continue
         errors.update({f"{vendor.key}/{minor}": why for minor, why in found.failed.items()})
         lost = (
             msgspec.structs.replace(device, status=unhealthy("query failed", found.failed[device.minor]))

@@ -30,7 +30,7 @@ _MEMORY_OF_310P3: Final = "21527Mi"
 
 def _discover(machine: Machine) -> Found:
     model = _model(machine.ask("mapping"))
-    cards = [int(field_of(fields, -1, "NPU ID")) for fields in lines_with(machine.ask("list"), "NPU ID")]
+    cards = [_card(fields) for fields in lines_with(machine.ask("list"), "NPU ID")]
     minors = sorted(int(match[1]) for path in machine.device_files() if (match := _DEVICE_FILE.fullmatch(path)))
     if len(minors) < len(cards):
         raise DiscoveryError(f"npu-smi lists {len(cards)} cards, but /dev has {len(minors)} files davinci<n>")
@@ -71,6 +71,13 @@ def _discover(machine: Machine) -> Found:
             )
         )
     return Found(devices=devices, failed=failed | unmeasured)
+
+
+def _card(fields: list[str]) -> int:
+    number = field_of(fields, -1, "NPU ID")
+    if not number.isdecimal():
+        raise DiscoveryError(f"NPU ID must be a number, got {number!r}")
+    return int(number)
 
 
 def _model(mapping: str) -> str:
