@@ -80,7 +80,7 @@ class Machine:
     def answer(self, text: str) -> None:
         """Change what the library answers, at once."""
         fresh = self.gpus.with_suffix(".new")
-        fresh.write_text(text)
+        fresh.write_bytes(text.encode(errors="surrogateescape"))
         fresh.replace(self.gpus)
 
     def fail(self, uuid: str, xid: int) -> None:
@@ -169,6 +169,14 @@ def test_gpu_that_falls_off_the_bus_is_known_and_unhealthy(machine: Machine) -> 
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "GpuIsLost")})
     machine.answer(OK + OTHER.format(state="ok"))
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+
+
+def test_answer_that_cannot_be_read_does_not_end_the_watch(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    machine.answer((OK + OTHER.format(state="ok")).replace("NVIDIA", "\udcff"))
+    until_blocking(lambda: "gpus_not_read" in machine.reports.read_text())
+    machine.answer(OK + OTHER.format(state="lost"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "GpuIsLost")})
 
 
 def test_gpu_without_events_is_not_trusted(machine: Machine) -> None:

@@ -47,6 +47,7 @@ class NvidiaGpus:
         self._usage: tuple[GpuReading, ...] = ()
         self._sampled_us: dict[str, int] = {}
         """UUID of a GPU -> time of its newest sample of processes in microseconds, as the driver counts."""
+        self._trouble = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -58,7 +59,7 @@ class NvidiaGpus:
             _log.info("nvml_not_used", reason=str(error))
             return
         events = self._event_set()
-        self._look(events)
+        self._look_safely(events)
         self._thread = threading.Thread(target=self._watch, args=(events,), name="nvidia-gpus", daemon=True)
         self._thread.start()
 
@@ -82,7 +83,7 @@ class NvidiaGpus:
                 self._stopping.wait(self._every_ms / 1000)
             else:
                 self._wait_for_fault(events)
-            self._look(events)
+            self._look_safely(events)
         with contextlib.suppress(_nvml.NVMLError):
             _nvml.nvmlShutdown()
 
@@ -114,6 +115,20 @@ class NvidiaGpus:
             if uuid in ("", gpu.uuid):
                 self._faults[gpu.bus_id] = fault
         _log.error("gpu_failed", uuid=uuid or "all", code=fault.code)
+
+    def _look_safely(self, events: Any) -> None:
+        """Read the GPUs. After an error that nobody expected, such as a name that is no UTF-8, the last result stays.
+
+        The thread must go on, because it hears of GPUs that fail.
+        """
+        try:
+            self._look(events)
+        except Exception as error:  # noqa: BLE001 - the library has no types, and its driver any answer
+            reason = f"{type(error).__name__}: {error}"
+            if reason != self._trouble:
+                self._trouble = reason
+                _log.error("gpus_not_read", reason=reason, exc_info=error)
+            self._stopping.wait(self._every_ms / 1000)
 
     def _look(self, events: Any) -> None:
         """Read the list of GPUs and their processes, and make them the result of `report` and `usage`."""
