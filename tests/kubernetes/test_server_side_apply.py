@@ -1,7 +1,8 @@
-"""Whoever applies the manifests in turns, on the client's and on the server's side, meets no conflict and no change.
+"""Server-side apply of the manifests meets no conflict and changes nothing, also after client-side apply.
 
-An object that was applied on the client's side keeps the fields of that manager. A field that the API server completes
-with a default has then another owner and another value than the manifest, if it is owned as a whole.
+Client-side apply owns the fields of an object with the defaults that the API server has added. Some fields are owned as
+a whole, such as `fieldRef` and `volumeClaimTemplates`. If a manifest does not state their defaults, server-side apply
+sees another value of another owner: a conflict.
 """
 
 from collections.abc import Iterator

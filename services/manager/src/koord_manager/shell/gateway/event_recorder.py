@@ -73,6 +73,7 @@ class EventRecorder:
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._conditions: OrderedDict[str, str] = OrderedDict()
         self._pending: OrderedDict[str, PodUnschedulable | PodGated] = OrderedDict()
+        # Object about which an event is being written -> the events about it that follow.
         self._in_flight: dict[pod_status_writes.Involved, deque[pod_status_writes.KubernetesEvent]] = {}
         self._news = asyncio.Event()
 
@@ -119,8 +120,8 @@ class EventRecorder:
                     await self._news.wait()
                     continue
                 word = self._pending_writes.events.popleft()
-                if (before := self._in_flight.get(word.involved)) is not None:
-                    before.append(word)
+                if (following := self._in_flight.get(word.involved)) is not None:
+                    following.append(word)
                     continue
                 self._in_flight[word.involved] = deque([word])
                 await slots.acquire()
