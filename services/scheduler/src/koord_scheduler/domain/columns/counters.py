@@ -4,7 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, LabelColumn
+from koord_scheduler.domain.columns.label_column import LabelColumn
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray
 
 _LONGEST_JOURNAL: Final = 4096
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import numpy as np
 from koordcore.protocol.objects import Node, Taint
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.amounts import capped, capped_amounts
 from koord_scheduler.domain.columns.journal import Journal
+from koord_scheduler.domain.columns.label_column import LabelColumn, grown_to
 from koord_scheduler.domain.columns.label_index import LabelIndex
 
 IntArray: TypeAlias = NDArray[np.int64]
@@ -28,13 +29,8 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 Rows: TypeAlias = NDArray[np.intp]
 """Row numbers, shape (K,)."""
 
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
 PODS_COLUMN: Final = 0
 """Column of the number of pods, a resource of which every pod takes one."""
-
-NO_VALUE: Final = 0
-"""Value id of nodes without the label."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,49 +84,6 @@ def node_shape(node: Node) -> NodeShape:
         taints=tuple(node.spec.taints),
         unschedulable=node.spec.unschedulable,
     )
-
-
-class LabelColumn:
-    """The values of one label key on all nodes, as numbers (value ids).
-
-    Attributes:
-        values: Value id of each node by its position, int32 (N,); 0 for nodes without the label.
-        texts: Value id -> the label's value as text.
-        version: Number that grows with every change.
-    """
-
-    __slots__ = ("_at_rows", "_at_values", "_at_version", "_ids", "texts", "values", "version")
-
-    def __init__(self, capacity: int) -> None:
-        self.values = np.zeros(capacity, np.int32)
-        self.texts: list[str | None] = [None]
-        self.version = 0
-        self._ids: dict[str, int] = {}
-        self._at_rows: Rows = np.zeros(0, np.intp)
-        self._at_values: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._at_version = -1
-
-    def at(self, rows: Rows) -> NDArray[np.int32]:
-        """Return the value ids of some rows, shape (K,). Do not change the array: it is cached for the last rows."""
-        if rows is not self._at_rows or self._at_version != self.version:
-            self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
-        return self._at_values
-
-    def put(self, row: int, text: str | None) -> None:
-        """Set the label's value of the node at position `row`; None if the node does not have the label."""
-        value = NO_VALUE if text is None else self._ids.get(text)
-        if value is None:
-            assert text is not None
-            value = self._ids[text] = len(self.texts)
-            self.texts.append(text)
-        if self.values[row] != value:
-            self.values[row] = value
-            self.version += 1
-
-    def grow(self, capacity: int) -> None:
-        """Extend the column, so that it has a place for `capacity` node positions."""
-        self.values = _grown(self.values, capacity)
-        self.version += 1
 
 
 class NodeColumns:
@@ -207,9 +160,9 @@ class NodeColumns:
             self.resources.append(resource)
             if column >= len(self.allocatable):
                 shape = (2 * len(self.allocatable), self._capacity)
-                self.allocatable = _grown(self.allocatable, shape)
-                self.requested = _grown(self.requested, shape)
-                self.free = _grown(self.free, shape)
+                self.allocatable = grown_to(self.allocatable, shape)
+                self.requested = grown_to(self.requested, shape)
+                self.free = grown_to(self.free, shape)
                 self._look_at_single()
         return column
 
@@ -355,15 +308,15 @@ class NodeColumns:
 
     def _grow(self, capacity: int) -> None:
         wide = (len(self.allocatable), capacity)
-        self.allocatable = _grown(self.allocatable, wide)
-        self.requested = _grown(self.requested, wide)
-        self.free = _grown(self.free, wide)
-        self.non_zero = _grown(self.non_zero, (2, capacity))
+        self.allocatable = grown_to(self.allocatable, wide)
+        self.requested = grown_to(self.requested, wide)
+        self.free = grown_to(self.free, wide)
+        self.non_zero = grown_to(self.non_zero, (2, capacity))
         self._look_at_single()
-        self.alive = _grown(self.alive, capacity)
-        self.unschedulable = _grown(self.unschedulable, capacity)
-        self.taint_set = _grown(self.taint_set, capacity)
-        self.name_hash = _grown(self.name_hash, capacity)
+        self.alive = grown_to(self.alive, capacity)
+        self.unschedulable = grown_to(self.unschedulable, capacity)
+        self.taint_set = grown_to(self.taint_set, capacity)
+        self.name_hash = grown_to(self.name_hash, capacity)
         grown = np.full(capacity, 100, np.int64)
         grown[: len(self.weight)] = self.weight
         self.weight = grown
@@ -388,9 +341,3 @@ def row_list(rows: Rows | IntArray) -> list[int]:
 def text_hash(text: str) -> int:
     """Return a 64-bit hash of a name, which is the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _grown(array: NDArray[_Scalar], shape: int | tuple[int, int]) -> NDArray[_Scalar]:
-    larger = np.zeros(shape, array.dtype)
-    larger[tuple(slice(length) for length in array.shape)] = array
-    return larger

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 
-from koord_scheduler.domain.columns.node_columns import LabelColumn
+from koord_scheduler.domain.columns.label_column import LabelColumn
 from koord_scheduler.domain.framework.cross_node_points import (
     CrossNodeFilter,
     CrossNodeScore,

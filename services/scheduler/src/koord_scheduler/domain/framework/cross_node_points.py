@@ -8,7 +8,8 @@ Source: scheduler-core spec, 5.6 and 5.7.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, Rows
+from koord_scheduler.domain.columns.label_column import LabelColumn
+from koord_scheduler.domain.columns.node_columns import IntArray, Rows
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.kinds import PodKind

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, NodeColumns, Rows, row_list
+from koord_scheduler.domain.columns.label_column import LabelColumn
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, Ranking, best_of, best_of_groups, rankings_by
 from koord_scheduler.domain.evaluate.views.groups import Groups
 

@@ -19,7 +19,8 @@ from koordcore.protocol.objects import LabelSelector, TopologySpreadConstraint
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
-from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, LabelColumn, NodeColumns, Rows
+from koord_scheduler.domain.columns.label_column import LabelColumn
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.kubernetes import PodTopologySpreadArgs
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS, Detail
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
