@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.bus.folds.patience import patiently
+from koordcore.bus.write.expectations import known_up_to
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin, namespaced_from_token
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
@@ -212,7 +213,7 @@ class Publisher:
                 self._state.status.stored(taken, seqs)
             case Conflict():
                 for event in events:
-                    await self._read_ahead(event.ref, event.expected_last)
+                    await self._read_ahead(event.ref, known_up_to(event))
                 self._state.status.refused(taken)
             case Full():
                 self._state.status.refused(taken)
@@ -262,7 +263,7 @@ class Publisher:
         stale = [part for part in parts if len(parts) == 1 or any(event.ref in moved for event in part.events())]
         for part in stale:
             if part.gang is not None:
-                await self._read_ahead(part.gang.ref, part.gang.expected_last)
+                await self._read_ahead(part.gang.ref, known_up_to(part.gang))
             for node in part.nodes:
                 await self._refold(node, moved if part.gang is None else set())
         for part in [part for part in parts if part not in stale]:
@@ -336,7 +337,7 @@ class Publisher:
         for ref in refs:
             if moved and ref not in moved:
                 continue
-            await self._read_ahead(ref, next(event.expected_last for event in part.events() if event.ref == ref))
+            await self._read_ahead(ref, next(known_up_to(event) for event in part.events() if event.ref == ref))
         self._metrics.refolds.inc(len(work.items))
         failpoint("after_refold_before_redecide")
         await self._abandon(part)

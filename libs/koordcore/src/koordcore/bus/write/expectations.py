@@ -38,6 +38,14 @@ def is_trimmed(event: NewEvent, first_seq: int) -> bool:
     return 0 < event.expected_last < first_seq <= event.based_on + 1
 
 
+def known_up_to(event: NewEvent) -> int:
+    """Return the position behind which facts of the event's aggregate are new to its writer, after a conflict.
+
+    Of a name that returns, the fold may have dropped the last position. All facts up to `based_on` are folded.
+    """
+    return event.expected_last or (event.based_on if event.ref.kind in RETURNING else 0)
+
+
 def expecting(event: NewEvent, last_seq: int) -> NewEvent:
     """Return the event with another expected position; 0 means that the log must have no fact of the aggregate."""
     return msgspec.structs.replace(event, expected_last=last_seq)

@@ -10,8 +10,11 @@ Source:
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Draft, Event
+
+_MOST_KEPT: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +50,28 @@ class StatusWrites:
 
     Attributes:
         seqs: Aggregate -> position of its last known event, for aggregates that no other part of the state has
-            (evictions, quotas, gangs).
+            (evictions, quotas, gangs). If an aggregate is forgotten, the next append expects position 0, and the log
+            stores it behind the last event, because it is folded (`koordcore.bus.write.expectations`).
     """
 
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])
     _waiting: deque[StatusWrite] = field(default_factory=deque[StatusWrite])
     _in_flight: set[AggregateRef] = field(default_factory=set[AggregateRef])
+    _most: int = _MOST_KEPT
+
+    def prune(self, position: int, exists: Callable[[AggregateRef], bool]) -> None:
+        """Forget aggregates whose objects do not exist. No-op until the number of aggregates has doubled.
+
+        Args:
+            position: Position in the log of the last folded event. An aggregate with a later event is kept.
+            exists: Whether the object of an aggregate exists.
+        """
+        if len(self.seqs) > self._most:
+            under_way = self.under_way()
+            self.seqs = {
+                ref: seq for ref, seq in self.seqs.items() if seq > position or ref in under_way or exists(ref)
+            }
+            self._most = max(_MOST_KEPT, 2 * len(self.seqs))
 
     def __len__(self) -> int:
         """Return the number of status writes that are not taken yet."""

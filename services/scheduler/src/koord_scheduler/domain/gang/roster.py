@@ -300,6 +300,7 @@ class Roster:
     def _drop_if_empty(self, gang: Gang) -> None:
         if gang.group is None and not gang.known:
             del self.gangs[gang.id]
+            self.touched.pop(gang.id, None)
 
     def _left_waiting(self, gang: Gang, group: Group) -> None:
         if group.binding and not gang.waiting and not any(other.waiting for other in self.gangs_of(group)):

@@ -1,7 +1,7 @@
 """The pods on each node by source: the log, the API or our own assumption. Each pod counts once.
 
-The columns contain the sums, the ledgers the list of pods. A ledger is kept when its node is deleted, so that a node
-that returns has its pods again.
+The columns contain the sums, the ledgers the list of pods. A ledger with pods is kept when its node is deleted, so that
+a node that returns has its pods again. Empty ledgers of deleted nodes are dropped when there are many.
 """
 
 from collections.abc import ItemsView
@@ -13,6 +13,8 @@ import msgspec
 from koord_scheduler.domain.columns.node_columns import Demand
 from koord_scheduler.domain.nodes.accounting import NodeAccounting
 from koord_scheduler.domain.pods.info import PodInfo
+
+_MOST_KEPT: Final = 1024
 
 
 class Source:
@@ -74,9 +76,25 @@ class Ledgers:
         self._occupancy = accounting
         self._nodes = accounting.nodes
         self._by_node: dict[str, NodeLedger] = {}
+        self._most = _MOST_KEPT
+
+    def prune(self, position: int) -> None:
+        """Drop the empty ledgers of nodes that do not exist. No-op until the number of ledgers has doubled.
+
+        Args:
+            position: Position in the log of the last folded event. A ledger with a later event is kept, so that this
+                event has no effect when it is folded.
+        """
+        if len(self._by_node) > self._most:
+            self._by_node = {
+                node: ledger
+                for node, ledger in self._by_node.items()
+                if ledger.holdings or ledger.seq > position or self._nodes.row(node) is not None
+            }
+            self._most = max(_MOST_KEPT, 2 * len(self._by_node))
 
     def seq(self, node: str) -> int:
-        """Return the position of the last known event of `node.<name>`, 0 without one.
+        """Return the position of the last known event of `node.<name>`; 0 if none is known.
 
         The next append names it as the expected last position.
         """

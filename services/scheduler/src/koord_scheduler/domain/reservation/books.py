@@ -397,3 +397,4 @@ class ReservationBooks:
         if entry.terms is None and entry.row == NOWHERE and not entry.owners and not entry.node and not entry.phase:
             self.entries.pop(entry.uid, None)
             self.operating.discard(entry.uid)
+            self.due.pop(entry.uid, None)

@@ -98,6 +98,7 @@ class KnownState:
             nominator=self.nominator,
             roster=self.cluster.gangs.roster,
             quota_changes=self.cluster.quota_changes,
+            reservations=self.cluster.reservations.entries,
         )
 
     def has_room(self, subject: Subject) -> bool:

@@ -4,8 +4,9 @@ Source: event-bus spec, 4.2
 """
 
 from collections.abc import Container, Sequence
+from typing import Final
 
-from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.envelope import AggregateRef, Event, name_from_token, namespaced_from_token
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged
@@ -22,6 +23,8 @@ from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 from koord_scheduler.domain.status.published_status import PublishedStatus
 from koord_scheduler.domain.status.schedule_explanations import ScheduleExplanations
+
+_MOST_GANGS: Final = 1024
 
 
 class StatusWriter:
@@ -44,6 +47,7 @@ class StatusWriter:
         nominator: Nominator,
         roster: Roster,
         quota_changes: QuotaChanges,
+        reservations: Container[str],
     ) -> None:
         self.writes = writes
         self.published = PublishedStatus()
@@ -54,6 +58,7 @@ class StatusWriter:
         self._queue = queue
         self._nominator = nominator
         self._roster = roster
+        self._reservations = reservations
 
     def last_seq(self, ref: AggregateRef) -> int | None:
         """Return the position of the last known event of an aggregate, which the next status write expects.
@@ -69,6 +74,35 @@ class StatusWriter:
         if pod is None:
             return self._deleted.seq_of(ref.id)
         return None if pod.work_node or pod.phase is Phase.RELEASING else pod.seq
+
+    def prune(self, position: int) -> None:
+        """Forget the positions of statuses whose objects do not exist, and published statuses of gangs without pods.
+
+        No-op until there are many.
+
+        Args:
+            position: Position in the log of the last folded event.
+        """
+        self.writes.prune(position, self._exists)
+        if len(self.published.gangs) > _MOST_GANGS + 2 * len(self._roster.gangs):
+            self.published.gangs = {
+                gang_id: said for gang_id, said in self.published.gangs.items() if gang_id in self._roster.gangs
+            }
+
+    def _exists(self, ref: AggregateRef) -> bool:
+        match ref.kind:
+            case "eviction":
+                return ref.id in self._pods
+            case "reservation":
+                return ref.id in self._reservations
+            case "gang":
+                return "/".join(namespaced_from_token(ref.id)) in self._roster.gangs
+            case "scheduleexplanation":
+                return ref.id in self.explanations.questions
+            case "quota":
+                return name_from_token(ref.id) in self.published.quotas
+            case _:
+                return True
 
     def next(self) -> TakenStatusWrite | None:
         """Take the next status write that may be appended; None if there is none.

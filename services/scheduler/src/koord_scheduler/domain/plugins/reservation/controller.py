@@ -32,6 +32,7 @@ from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
 _REPEAT_SECONDS: Final = 30.0
 """Seconds after which a fact is published again that the log has refused or has not stored."""
 _ENDS: Final = (ReservationFailed.__name__, ReservationSucceeded.__name__)
+_MOST_GONE: Final = 1024
 _JUST_AFTER: Final = 0.001
 """A Reservation has not expired at the very moment of its limit."""
 
@@ -102,6 +103,7 @@ class ReservationController:
             if self._planned.get(uid) == at:
                 del self._planned[uid]
                 uids.append(uid)
+        self._forget_gone()
         wanted: list[ControllerDecision] = []
         for uid in dict.fromkeys(uids):
             entry = self._books.entries.get(uid)
@@ -110,6 +112,12 @@ class ReservationController:
                 wanted += [ReservationLeft(owner, entry.uid) for owner in self._to_free(entry)]
                 self._plan(entry, now)
         return wanted
+
+    def _forget_gone(self) -> None:
+        """Forget what was published of Reservations that do not exist any more. No-op until there are many."""
+        known = self._books.entries
+        if len(self._published) > _MOST_GONE + 2 * len(known):
+            self._published = {uid: said for uid, said in self._published.items() if uid in known}
 
     def _to_free(self, entry: Entry) -> Iterable[str]:
         """Return the uids of pods that use a Reservation whose object is deleted and that holds nothing any more."""

@@ -1,0 +1,53 @@
+"""Positions of names that are gone are forgotten once they are folded, and never before."""
+
+from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites
+from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.nodes.ledger import Source
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
+from support.histories import node, stored
+from support.scheduler.scheduling import frameworks
+
+LIVES = 5_000
+
+
+def test_ledgers_of_nodes_that_left_are_forgotten_unless_they_have_pods_or_later_facts() -> None:
+    state = SchedulerState(frameworks())
+    ledgers = state.assumed.ledgers
+    holder = PodInfo("u", state.nodes.demand({"cpu": 1}, {"cpu": 1}))
+    ledgers.hold("kept", holder, Source.LOGGED)
+    ledgers.advance("ahead", 10 * LIVES)
+    seq = 0
+    for life in range(LIVES):
+        name = f"node-{life}"
+        for ref, event in (
+            (AggregateRef("nodespec", name), NodeSpecAdded(object=node(name))),
+            (AggregateRef("node", name), NodeResourcesReturned(pods=["x"])),
+            (AggregateRef("nodespec", name), NodeSpecDeleted(name=name)),
+        ):
+            seq += 1
+            fold(state, stored(seq, Draft(ref, event, 0)))
+
+    known = dict(ledgers.items())
+    assert {"kept", "ahead"} <= known.keys()
+    assert len(known) <= 1024
+    assert len(state.mirror.node_gone_by) <= 1024
+    assert ledgers.seq("node-0") == 0
+    assert ledgers.logged("kept") == ["u"]
+
+
+def test_positions_of_statuses_are_kept_while_their_object_exists_or_they_are_not_folded_or_under_way() -> None:
+    writes = StatusWrites()
+    refs = [AggregateRef("gang", f"default=g{number}") for number in range(LIVES)]
+    exists, waiting, later = refs[0], refs[1], refs[2]
+    writes.put(StatusWrite(facts=((waiting, EventSkipped(seq=1, reason="r", operator="o")),), trigger="t"))
+    for number, ref in enumerate(refs):
+        writes.seqs[ref] = LIVES + 1 if ref == later else number + 1
+        writes.prune(LIVES, lambda each: each == exists)
+
+    assert {exists, waiting, later} <= writes.seqs.keys()
+    assert len(writes.seqs) <= 1025
