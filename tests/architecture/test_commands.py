@@ -32,19 +32,51 @@ NOT_YET = frozenset(
     f"docs/{name}.md"
     for name in (
         *("architecture", "backup", "cri-proxy", "glossary", "kubernetes", "migrations", "reservations", "runbook"),
-        *("security", "upgrades", "guide/install-on-compose", "guide/install-on-kubernetes", "guide/moving-over"),
+        *("security", "upgrades", "guide/install-on-kubernetes", "guide/moving-over"),
         "guide/troubleshooting",
     )
 )
 """Pages whose commands no test executes yet."""
 EXAMINED = [page for page in PAGES if name_of(page) not in NOT_YET]
 
+COMPOSE = "tests/compose/test_compose.py"
 ELSEWHERE = (
     Elsewhere("make test", ".ci/run", "target test 44", "it would run itself"),
     Elsewhere("make test-compose", ".ci/run", "target test-compose", "it builds the image, for minutes"),
     Elsewhere("make test-runtime", ".ci/run", "target test-runtime", "it builds its programs, for minutes"),
     Elsewhere("make test-kubernetes", ".ci/run", "target test-kubernetes", "it builds its programs, for minutes"),
     Elsewhere("make docs", ".ci/run", "target docs", "it installs the tools of the site"),
+    Elsewhere("make compose-demo", COMPOSE, '["make", "compose-demo"]', "it needs the image"),
+    Elsewhere("make compose-down", COMPOSE, '["make", "compose-down"]', "it needs the image"),
+    Elsewhere("docker compose stop", COMPOSE, 'system("stop"', "it would end the system of the page"),
+    Elsewhere(
+        "docker compose down --volumes", COMPOSE, 'compose("down", "--volumes"', "it would end the system of the page"
+    ),
+    Elsewhere(
+        "docker compose --env-file deploy/compose/ha.env --profile ha up -d",
+        COMPOSE,
+        '"--env-file", "deploy/compose/ha.env", "--profile", "ha"',
+        "it needs a new system",
+    ),
+    Elsewhere("docker compose --profile host up -d", COMPOSE, '"--profile", "host"', "it needs a new system"),
+    Elsewhere(
+        "docker ps", COMPOSE, 'docker("--host", proxy', "it needs the proxy for Docker; the test asks for a version"
+    ),
+    Elsewhere(
+        "make chart", "tests/kubernetes/test_chart.py", "build_chart(", "the test calls the program of this target"
+    ),
+    Elsewhere(
+        "helm install koordstream var/chart --values FILE",
+        "tests/kubernetes/test_chart.py",
+        'helm("install", "koordstream"',
+        "it needs an API server",
+    ),
+    Elsewhere(
+        "kubectl apply --server-side -f FILE",
+        "tests/kubernetes/test_manifests.py",
+        'plane.ask("apply", "--server-side", "-f"',
+        "it needs an API server",
+    ),
     Elsewhere(
         "make compiled", "tests/contract/test_compiled_scheduler.py", '"make", "compiled"', "it compiles, for minutes"
     ),

@@ -6,13 +6,13 @@ with all of its options; the values may differ.
 """
 
 import ast
-import itertools
 import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from typer.main import get_command
 PROGRAMS = r"(?:[\w./$-]*/)?(?:koord(?:-\w+)?|make|kubectl|docker|docker-compose|helm|python3?|uv|pip|curl)"
 _FENCED = re.compile(r"^ *```(?P<head>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^\n|\A)((?:^    [^\n]*\n)+)", re.MULTILINE)
-_EXECUTED = re.compile(r"^console$|title=")
+_KNOWN = re.compile(r"^console$|^sh$|title=")
 _INLINE = re.compile(r"`([^`]+)`")
 _COMMAND = re.compile(rf"(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sudo |chrt -f \d+ )?{PROGRAMS} +\S")
 _SEPARATORS = frozenset({"|", "||", "&&", ";", "&", "(", ")", "|&"})
+_OF_COMPOSE = frozenset({"--profile", "--env-file"})
 _SETTING = re.compile(r"[A-Z_]+=")
 _PLACEHOLDER = re.compile(r"[A-Z_]+|<.*|\[.*|\.\.\.")
 
@@ -80,9 +81,10 @@ def _call(words: list[str]) -> Iterator[Call]:
         variables = frozenset(word.partition("=")[0] for word in rest if _SETTING.match(word))
         yield from (Call(("make", target), variables) for target in targets)
     else:
-        selecting = itertools.takewhile(lambda word: not word.startswith("-"), rest)
-        deep = 2 if program == "docker" else 1
-        yield Call((program, *_known(itertools.islice(selecting, deep))), _names(rest))
+        # docker compose takes options with a value before the word that selects what it does.
+        words = [word for before, word in pairwise(["", *rest]) if before not in _OF_COMPOSE]
+        chosen = [word for word in words if not word.startswith("-")]
+        yield Call((program, *_known(chosen[: 2 if program == "docker" else 1])), _names(rest))
 
 
 def _of_koord(words: list[str]) -> Call:
@@ -120,17 +122,19 @@ def _known(words: Iterable[str]) -> list[str]:
 
 
 def unexecuted_lines(page: Path) -> list[str]:
-    """Return the lines of blocks of a page that are commands, but not in a `console` block: no test executes them."""
+    """Return the lines of blocks of a page that are commands, but not in a block that says how it is executed."""
     text = page.read_text()
-    plain = [block["text"] for block in _FENCED.finditer(text) if not _EXECUTED.search(block["head"])]
+    plain = [block["text"] for block in _FENCED.finditer(text) if not _KNOWN.search(block["head"])]
     indented = [textwrap.dedent(block) for block in _INDENTED.findall(_FENCED.sub("", text))]
     return [line for block in (*plain, *indented) for line in block.splitlines() if _COMMAND.match(line)]
 
 
 def inline_commands(page: Path) -> list[str]:
-    """Return the commands in the sentences and tables of a page."""
-    text = _FENCED.sub("", page.read_text())
-    return [code for code in (" ".join(found.split()) for found in _INLINE.findall(text)) if _COMMAND.match(code)]
+    """Return the commands in the sentences, tables and `sh` blocks of a page."""
+    text = page.read_text()
+    lines = [line for block in _FENCED.finditer(text) if block["head"] == "sh" for line in block["text"].splitlines()]
+    inline = [" ".join(found.split()) for found in _INLINE.findall(_FENCED.sub("", text))]
+    return [code for code in (*inline, *lines) if _COMMAND.match(code)]
 
 
 def commands_in(test: Path) -> list[str]:

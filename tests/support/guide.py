@@ -149,6 +149,7 @@ class Reader:
                 printed = self.run(command.text)
             except AssertionError as error:
                 printed = str(error)
+                return False
             return shows(command, printed)
 
         try:
