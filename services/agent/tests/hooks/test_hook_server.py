@@ -276,6 +276,8 @@ def test_registration_is_written_once_and_again_when_it_changed(tmp_path: Path) 
     assert not write_registration(tmp_path, "{}")
     (tmp_path / "koordlet.json").write_text("{")
     assert write_registration(tmp_path, "{}")
+    (tmp_path / "koordlet.json").write_bytes(b"\xff")
+    assert write_registration(tmp_path, "{}")
     assert [path.name for path in tmp_path.iterdir()] == ["koordlet.json"]
     with pytest.raises(OSError, match="No such file"):
         write_registration(tmp_path / "missing", "{}")

@@ -1,5 +1,6 @@
 """What a kubelet and the cgroup tree say about pods: taken, kept while they are silent, frozen where not understood."""
 
+import asyncio
 import json
 import shutil
 import time
@@ -23,7 +24,9 @@ from koord_agent.shell.node.parts import Measurement
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.telemetry.logging import logger
+from structlog.testing import capture_logs
 from support.agent.fake_kubelet import FakeKubelet
+from support.until import until
 
 CONFIGURATION = {
     "kubeletconfig": {
@@ -108,6 +111,33 @@ async def test_a_kubelet_that_answers_badly_keeps_the_last_list(
     await following.states.sync()
     assert set(following.states.known.pods) == {"a"}
     assert following.lists == 1
+
+
+async def test_an_error_that_nobody_expected_does_not_end_the_following(kubelet: FakeKubelet, tmp_path: Path) -> None:
+    kubelet.lists(pod("a"))
+    lists: list[int] = []
+
+    def changed() -> None:
+        lists.append(len(states.known.pods))
+        if len(lists) == 1:
+            raise KeyError("what nobody thought of")
+
+    states = KubeletStates(
+        Kubelet(kubelet.address, now=time.monotonic),
+        folder=tmp_path,
+        sync_seconds=0.01,
+        now_ms=lambda: 1_000,
+        monotonic=time.monotonic,
+        logger=logger("agent"),
+        changed=changed,
+    )
+    with capture_logs() as lines:
+        running = asyncio.create_task(states.run())
+        await until(lambda: len(lists) >= 2 or running.done())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert lists[:2] == [1, 1]
+    assert "/pods/: KeyError: 'what nobody thought of'" in [line.get("reason") for line in lines]
 
 
 async def test_a_kubelet_that_is_gone_freezes_its_pods_after_a_minute(kubelet: FakeKubelet, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Host:
             text: The whole new text.
         """
         file = self.at(path)
-        if file.exists() and file.read_text(encoding="utf-8") == text:
+        if file.exists() and file.read_bytes() == text.encode():
             return False
         fresh = file.with_name(f".{file.name}.part")
         with fresh.open("w", encoding="utf-8") as out:

@@ -25,7 +25,7 @@ def write_registration(folder: Path, text: str) -> bool:
     """
     path = folder / REGISTRATION_FILE
     with contextlib.suppress(OSError):
-        if path.read_text() == text:
+        if path.read_bytes() == text.encode():  # bytes: what is there may be no text
             return False
     draft = folder / f".{REGISTRATION_FILE}.{os.getpid()}.tmp"  # the proxy reads only names that end in json
     try:

@@ -9,7 +9,7 @@ Source: agent spec, 4.3, 4.6, 4.7 (1).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -127,11 +127,11 @@ class KubeletStates:
         """Follow the kubelet until cancelled."""
         configured_at = float("-inf")
         while True:
-            await self.sync()
-            await self.sync_held()
+            await self._guarded("/pods/", self.sync)
+            await self._guarded("pod-resources", self.sync_held)
             if self._asks_configuration and self._monotonic() - configured_at >= CONFIGURATION_SECONDS:
                 configured_at = self._monotonic()
-                await self.configure()
+                await self._guarded("/configz", self.configure)
             # a list made early restarts the pause
             self._soon.clear()
             try:
@@ -139,6 +139,13 @@ class KubeletStates:
                     await self._soon.wait()
             except TimeoutError:
                 continue
+
+    async def _guarded(self, of: str, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask one source. An error that nobody expected is logged, and what was known before stays."""
+        try:
+            await ask()
+        except Exception as error:  # noqa: BLE001 - no answer of the kubelet ends the agent
+            self._complain(of, f"{of}: {type(error).__name__}: {error}")
 
     async def sync(self) -> None:
         """List the pods of the kubelet once. If it fails, the last list stays."""
