@@ -183,6 +183,20 @@ def test_nobody_waits_longer_than_five_minutes(queue: SchedulingQueue, pod_class
     assert 300.0 <= now <= 330.0
 
 
+def test_pod_behind_many_equal_pods_waits_no_longer_than_others(
+    queue: SchedulingQueue, pod_classes: PodClasses
+) -> None:
+    many, other = (subject_of(pod_classes, pod(requests={"cpu": cpu})) for cpu in ("1", "2"))
+    for number in range(1200):
+        queue.add(f"many{number}", many, 0, "t")
+    queue.add("other", other, 0, "t")
+    queue.tick(0.0)
+    for uid in popped(queue):
+        queue.unschedulable(uid, 0.0)
+    queue.tick(300.0)
+    assert popped(queue) == ["many0", "other"]
+
+
 def test_gated_pod_is_not_attempted_until_its_gate_is_gone(nodes: NodeColumns, pod_classes: PodClasses) -> None:
     closed = {"a": "not yet"}
     queue = SchedulingQueue(nodes, gate=closed.get)

@@ -355,23 +355,15 @@ class SchedulingQueue:
         heapq.heappush(self._active, pod.rank)
 
     def _flush(self, now: float) -> None:
-        """End waits of more than 5 minutes, for the first pod of each group.
+        """End waits of more than 5 minutes, for the first pod of each group, the longest waits first.
 
         The next pod follows if that one is placed.
         """
-        overdue: list[str] = []
-        for uid, since in self._waiting_since.items():
-            if now - since < LONGEST_WAIT_SECONDS or len(overdue) >= _MOST_FLUSHED:
-                break
-            overdue.append(uid)
-        heads = {self._first_like(self._pods[uid]) for uid in overdue}
+        heads = (*self._room.heads(), *(uid for _, uid in self.blocked()))
+        overdue = [uid for uid in heads if now - self._waiting_since[uid] >= LONGEST_WAIT_SECONDS]
         self._came = Came.TIMED_OUT
-        for uid in overdue:
-            if uid in heads:
-                self._end_wait(self._pods[uid])
-            else:
-                del self._waiting_since[uid]
-                self._waiting_since[uid] = now
+        for uid in sorted(overdue, key=self._waiting_since.__getitem__)[:_MOST_FLUSHED]:
+            self._end_wait(self._pods[uid])
 
     def _first_like(self, pod: QueuedPod) -> str | None:
         """Return the first pod of the group in which this pod waits or has waited; None if the group is empty."""

@@ -113,6 +113,10 @@ class WaitingRoom:
         group = self._groups.get(subject)
         return group.first() if group is not None else None
 
+    def heads(self) -> list[str]:
+        """Return the uid of the first pod of each group, in the order in which the groups began to wait."""
+        return [uid for group in self._slots if (uid := group.first()) is not None]
+
     def subjects(self) -> list[Subject]:
         """Return the subjects of the groups in the order in which they began to wait."""
         return [group.subject for group in self._slots]
