@@ -81,6 +81,7 @@ def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
     state.cluster.drop_node(row, name)
     state.nodes.remove(name)
     state.cluster.population.domains_changed()
+    state.nominator.left.pop(name, None)  # nobody reads it where this instance does not lead
     state.mirror.node_gone_by[name] = trigger
     state.assumed.recheck_node(name)
     _settle_placed_on(state, name, trigger)
