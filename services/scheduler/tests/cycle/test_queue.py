@@ -142,6 +142,19 @@ def test_removing_a_woken_pod_wakes_the_next_of_its_kind(
     assert popped(queue) == ["b"]
 
 
+def test_pod_that_is_woken_for_no_event_keeps_the_cause_of_its_decision(
+    queue: SchedulingQueue, pod_classes: PodClasses
+) -> None:
+    queue.add("a", subject_of(pod_classes, pod()), 0, "t")
+    queue.pop()
+    queue.unschedulable("a", 0.0)
+    queue.tick(5.0)
+    queue.wake_pod("a", "")
+    woken = queue.pop()
+    assert woken is not None
+    assert woken.trigger == "t"
+
+
 def test_what_a_group_keeps_does_not_grow_with_the_attempts_of_its_pods() -> None:
     group = Group()
     group.add((0, 0, "first"))

@@ -314,12 +314,15 @@ class SchedulingQueue:
         self.wake_pod(self._room.first(subject), trigger)
 
     def wake_pod(self, uid: str | None, trigger: str) -> None:
-        """Move a pod, if it is unschedulable, to the active or back-off queue, as the event `trigger` may help it."""
+        """Move a pod, if it is unschedulable, to the active or back-off queue, as the event `trigger` may help it.
+
+        "" keeps its former trigger: the id of its next decision follows from it.
+        """
         pod = self._pods[uid] if uid is not None else None
         if pod is not None and pod.state is QueueState.UNSCHEDULABLE:
             pod.woken = True
             self._came = Came.HELPED
-            pod.trigger = trigger
+            pod.trigger = trigger or pod.trigger
             self._end_wait(pod)
 
     def _end_wait(self, pod: QueuedPod) -> None:
