@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from koordcore.bus.archive.archived_log import ArchivedEventLog
 from koordcore.bus.archive.archiving import NotTrimmable, archive_facts, trim, trimmable_to
@@ -267,6 +268,24 @@ async def test_an_archive_that_lacks_facts_or_has_changed_is_refused(world: BusP
     await place.write(LIST, b"{}")
     with pytest.raises(InvalidArchive, match=LIST):
         await read_list(place)
+
+
+async def test_facts_of_another_log_are_not_continued(world: BusPlace, tmp_path: Path) -> None:
+    log, place, names = world.bus.events, open_place(str(tmp_path)), world.bus.names
+    await append(log, 0, 12)
+    await archive_facts(log, place, names.cluster, 10, _silent, facts_of_part=5)
+    archive = await read_list(place)
+    assert archive is not None
+    others = [*archive.parts[:-1], msgspec.structs.replace(archive.parts[-1], ends_at="2025-01-01T00:00:00.000000Z")]
+    await place.write(LIST, msgspec.json.encode(msgspec.structs.replace(archive, parts=others)))
+    with pytest.raises(InvalidArchive, match=r"last fact, of 2025-.*, is not at position 10 of this log; name a new"):
+        await archive_facts(log, place, names.cluster, 12, _silent)
+    await place.write(LIST, msgspec.json.encode(archive))
+    assert (await archive_facts(log, place, names.cluster, 12, _silent)).last == 12
+    behind = [*archive.parts, msgspec.structs.replace(archive.parts[-1], first=11, last=20)]
+    await place.write(LIST, msgspec.json.encode(msgspec.structs.replace(archive, parts=behind)))
+    with pytest.raises(InvalidArchive, match="is not at position 20"):
+        await archive_facts(log, place, names.cluster, 12, _silent)
 
 
 async def test_nothing_is_dropped_that_a_fold_needs(world: BusPlace, tmp_path: Path) -> None:

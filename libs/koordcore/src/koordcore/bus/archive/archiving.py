@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from koordcore.bus.archive.files import LIST, Archive, InvalidArchive, read_list, write_part
+from koordcore.bus.archive.files import LIST, Archive, InvalidArchive, Part, read_list, write_part
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import api
 from koordcore.events.envelope import StoredEvent
 from koordcore.place import Place
-from koordcore.ports.eventlog import EventLog, HistoryGone
+from koordcore.ports.eventlog import EventLog, HistoryGone, LogHead
 from koordcore.ports.snapshots import SnapshotStore
 from koordcore.values import codec
 
@@ -53,7 +53,8 @@ async def archive_facts(
         facts_of_part: Largest number of facts in a file.
 
     Raises:
-        InvalidArchive: The archive is of another cluster, or a file that was written does not contain the facts.
+        InvalidArchive: The archive is of another cluster or another log, or a file that was written does not contain
+            the facts.
         HistoryGone: The log does not have the fact that follows the last one of the archive.
         PlaceTrouble: The place does not answer.
     """
@@ -64,6 +65,8 @@ async def archive_facts(
     position = archive.last if archive.parts else head.first_seq - 1
     if position + 1 < head.first_seq:
         raise HistoryGone(position, head.first_seq)
+    if archive.parts and position >= head.first_seq:
+        await _require_same_log(events, head, place, archive.parts[-1])
     waiting: list[StoredEvent] = []
     if position < upto:
         async for batch in events.history(position, upto):
@@ -76,6 +79,23 @@ async def archive_facts(
         archive = await _add(place, archive, waiting)
         progress(archive.last)
     return archive
+
+
+async def _require_same_log(events: EventLog, head: LogHead, place: Place, part: Part) -> None:
+    """Compare the last fact of a part with the log.
+
+    Raises:
+        InvalidArchive: The log has another fact there or none, because it was restored to an earlier moment, or is a
+            new one. Facts that it does not have must not precede its own.
+    """
+    if part.last <= head.last_seq:
+        async for batch in events.history(part.last - 1, part.last):
+            if any(stored.occurred_at == part.ends_at for stored in batch):
+                return
+    raise InvalidArchive(
+        f"{place.path_of(part.file)}: its last fact, of {part.ends_at}, is not at position {part.last} of this log;"
+        " name a new place"
+    )
 
 
 async def _add(place: Place, archive: Archive, events: list[StoredEvent]) -> Archive:
