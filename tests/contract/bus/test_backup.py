@@ -8,15 +8,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from koordcore.bus.archive.taking import take_snapshots
 from koordcore.bus.backup.copying import StreamExists, take_backup
 from koordcore.bus.backup.files import MANIFEST, Backup, InvalidBackup, read_backup
 from koordcore.bus.backup.restoring import NotInBackup, restore_backup
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, Denied, connect
-from koordcore.bus.factory import Bus, bus_on
+from koordcore.bus.factory import Bus, bus_on, with_archive
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, api
 from koordcore.bus.setup.bootstrap import Change, bootstrap
-from koordcore.bus.setup.manifest import BACKUP, BOOTSTRAP
+from koordcore.bus.setup.manifest import BACKUP, BOOTSTRAP, RETENTION
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
@@ -29,7 +30,9 @@ from koordcore.place import Place, PlaceTrouble, open_place
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
+from koordcore.service.clock import SystemClock
 from koordcore.values.timestamps import rfc3339
+from koordctl.what_if.archived_folds import archived_folds
 from support.bus.bus_worlds import SMALL, sealed
 from support.bus.log_worlds import FAST
 from support.servers import server_directory
@@ -198,7 +201,8 @@ async def test_a_store_without_the_bucket_is_named(bucket: str) -> None:
 
 
 async def test_a_restore_up_to_a_position_leaves_out_what_is_later(tmp_path: Path) -> None:
-    place = open_place(str(tmp_path))
+    place, archive = (open_place(str(tmp_path / name), create=True) for name in ("backup", "archive"))
+    source = archived_folds()["manager"]
     async with installation() as running:
         await running.create_streams()
         async with running.bus("manager") as bus:
@@ -209,6 +213,10 @@ async def test_a_restore_up_to_a_position_leaves_out_what_is_later(tmp_path: Pat
             await append_pair(bus, "pair")  # positions 21 and 22
             await append(bus, 20, 8)
             written = await facts(bus)
+        async with running.bus(RETENTION.name) as bus:
+            await take_snapshots(
+                bus.events, archive, NAMES.cluster, "manager", source, SystemClock(), 30, every=6, dense=100
+            )
         await running.backup(place)
 
     for upto, last in ((15, 15), (20, 20), (21, 20), (22, 22), (30, 30)):
@@ -230,6 +238,14 @@ async def test_a_restore_up_to_a_position_leaves_out_what_is_later(tmp_path: Pat
                 ]
                 assert [event.position for event in noted if isinstance(event, LogRestored)] == [last] * (last < 30)
                 await append(bus, 100, 1)
+                # A manager with an archive begins at the last snapshot before the moment, not at one of left out facts.
+                refused: list[str] = []
+                begin = await with_archive(bus, archive.name, refused.append).snapshots.newest(
+                    "manager", schema_fingerprint=source.fingerprint, at_most=head.last_seq
+                )
+                assert begin is not None
+                assert begin.seq == last // 6 * 6
+                assert len(refused) == (30 - begin.seq) // 6
                 with pytest.raises(ApiError, match="delete"):
                     async with fresh.connected(BOOTSTRAP.name) as connection:
                         await api(connection, f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}", b'{"seq": 1}')

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from koordcore.bus.folds.foldable import restored
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.registry import CATALOGUE, UnreadableEvent
@@ -116,7 +117,7 @@ async def archived_cluster(bus: "Bus", at_most: int) -> ClusterState | None:
     if bus.archived_snapshots is None:
         return None
     found = await bus.archived_snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
-    return None if found is None else ClusterState.restore(b"".join(found.state))
+    return None if found is None else restored(ClusterState.restore, found.state)
 
 
 async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState | None:
@@ -126,7 +127,7 @@ async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState 
         TimeoutError: The server has no right for this user to read snapshots: it was set up by an earlier version.
     """
     found = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
-    return None if found is None else ClusterState.restore(b"".join(found.state))
+    return None if found is None else restored(ClusterState.restore, found.state)
 
 
 async def skipped_positions(log: EventLog, after: int = 0) -> set[int]:

@@ -32,7 +32,7 @@ from koordcore.bus.archive.snapshot_files import (
     write_snapshot,
     write_snapshot_list,
 )
-from koordcore.bus.folds.foldable import F, Foldable, FoldSource
+from koordcore.bus.folds.foldable import F, Foldable, FoldSource, restored
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
@@ -139,7 +139,7 @@ async def _begin(
     """
     for each in serving(listed.snapshots, version, upto):
         try:
-            return source.restore(await snapshots.state_in(each)), each.position
+            return restored(source.restore, [await snapshots.state_in(each)]), each.position
         except UnusableSnapshot:
             continue
     return source.fresh(), 0

@@ -1,6 +1,7 @@
 """Types of a fold: the state to which events are applied, how the first state is created, and why a fold halts."""
 
-from collections.abc import Callable, Iterator
+import gc
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from koordcore.events.envelope import StoredEvent
@@ -71,3 +72,22 @@ class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named
     fresh: Callable[[], F]
     restore: Callable[[bytes], F]
     fingerprint: str
+
+
+def restored(restore: Callable[[bytes], F], pieces: Iterable[bytes]) -> F:
+    """Return the state in a snapshot, and exclude its objects from garbage collection, because they are never freed.
+
+    With collections meanwhile, a large state takes five times as long.
+
+    Args:
+        restore: Returns the state, given its joined bytes.
+        pieces: The pieces of the snapshot.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return restore(b"".join(pieces))
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()

@@ -6,7 +6,7 @@ Source:
 
 from typing import TypeVar
 
-from koordcore.bus.folds.foldable import Foldable, FoldSource
+from koordcore.bus.folds.foldable import Foldable, FoldSource, restored
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.snapshots import SnapshotStore
 
@@ -41,7 +41,7 @@ async def state_at(
     if snapshots is not None and fold:
         snapshot = await snapshots.newest(fold, schema_fingerprint=source.fingerprint, at_most=upto)
         if snapshot is not None:
-            state, position = source.restore(b"".join(snapshot.state)), snapshot.seq
+            state, position = restored(source.restore, snapshot.state), snapshot.seq
     async for batch in events.history(position, upto):
         for stored in batch:
             if stored.seq in skipped:

@@ -1,12 +1,11 @@
 """Snapshots of one fold: load the newest usable one, and save a new one in slices when it is due."""
 
 import asyncio
-import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Generic, NamedTuple
 
-from koordcore.bus.folds.foldable import F, FoldSource
+from koordcore.bus.folds.foldable import F, FoldSource, restored
 from koordcore.bus.folds.patience import patiently
 from koordcore.ports.clock import Clock
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
@@ -85,7 +84,7 @@ class SnapshotKeeper(Generic[F]):
         self._note(found.seq if found is not None else 0)
         if found is None:
             return self._source.fresh(), 0
-        return _restored(self._source.restore, b"".join(found.state)), found.seq
+        return restored(self._source.restore, found.state), found.seq
 
     async def save(self, state: F, position: int) -> Snapshot:
         """Save the state at this position now, and return the snapshot.
@@ -158,15 +157,3 @@ async def _in_slices(pieces: Iterator[bytes]) -> tuple[bytes, ...]:
             await asyncio.sleep(0)
             until = time() + SLICE_SECONDS
     return tuple(taken)
-
-
-def _restored(restore: Callable[[bytes], F], state: bytes) -> F:
-    """Restore a state, and exclude its objects from garbage collection, because they are never freed."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return restore(state)
-    finally:
-        gc.freeze()
-        if collects:
-            gc.enable()
